@@ -44,7 +44,6 @@ std::uint64_t all_to_all_bytes(const Schedule& schedule,
 }
 
 std::uint64_t block_bytes(const Schedule& schedule, const Counts& counts, std::uint32_t block) {
-  XYLEM_CHECK(counts.element_bytes > 0);
   switch (schedule.shape.collective) {
     case Collective::all_reduce:
     case Collective::reduce:
@@ -67,6 +66,7 @@ Layout::Layout(const Schedule& schedule, const Counts& counts) {
   const std::uint32_t ranks = schedule.shape.ranks;
   XYLEM_CHECK(counts.input_counts.empty() || counts.input_counts.size() == ranks, ranks);
   XYLEM_CHECK(counts.output_counts.empty() || counts.output_counts.size() == ranks, ranks);
+  XYLEM_CHECK(counts.element_bytes > 0);
   for (const Buffer buffer : {Buffer::input, Buffer::output, Buffer::scratch}) {
     auto& starts = starts_[static_cast<int>(buffer)];
     const std::uint32_t chunks = chunk_count(schedule, schedule.rank, buffer);

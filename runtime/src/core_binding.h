@@ -21,6 +21,7 @@ class CoreBinding {
   /// Nothing happens if the thread may not run on this core. `core` may be negative: unknown.
   void bind(int core) noexcept {
     if (core == core_ || core < 0 || core >= CPU_SETSIZE) return;
+    if (core_ != kNone && !is_in_force()) core_ = kNone;
     if (core_ == kNone && ::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
     if (!CPU_ISSET(core, &before_)) return;
     cpu_set_t only;
@@ -32,11 +33,7 @@ class CoreBinding {
   }
   void release() noexcept {
     if (core_ == kNone) return;
-    cpu_set_t now;
-    const bool is_known = ::sched_getaffinity(0, sizeof now, &now) == 0;
-    if (is_known && CPU_COUNT(&now) == 1 && CPU_ISSET(core_, &now)) {
-      (void)::sched_setaffinity(0, sizeof before_, &before_);
-    }
+    if (is_in_force()) (void)::sched_setaffinity(0, sizeof before_, &before_);
     core_ = kNone;
     of_this_thread = nullptr;
   }
@@ -48,6 +45,13 @@ class CoreBinding {
 
  private:
   static constexpr int kNone = -1;
+
+  /// False if somebody else has changed the cores of the thread.
+  bool is_in_force() const noexcept {
+    cpu_set_t now;
+    return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
+           CPU_ISSET(core_, &now);
+  }
 
   static inline thread_local CoreBinding* of_this_thread = nullptr;
 

@@ -150,4 +150,9 @@ std::uint32_t cores_together(std::span<const CoreSet> sets, std::optional<std::u
   return std::max(1U, std::min(count, quota.value_or(count)));
 }
 
+bool has_core_for_each(std::span<const CoreSet> sets) {
+  return cores_together(sets, std::nullopt) == sets.size() &&
+         std::ranges::all_of(sets, [&](const CoreSet& set) { return set == sets.front(); });
+}
+
 }  // namespace xylem::runtime

@@ -35,4 +35,8 @@ std::optional<std::uint32_t> core_quota();
 /// How many cores ranks with these `sets` have together, limited by `quota`. At least 1.
 std::uint32_t cores_together(std::span<const CoreSet> sets, std::optional<std::uint32_t> quota);
 
+/// Whether ranks with these `sets` may all run on the same cores, of which there are as many as
+/// ranks.
+bool has_core_for_each(std::span<const CoreSet> sets);
+
 }  // namespace xylem::runtime

@@ -29,7 +29,7 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
   return combine(combine(combine(header.group, header.count), header.type), header.tag);
 }
 
-/// Of so many messages in a row whose receives are late, one has waited for its receive's stream.
+/// One of this many messages with late receives has waited for its receive's stream.
 constexpr std::uint32_t kLateGatesPerWait = 32;
 
 /// About how long it takes to bring bytes from a device to the host by PCIe 4.0 with 16 lanes.

@@ -44,7 +44,7 @@ struct WaitPolicy {
   bool stays_by_program = false;
 
   /// `cores`: how many cores the `local_ranks` ranks of this host have together.
-  /// `has_core_for_each`: see Wires.
+  /// `has_core_for_each`: what the function of this name (cores.h) says of them.
   static WaitPolicy make(WaitMode mode,
                          std::uint32_t cores,
                          std::uint32_t local_ranks,

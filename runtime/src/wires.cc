@@ -423,9 +423,7 @@ std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
 std::uint32_t Wires::local_cores() const { return cores_of(peers_[rank_].kernel); }
 
 bool Wires::has_core_for_each() const {
-  const auto sets = core_sets_of(peers_[rank_].kernel);
-  return cores_together(sets, std::nullopt) == sets.size() &&
-         std::ranges::all_of(sets, [&](const CoreSet& set) { return set == sets.front(); });
+  return runtime::has_core_for_each(core_sets_of(peers_[rank_].kernel));
 }
 
 std::vector<std::uint32_t> Wires::host_cores() const {

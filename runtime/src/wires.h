@@ -124,8 +124,7 @@ class Wires final : private transport::TcpOwner {
   /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;
-  /// Whether the ranks of this host may all run on the same cores, of which there are as many as
-  /// ranks.
+  /// runtime::has_core_for_each() of the ranks of this host.
   bool has_core_for_each() const;
   /// Number of cores that the ranks of each host have together, in the order of the host numbers in
   /// host_indices().

@@ -34,6 +34,17 @@ TEST(Cores, AreNeverNone) {
   EXPECT_EQ(cores_together({}, 0), 1U);
 }
 
+TEST(Cores, AreOneForEachRankIfAsManyRanksShareThemAll) {
+  const auto holds = [](const std::vector<CoreSet>& sets) { return has_core_for_each(sets); };
+  EXPECT_TRUE(holds({{1}}));
+  EXPECT_TRUE(holds({{3}, {3}}));
+  EXPECT_TRUE(holds({{1, 6}, {1, 6}, {1, 6}}));
+  EXPECT_FALSE(holds({{3}, {3}, {3}})) << "too few";
+  EXPECT_FALSE(holds({{7}, {7}})) << "more than needed";
+  EXPECT_FALSE(holds({{1}, {2}})) << "not shared";
+  EXPECT_FALSE(holds({{3}, {4}, {4}})) << "as many as ranks, but not for each";
+}
+
 TEST(Cores, TextThatIsNoneIsRefused) {
   for (const char* const text : {"", ",", "1,", "x", "1 2", "10000000000000000", "1,-2"}) {
     EXPECT_FALSE(parse_cores(text)) << text;

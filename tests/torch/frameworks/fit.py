@@ -171,6 +171,7 @@ def fit(port: str, framework: str, backend: str) -> None:
 def main() -> int:
     frameworks, backends = (argument.split(",") for argument in sys.argv[1:])
     if frameworks == ["ray"]:
+        print(f"training by ray with {backends[0]}", flush=True)
         fit_ray(*backends)
         return 0
     import accelerate  # noqa: F401
@@ -178,18 +179,20 @@ def main() -> int:
     import transformers  # noqa: F401
 
     ports = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    failed = 0
+    failed = False
     for framework, backend in itertools.product(frameworks, backends):
         name = f"port of {framework} {backend}"
         if os.environ["RANK"] == "0":
-            print(f"training by {framework} with {backend}", flush=True)
+            print(f"\ntraining by {framework} with {backend}", flush=True)
             with socket.create_server(("", 0)) as server:
                 ports.set(name, str(server.getsockname()[1]))
         port = ports.get(name).decode()
         process = multiprocessing.get_context("fork").Process(target=fit, args=(port, framework, backend))
         process.start()
         process.join()
-        failed += process.exitcode != 0
+        if process.exitcode != 0:
+            print(f"\nFAILED {framework} {backend}", flush=True)
+            failed = True
     return 1 if failed else 0
 
 

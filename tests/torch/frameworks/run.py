@@ -141,15 +141,24 @@ class Place:
         process.wait()
 
     def fit(self, frameworks, backends) -> dict[tuple[str, str], str]:
-        """The digests of the parameters after trainings. Frameworks are asked for a backend, nothing is replaced."""
+        """The digests of the parameters after trainings that have not failed. Frameworks are asked for a backend,
+        nothing is replaced."""
         names = ",".join(frameworks), ",".join(backends)
         start = [] if frameworks == ["ray"] else ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        _, text, _ = self.run(
+        status, text, _ = self.run(
             names[1], f"fit-{names[0]}", [*start, os.path.join(HERE, "fit.py"), *names],
             FRAMEWORKS_BACKEND="", PYTHONPATH=os.environ.get("PYTHONPATH", ""),
         )
-        found = re.findall(r"^training by (\S+) with (\S+)\n(?:(?!training by|digest ).*\n)*digest (\w+)$", text, re.M)
-        return {(framework, backend): digest for framework, backend, digest in found}
+        failed = set(re.findall(r"^FAILED (\S+) (\S+)$", text, re.M))
+        if status and not failed:
+            return {}
+        _, *parts = re.split(r"^training by (\S+) with (\S+)$", text, flags=re.M)
+        digests = {}
+        for framework, backend, printed in zip(parts[::3], parts[1::3], parts[2::3]):
+            digest = re.search(r"digest (\w+)", printed)
+            if digest and (framework, backend) not in failed:
+                digests[framework, backend] = digest[1]
+        return digests
 
     def refuses(self, backend: str) -> bool:
         """Whether accelerate refuses the name of the backend, as docs/pytorch.md says."""

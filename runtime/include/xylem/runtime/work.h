@@ -54,10 +54,10 @@ class [[nodiscard]] XYLEM_API Work {
   Status wait_for(std::chrono::nanoseconds limit) const;
   /// Like wait_for(), for a thread that waits beside the program's own threads, such as one that
   /// completes futures. While the thread that has made the last calls computes, this thread takes
-  /// its core only to move data, and sleeps otherwise. If each rank of the host has one core and
-  /// another of them computes, too, this thread is bound to that core meanwhile, with
-  /// sched_setaffinity(); when the call returns it has the cores that it had before. Calls that
-  /// this thread makes from then on do not make it one of the program's.
+  /// its core only to move data, and sleeps otherwise. If the ranks of the host share as
+  /// many cores as there are ranks, and another of them computes, too, this thread is bound to that
+  /// core meanwhile, with sched_setaffinity(); when the call returns, it has the cores that it had
+  /// before. Calls that this thread makes from then on do not make it one of the program's.
   Status wait_beside_program(std::chrono::nanoseconds limit) const;
   /// Lets a stream wait: what it is given after this call begins when the operation has ended, with
   /// or without error. The calling thread does not wait. Does nothing if the operation has ended.
