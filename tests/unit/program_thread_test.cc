@@ -175,7 +175,7 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
     CoreBinding binding;
     binding.bind(last);
     give(first);
-    binding.bind(last + 1);  // Not one of the thread's.
+    binding.bind(first);
     binding.release();
     EXPECT_EQ(own_cores(), std::set<int>{first});
   }).join();
