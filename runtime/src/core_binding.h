@@ -18,24 +18,23 @@ class CoreBinding {
   CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() { release(); }
 
-  /// Nothing happens if the thread may not run on this core. `core` may be negative: unknown.
+  /// Releases the thread if it may not run on this core. `core` may be negative: unknown.
   void bind(int core) noexcept {
-    if (core == core_ || core < 0 || core >= CPU_SETSIZE) return;
-    if (core_ != kNone && !is_in_force()) core_ = kNone;
+    if (core == core_) return;
+    if (core_ != kNone && !is_in_force()) forget();
     if (core_ == kNone && ::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
-    if (!CPU_ISSET(core, &before_)) return;
+    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &before_)) return release();
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(core, &only);
-    if (::sched_setaffinity(0, sizeof only, &only) != 0) return;
+    if (::sched_setaffinity(0, sizeof only, &only) != 0) return release();
     core_ = core;
     of_this_thread = this;
   }
   void release() noexcept {
     if (core_ == kNone) return;
     if (is_in_force()) (void)::sched_setaffinity(0, sizeof before_, &before_);
-    core_ = kNone;
-    of_this_thread = nullptr;
+    forget();
   }
   /// Releases the binding of the calling thread, if there is one. Threads and processes inherit the
   /// cores of the thread that starts them, so call this before code of a user, who may start some.
@@ -51,6 +50,11 @@ class CoreBinding {
     cpu_set_t now;
     return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
            CPU_ISSET(core_, &now);
+  }
+
+  void forget() noexcept {
+    core_ = kNone;
+    of_this_thread = nullptr;
   }
 
   static inline thread_local CoreBinding* of_this_thread = nullptr;

@@ -15,6 +15,7 @@ void Operation::reset() noexcept {
   mesh = nullptr;
   enqueued = execution::Enqueued{};
   source = 0;
+  gate_waits = nullptr;
   lists = OperationLists{};
   watched = Watched{};
   if (run.device.compute != nullptr) stream_waits_.renew();

@@ -29,9 +29,6 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
   return combine(combine(combine(header.group, header.count), header.type), header.tag);
 }
 
-/// One of this many messages with late receives has waited for its receive's stream.
-constexpr std::uint32_t kLateGatesPerWait = 32;
-
 /// About how long it takes to bring bytes from a device to the host by PCIe 4.0 with 16 lanes.
 std::chrono::nanoseconds time_to_host(std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kBytesPerMicrosecond = 25'000;
@@ -144,6 +141,7 @@ void PointToPoint::on_copied(Operation& operation) {
   const Call& call = operation.call;
   const bool was_staging = std::exchange(operation.lists.is_staging, false);
   if (call.kind == CallKind::send) return send_waiting(pairs_[call.peer]);
+  if (auto* const waits = std::exchange(operation.gate_waits, nullptr)) waits->note_in_time();
   // If a receive has brought its message to the host, it copies it to the device. Otherwise it ends
   // now.
   if (was_staging) copy_to_device(operation);
@@ -323,6 +321,7 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
   if (operation.run.device.compute != nullptr) {
     target = host_room(operation, body_bytes(header));
     if (target == nullptr) return;
+    operation.gate_waits = &pairs_[header.source].gate_waits;
   }
   engine_.post_recv(operation, link_to(header.source), tag_of_body(header, spec_.rank),
                     transport::kExactMatch, {target, body_bytes(header), {}});
@@ -332,6 +331,7 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
 void PointToPoint::copy_to_device(Operation& operation) {
   const Call& call = operation.call;
   const std::uint64_t bytes = call.count * size_of(call.type);
+  operation.gate_waits = nullptr;
   operation.run.steps_left = 0;
   if (const std::byte* const room = host_room(operation, bytes)) {
     engine_.post_copy(operation, {call.output, room, bytes});
@@ -342,17 +342,18 @@ void PointToPoint::copy_to_device(Operation& operation) {
 /// receive has come to it. That stream may wait for something that waits for the sender, so this
 /// waits only about as long as a copy to the host takes, and then copies the message there. Where
 /// each rank sends before it receives, in the order of one stream, that wait is always in vain, so
-/// most messages that follow one with a late gate do not wait.
+/// messages that follow a wait in vain mostly do not wait.
 void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
   const Call& call = operation.call;
   const std::uint64_t bytes = call.count * size_of(call.type);
   operation.run.steps_left = 0;
-  const auto wait = late_gates_ == 0 ? time_to_host(bytes) : std::chrono::nanoseconds(0);
+  const bool is_due = operation.gate_waits->is_due();
+  const auto wait = is_due ? time_to_host(bytes) : std::chrono::nanoseconds(0);
   engine_.post_copy(operation, {call.output, held.view.data, bytes, held}, Deadline::after(wait));
 }
 
 void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
-  late_gates_ = (late_gates_ + 1) % kLateGatesPerWait;
+  std::exchange(operation.gate_waits, nullptr)->note_late();
   std::byte* const room = host_room(operation, copy.bytes);
   if (room == nullptr) {
     copy.view.views->release(copy.view.view);

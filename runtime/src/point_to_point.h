@@ -25,6 +25,7 @@
 // has arrived.
 #pragma once
 
+#include "gate_waits.h"
 #include "group_spec.h"
 #include "header_pool.h"
 #include "operation.h"
@@ -118,6 +119,7 @@ class PointToPoint final : private HeaderUser {
     runtime::Operation* waiting = nullptr;
     runtime::Operation* last_waiting = nullptr;
     std::vector<HeaderSlot*> early;  ///< Headers that have arrived before their predecessors.
+    GateWaits gate_waits;            ///< For messages from this rank.
   };
 
   MessageHeader next_header(std::uint32_t to,
@@ -206,9 +208,6 @@ class PointToPoint final : private HeaderUser {
   bool receives_first_ = false;
   /// True if the last receive found no message, and this rank has sent nothing since.
   bool has_missed_ = false;
-  /// Counts messages in device memory whose receives came late on their streams, from 0 again after
-  /// kLateGatesPerWait. The next message waits for its receive's stream if this is 0.
-  std::uint32_t late_gates_ = 0;
   /// The transports to which this group has given slots that receive headers (HeaderSlot).
   std::vector<transport::Transport*> posted_;
   bool closed_ = false;

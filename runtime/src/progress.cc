@@ -378,6 +378,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
     } else if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
       refused = 0;
     } else if (++refused >= kRefusals) {
+      binding.release();  // A thread that polls needs a core that is free.
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {

@@ -138,11 +138,13 @@ TEST(CoreBinding, LastsUntilItIsReleased) {
       EXPECT_EQ(own_cores(), std::set<int>{core});
     }
     // Only a core that the thread had before.
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (!before.contains(core)) binding.bind(core);
+    for (int core = -1; core <= CPU_SETSIZE; ++core) {
+      if (before.contains(core)) continue;
+      binding.bind(first);
+      binding.bind(core);
+      EXPECT_EQ(own_cores(), before) << core;
     }
-    binding.bind(CPU_SETSIZE);
-    EXPECT_EQ(own_cores(), std::set<int>{first});
+    binding.bind(first);
     binding.release();
     EXPECT_EQ(own_cores(), before);
     binding.bind(last);
@@ -179,12 +181,22 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
     binding.release();
     EXPECT_EQ(own_cores(), std::set<int>{first});
   }).join();
+  std::thread([&] {
+    {
+      CoreBinding binding;
+      binding.bind(last);
+      give(first);
+      binding.bind(last + 1);  // It must not run there.
+    }
+    CoreBinding::release_this_thread();  // There is none.
+    EXPECT_EQ(own_cores(), std::set<int>{first});
+  }).join();
 }
 
 /// What a thread waits for beside a program that computes: a call that ends when the thread was
 /// bound to all `expected` cores, one after the other. If none are expected, it ends when the
-/// thread has looked at the program some times. The program is bound to the core that is expected
-/// next.
+/// thread has looked at the program some times. With `goes_on_until_unbound`, it ends when the
+/// thread is no longer bound after that. The program is bound to the core that is expected next.
 class BesideAProgram : public testing::Test, public Progress::Client {
  protected:
   BesideAProgram() {
@@ -217,12 +229,14 @@ class BesideAProgram : public testing::Test, public Progress::Client {
     if (expected.empty()) {
       ended = looks > 5;
     } else if (came_to < expected.size() && cores == std::set<int>{expected[came_to]}) {
-      ended = ++came_to == expected.size();
+      ended = ++came_to == expected.size() && !goes_on_until_unbound;
+    } else if (goes_on_until_unbound && came_to == expected.size() && cores.size() > 1) {
+      ended = is_unbound_again = true;
     }
     if (patience.passed()) ended = true;  // While there is work, nobody looks at the deadline.
     return is_busy ? 1 : 0;
   }
-  bool arm(std::vector<pollfd>& /*descriptors*/) override { return !has_device_work; }
+  bool arm(std::vector<pollfd>& /*descriptors*/) override { return can_sleep && !has_device_work; }
   bool waits_for_device() override { return has_device_work; }
   void set_patient(bool /*is_patient*/) override {}
   void show_computing(bool /*computes*/) override { ++looks; }
@@ -234,7 +248,8 @@ class BesideAProgram : public testing::Test, public Progress::Client {
   std::atomic<bool> ended{false};
   std::vector<int> expected;
   std::atomic<std::size_t> came_to{0};
-  bool peers_compute = true, has_device_work = false, is_busy = false, was_bound = false;
+  bool peers_compute = true, has_device_work = false, can_sleep = true, is_busy = false;
+  bool goes_on_until_unbound = false, was_bound = false, is_unbound_again = false;
   int looks = 0;
 };
 
@@ -272,6 +287,16 @@ TEST_F(BesideAProgram, AThreadIsNotBoundWhileADeviceWorks) {
   has_device_work = true;
   wait();
   EXPECT_FALSE(was_bound);
+}
+
+TEST_F(BesideAProgram, AThreadThatPollsIsNotBound) {
+  expected = two_cores_in_turn();
+  if (expected.empty()) GTEST_SKIP() << "there is one core";
+  expected.resize(1);
+  can_sleep = false;
+  goes_on_until_unbound = true;
+  wait();
+  EXPECT_TRUE(is_unbound_again);
 }
 
 TEST(ProgramThread, IsTheThreadOfTheLastCall) {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GateWaits: how often messages wait for the streams of their receives.
+#include "gate_waits.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+/// Which of so many messages wait, by their numbers, if all gates open late.
+std::vector<int> waiting(GateWaits& waits, int messages) {
+  std::vector<int> numbers;
+  for (int number = 0; number < messages; ++number) {
+    if (waits.is_due()) numbers.push_back(number);
+    waits.note_late();
+  }
+  return numbers;
+}
+
+TEST(GateWaits, BecomeMoreSeldomUntilOneIn32) {
+  GateWaits waits;
+  EXPECT_EQ(waiting(waits, 130), (std::vector<int>{0, 2, 6, 14, 30, 62, 94, 126}));
+}
+
+TEST(GateWaits, BeginAgainAfterAGateThatOpensInTime) {
+  GateWaits waits;
+  waiting(waits, 40);
+  waits.note_in_time();
+  EXPECT_EQ(waiting(waits, 7), (std::vector<int>{0, 2, 6}));
+}
+
+TEST(GateWaits, GoOnAsLongAsGatesOpenInTime) {
+  GateWaits waits;
+  for (int message = 0; message < 40; ++message) {
+    EXPECT_TRUE(waits.is_due());
+    waits.note_in_time();
+  }
+}
+
+}  // namespace
+}  // namespace xylem::runtime
