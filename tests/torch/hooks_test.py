@@ -15,6 +15,7 @@ import unittest
 from unittest import mock
 
 import torch
+import torch._dynamo  # DistributedDataParallel imports it, which takes seconds, and each rank is forked.
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import (
     ddp_zero_hook,

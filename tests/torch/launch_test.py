@@ -17,6 +17,7 @@ import textwrap
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EACH_FORKED = os.path.join(HERE, "each_forked.py")
 EXAMPLE = os.path.join(HERE, "..", "..", "examples", "torch", "ddp.py")
 PAGE = os.path.join(HERE, "..", "..", "docs", "pytorch.md")
 DEADLINE = 200
@@ -26,16 +27,25 @@ def torchrun(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *arguments]
 
 
+def ended(command: list[str], deadline: float = DEADLINE, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end. Fails the test if that does not come in time."""
+    try:
+        return subprocess.run(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=deadline,
+        )
+    except subprocess.TimeoutExpired as late:
+        printed = (late.stdout or b"").decode(errors="replace")
+        raise AssertionError(f"{' '.join(command)} has not ended in {deadline} s:\n{printed}") from None
+
+
 def run(command: list[str], **environment: str) -> str:
     """Runs a command and returns its output. Fails the test if the exit status is not 0."""
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE,
-    )
+    done = ended(command, **environment)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
     return done.stdout
@@ -52,25 +62,39 @@ class Training(unittest.TestCase):
             self.assertIn(f"all {ranks} ranks have the same parameters", printed)
             return json.load(file)
 
-    def losses_of_gloo(self, *options: str, ranks: int) -> list[float]:
-        """The losses with gloo, to which xylem's are compared. In torch 2.15, some runs of gloo end by
-        SIGABRT after the work is done ("terminate called without an active exception"; 3 of 14 runs,
-        without xylem), so this tries several times."""
+    def losses_of(self, *trainings: str, ranks: int) -> list[list[float]]:
+        """The losses of several trainings, whose options are given in one text each.
+
+        In torch 2.15, some runs of gloo end by SIGABRT after the work is done ("terminate called without an active
+        exception"; 3 of 14 runs, without xylem), so a run of gloo counts if it has written its losses, and this
+        tries several times."""
         for _ in range(3):
-            with tempfile.NamedTemporaryFile(suffix=".json") as file:
-                subprocess.run(
-                    torchrun("--standalone", f"--nproc-per-node={ranks}", EXAMPLE, "--backend=gloo",
-                             *options, "--steps=60", f"--json={file.name}"),
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=DEADLINE,
-                    check=False,
-                )
-                written = file.read()
-                if written.endswith(b"]"):
-                    return json.loads(written)
-        raise AssertionError("gloo has not come to an end in three runs")
+            with tempfile.TemporaryDirectory() as directory:
+                files = [os.path.join(directory, f"{number}.json") for number in range(len(trainings))]
+                printed = self.train_each(trainings, files, ranks)
+                written = [open(file, encoding="utf-8").read() if os.path.exists(file) else "" for file in files]
+                if all(text.endswith("]") for text in written):
+                    return [json.loads(text) for text in written]
+        raise AssertionError(f"gloo has not come to an end in three runs, at last:\n{printed}")
+
+    def train_each(self, trainings: tuple[str, ...], files: list[str], ranks: int) -> str:
+        """Makes the trainings, and returns what they have printed. Fails if one fails that is not gloo's."""
+        runs = [
+            word for options, file in zip(trainings, files)
+            for word in ("--", *options.split(), "--steps=60", f"--json={file}")
+        ]
+        # DistributedDataParallel imports the module, which takes seconds.
+        start = [EACH_FORKED, "--import", "torch._dynamo", EXAMPLE]
+        command = torchrun("--standalone", f"--nproc-per-node={ranks}", *start, *runs)
+        done = ended(command, DEADLINE * len(trainings))
+        failed = re.findall("^FAILED.*$", done.stdout, re.M)
+        if done.returncode != 0 and not failed or any("--backend=gloo" not in line for line in failed):
+            raise AssertionError(f"torchrun ended with {done.returncode}:\n{done.stdout}")
+        _, *parts = re.split("^RUN .*$", done.stdout, flags=re.M)
+        for options, printed in zip(trainings, parts, strict=True):
+            if "--backend=gloo" not in options:
+                self.assertIn(f"all {ranks} ranks have the same parameters", printed)
+        return done.stdout
 
     def check_alike(
         self, ours: list[float], gloos: list[float], relative: float, steps: int = 60
@@ -81,17 +105,17 @@ class Training(unittest.TestCase):
 
     def test_ddp_and_fsdp_learn_as_with_gloo(self):
         # FSDP is compared with gloo's losses for DDP, since FSDP over gloo diverges with torch 2.7.
-        gloos = self.losses_of_gloo(ranks=3)
-        self.check_alike(self.losses(ranks=3), gloos, relative=1e-4)
-        self.check_alike(self.losses("--fsdp", ranks=3), gloos, relative=1e-4)
+        gloos, *ours = self.losses_of("--backend=gloo", "", "--fsdp", ranks=3)
+        for losses in ours:
+            self.check_alike(losses, gloos, relative=1e-4)
 
     def test_bfloat16(self):
         # Sums in bfloat16 depend in the last bit on the order of additions. Later steps amplify
         # this.
-        gloos = self.losses_of_gloo("--dtype=bfloat16", ranks=2)
-        for options in ((), ("--fsdp",)):
-            ours = self.losses("--dtype=bfloat16", *options, ranks=2)
-            self.check_alike(ours, gloos, relative=0.03, steps=15)
+        bfloat16 = "--dtype=bfloat16"
+        gloos, *ours = self.losses_of(f"--backend=gloo {bfloat16}", bfloat16, f"--fsdp {bfloat16}", ranks=2)
+        for losses in ours:
+            self.check_alike(losses, gloos, relative=0.03, steps=15)
 
     def test_one_rank(self):
         self.losses("--fsdp", ranks=1)

@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small network with frameworks, as their users write it, and prints digests of the parameters.
+"""Trains a small network with a framework, as its users write it, and prints a digest of the parameters.
 
-    torchrun --nproc-per-node 2 fit.py FRAMEWORK[,FRAMEWORK...] BACKEND[,BACKEND...]
+    torchrun --nproc-per-node 2 fit.py FRAMEWORK BACKEND
     python fit.py ray BACKEND               # Ray Train starts the processes itself.
 
-FRAMEWORK is lightning, lightning-fsdp, fabric, trainer or accelerate. Each is trained with each backend, which is
-chosen as docs/pytorch.md says, in processes of their own: the ranks fork them, so that torch and the frameworks are
-imported once.
+FRAMEWORK is lightning, lightning-fsdp, fabric, trainer or accelerate. The backend is chosen as docs/pytorch.md says.
 """
 
 import hashlib
-import itertools
-import multiprocessing
-import os
-import socket
 import sys
 import tempfile
 
@@ -152,9 +146,10 @@ def print_digest(network: torch.nn.Module) -> None:
         print(f"digest {digest}", flush=True)
 
 
-def fit(port: str, framework: str, backend: str) -> None:
-    # A store of its own: in torchrun's store are the names of the group of the training before.
-    os.environ.update(MASTER_PORT=port, TORCHELASTIC_USE_AGENT_STORE="False")
+def main() -> None:
+    framework, backend = sys.argv[1:]
+    if framework == "ray":
+        return fit_ray(backend)
     fits = {
         "lightning": lambda: fit_lightning(backend, sharded=False),
         "lightning-fsdp": lambda: fit_lightning(backend, sharded=True),
@@ -168,33 +163,5 @@ def fit(port: str, framework: str, backend: str) -> None:
     dist.destroy_process_group()
 
 
-def main() -> int:
-    frameworks, backends = (argument.split(",") for argument in sys.argv[1:])
-    if frameworks == ["ray"]:
-        print(f"training by ray with {backends[0]}", flush=True)
-        fit_ray(*backends)
-        return 0
-    import accelerate  # noqa: F401
-    import lightning  # noqa: F401
-    import transformers  # noqa: F401
-
-    ports = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    failed = False
-    for framework, backend in itertools.product(frameworks, backends):
-        name = f"port of {framework} {backend}"
-        if os.environ["RANK"] == "0":
-            print(f"\ntraining by {framework} with {backend}", flush=True)
-            with socket.create_server(("", 0)) as server:
-                ports.set(name, str(server.getsockname()[1]))
-        port = ports.get(name).decode()
-        process = multiprocessing.get_context("fork").Process(target=fit, args=(port, framework, backend))
-        process.start()
-        process.join()
-        if process.exitcode != 0:
-            print(f"\nFAILED {framework} {backend}", flush=True)
-            failed = True
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -27,6 +28,8 @@ import xml.etree.ElementTree
 from dataclasses import dataclass, field
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FIT, EACH_FORKED = os.path.join(HERE, "fit.py"), os.path.join(HERE, os.pardir, "each_forked.py")
+DIGEST = re.compile(r"digest (\w+)")
 VERSIONS = {"accelerate": "1.15.0", "transformers": "5.24.0", "lightning": "2.6.6"}
 RAY = "ray[train]==2.60.0"  # 250 MB, so only for the whole run.
 # What their tests need. Some of Lightning's tests start again by themselves when they fail.
@@ -143,22 +146,34 @@ class Place:
     def fit(self, frameworks, backends) -> dict[tuple[str, str], str]:
         """The digests of the parameters after trainings that have not failed. Frameworks are asked for a backend,
         nothing is replaced."""
-        names = ",".join(frameworks), ",".join(backends)
-        start = [] if frameworks == ["ray"] else ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        status, text, _ = self.run(
-            names[1], f"fit-{names[0]}", [*start, os.path.join(HERE, "fit.py"), *names],
-            FRAMEWORKS_BACKEND="", PYTHONPATH=os.environ.get("PYTHONPATH", ""),
-        )
+        runs = [word for run in itertools.product(frameworks, backends) for word in ("--", *run)]
+        imported = ",".join([*VERSIONS, "torch._dynamo"])  # The last one by DistributedDataParallel.
+        command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", EACH_FORKED, "--import", imported, FIT, *runs]
+        status, text = self.run_fit("all", command)
         failed = set(re.findall(r"^FAILED (\S+) (\S+)$", text, re.M))
         if status and not failed:
             return {}
-        _, *parts = re.split(r"^training by (\S+) with (\S+)$", text, flags=re.M)
+        _, *parts = re.split(r"^RUN (\S+) (\S+)$", text, flags=re.M)
         digests = {}
         for framework, backend, printed in zip(parts[::3], parts[1::3], parts[2::3]):
-            digest = re.search(r"digest (\w+)", printed)
+            digest = DIGEST.search(printed)
             if digest and (framework, backend) not in failed:
                 digests[framework, backend] = digest[1]
         return digests
+
+    def fit_by_ray(self, backends) -> dict[tuple[str, str], str]:
+        digests = {}
+        for backend in backends:
+            status, text = self.run_fit(f"ray-{backend}", [FIT, "ray", backend])
+            digest = DIGEST.search(text)
+            if digest and not status:
+                digests["ray", backend] = digest[1]
+        return digests
+
+    def run_fit(self, name: str, command: list[str]) -> tuple[int, str]:
+        path = os.environ.get("PYTHONPATH", "")
+        status, text, _ = self.run("own", f"fit-{name}", command, FRAMEWORKS_BACKEND="", PYTHONPATH=path)
+        return status, text
 
     def refuses(self, backend: str) -> bool:
         """Whether accelerate refuses the name of the backend, as docs/pytorch.md says."""
@@ -253,8 +268,7 @@ def main() -> int:
     if not options.brief:
         place.pip("install", "--no-cache-dir", RAY)
         fits.append("ray")
-        for backend in BACKENDS:
-            found |= place.fit(["ray"], [backend])
+        found |= place.fit_by_ray(BACKENDS)
     bad = False
     for framework in fits:
         digests = {backend: found.get((framework, backend), "none") for backend in BACKENDS}
