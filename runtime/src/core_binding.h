@@ -18,7 +18,8 @@ class CoreBinding {
   CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() { release(); }
 
-  /// Releases the thread if it may not run on this core. `core` may be negative: unknown.
+  /// Binds the thread to this core, or releases it if it may not run there. `core` may be negative:
+  /// unknown.
   void bind(int core) noexcept {
     if (core == core_) return;
     if (core_ != kNone && !is_in_force()) forget();

@@ -130,8 +130,8 @@ class Operation final : public Execution {
 
   // The token holder owns these members, and all inherited members except the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
-  /// Those of that sender, until the message has been found late or is copied. Null without a
-  /// device, and if the message comes by way of the host. Belongs to the group.
+  /// Tells whether a message from that sender waits for its receive's stream. Set while a message
+  /// into device memory may still do so, otherwise null. Belongs to the group.
   GateWaits* gate_waits = nullptr;
   OperationLists lists;
   Watched watched;

@@ -195,8 +195,9 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
 
 /// What a thread waits for beside a program that computes: a call that ends when the thread was
 /// bound to all `expected` cores, one after the other. If none are expected, it ends when the
-/// thread has looked at the program some times. With `goes_on_until_unbound`, it ends when the
-/// thread is no longer bound after that. The program is bound to the core that is expected next.
+/// thread has looked at the program some times. If the thread cannot sleep, the call ends when
+/// the thread is no longer bound after that. The program is bound to the core that is expected
+/// next.
 class BesideAProgram : public testing::Test, public Progress::Client {
  protected:
   BesideAProgram() {
@@ -229,8 +230,8 @@ class BesideAProgram : public testing::Test, public Progress::Client {
     if (expected.empty()) {
       ended = looks > 5;
     } else if (came_to < expected.size() && cores == std::set<int>{expected[came_to]}) {
-      ended = ++came_to == expected.size() && !goes_on_until_unbound;
-    } else if (goes_on_until_unbound && came_to == expected.size() && cores.size() > 1) {
+      ended = ++came_to == expected.size() && can_sleep;
+    } else if (!can_sleep && came_to == expected.size() && cores.size() > 1) {
       ended = is_unbound_again = true;
     }
     if (patience.passed()) ended = true;  // While there is work, nobody looks at the deadline.
@@ -249,7 +250,7 @@ class BesideAProgram : public testing::Test, public Progress::Client {
   std::vector<int> expected;
   std::atomic<std::size_t> came_to{0};
   bool peers_compute = true, has_device_work = false, can_sleep = true, is_busy = false;
-  bool goes_on_until_unbound = false, was_bound = false, is_unbound_again = false;
+  bool was_bound = false, is_unbound_again = false;
   int looks = 0;
 };
 
@@ -294,7 +295,6 @@ TEST_F(BesideAProgram, AThreadThatPollsIsNotBound) {
   if (expected.empty()) GTEST_SKIP() << "there is one core";
   expected.resize(1);
   can_sleep = false;
-  goes_on_until_unbound = true;
   wait();
   EXPECT_TRUE(is_unbound_again);
 }
