@@ -5,7 +5,7 @@
 // handle is recognised, and following one faults.
 #pragma once
 
-#include "execution/src/cuda/kernels/host_kernel.h"
+#include "cuda/kernels/host_kernel.h"
 #include "fakes/cuda_driver/graph.h"
 #include "fakes/cuda_driver/memory.h"
 #include "fakes/cuda_driver/queue.h"

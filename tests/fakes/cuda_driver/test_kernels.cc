@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fakes/cuda_driver/test_kernels.h"
 
-#include "execution/src/cuda/kernels/host_kernel.h"
+#include "cuda/kernels/host_kernel.h"
 
 #include <algorithm>
 #include <iterator>
