@@ -80,11 +80,16 @@ endfunction()
 
 # xylem_unite(TARGET): compiles the sources of a target several at a time, if XYLEM_UNITY is on. Headers, and what
 # templates make of them, are then compiled once for all of them. Sources that cannot be together, since each has the
-# same names for its own, set SKIP_UNITY_BUILD_INCLUSION.
+# same names for its own, are separate (xylem_separate).
 function(xylem_unite target)
   if(XYLEM_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
   endif()
+endfunction()
+
+# xylem_separate(SOURCE…): sources of this folder that stay objects of their own, whatever xylem_unite says.
+function(xylem_separate)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])

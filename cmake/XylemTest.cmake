@@ -96,11 +96,16 @@ endfunction()
 # xylem_test_variant(NAME OF component SOURCES … DEFINES … LINKS …)
 #
 # Sources of a component, compiled once more with definitions that only a test needs. clang-tidy reads them as
-# sources of their component only. In the component each is an object of its own, which the linker then leaves out.
+# sources of their component only. In the component they are separate (xylem_separate): the linker leaves out the
+# objects that the variant replaces.
 function(xylem_test_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OF" "SOURCES;DEFINES;LINKS")
-  set_source_files_properties(${arg_SOURCES} TARGET_DIRECTORY xylem_${arg_OF}
-    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  foreach(source IN LISTS arg_SOURCES)
+    get_source_file_property(separate "${source}" TARGET_DIRECTORY xylem_${arg_OF} SKIP_UNITY_BUILD_INCLUSION)
+    if(NOT separate)
+      message(FATAL_ERROR "xylem_test_variant(${name}): ${source} is not separate in xylem_${arg_OF} (xylem_separate)")
+    endif()
+  endforeach()
   add_library(${name} OBJECT ${arg_SOURCES})
   xylem_target_defaults(${name})
   set_target_properties(${name} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
