@@ -34,6 +34,6 @@ xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
 if(TARGET xylem_commit)
   add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
 endif()
-# Only what is compiled with torch's headers, that is, with XYLEM_BUILD_TORCH alone.
+# Only the sources that are compiled if XYLEM_BUILD_TORCH is on.
 xylem_check_target(tidy_torch "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
   ${run_clang_tidy} "^${PROJECT_SOURCE_DIR}/(bindings|tests)/torch/.*\\.cc$")
