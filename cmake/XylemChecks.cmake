@@ -26,14 +26,10 @@ xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
 # Headers are seen through the sources that include them; generated files are not ours.
 # The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
-set(run_clang_tidy "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet
-  -p "${PROJECT_BINARY_DIR}"
-  -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000)
 xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
-  ${run_clang_tidy} "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
+  "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet -p "${PROJECT_BINARY_DIR}"
+  -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000
+  "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
 if(TARGET xylem_commit)
   add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
 endif()
-# Only the sources that are compiled if XYLEM_BUILD_TORCH is on.
-xylem_check_target(tidy_torch "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
-  ${run_clang_tidy} "^${PROJECT_SOURCE_DIR}/(bindings|tests)/torch/.*\\.cc$")
