@@ -22,105 +22,17 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// While a waiter spins and nothing happens, it reads the clock once in this many turns.
-constexpr std::uint32_t kTurnsPerLook = 32;
 constexpr std::chrono::milliseconds kLongestSleep{50};
 /// How long the progress thread turns or sleeps before it looks at its other duties.
 constexpr std::chrono::milliseconds kShare{10};
 /// How often a thread that waits beside the program looks whether the program computes.
 constexpr microseconds kLookAtProgram{500};
-/// Waits at once until something happens.
-constexpr WaitPolicy kPatiently{
-    .spin = {}, .yield = {}, .sleep = true, .learns = false, .stays_by_program = false};
-
-/// See ProgramThread::leave_out_this_thread().
-thread_local bool is_left_out = false;
-
-pid_t own_id() noexcept {
-  static thread_local const pid_t kId = ::gettid();
-  return kId;
-}
-
-/// Tells an idle waiter whether to spin, yield or sleep next.
-class Idleness {
- public:
-  enum class Next : std::uint8_t { spin, yield, sleep };
-
-  /// Only this thread uses `learner` while this object exists. It may be null.
-  Idleness(const WaitPolicy& policy, SpinLearner* learner) noexcept
-      : policy_(policy), learner_(policy.learns ? learner : nullptr), spin_(policy.spin) {}
-
-  /// Call this when something has happened: ends the idle period, if there is one.
-  void reset() noexcept {
-    if (turns_ == 0) return;
-    if (is_timed_) learner_->note(spin_.count() > 0, Clock::now() - begun_);
-    turns_ = 0;
-    has_looked_ = false;
-  }
-  /// What to do after a turn in which nothing happened. Sets `looked` if the clock was read.
-  Next step(bool& looked) noexcept {
-    looked = false;
-    if (turns_ == 0) begin();
-    if (++turns_ % (next_ == Next::spin ? kTurnsPerLook : 4) != 0) return next_;
-    looked = true;
-    const auto now = Clock::now();
-    if (!has_looked_) since_ = now;
-    has_looked_ = true;
-    const auto idle = now - since_;
-    if (idle < spin_) {
-      next_ = Next::spin;
-    } else if (idle < spin_ + policy_.yield || !policy_.sleep) {
-      next_ = policy_.yield.count() == 0 ? Next::spin : Next::yield;
-    } else {
-      next_ = Next::sleep;
-    }
-    return next_;
-  }
-
-  void yield() noexcept {
-    if (learner_ == nullptr) {
-      sched_yield();
-      return;
-    }
-    // A yield that takes at least this long is a long one. A peer that shares the core and only
-    // waits gives it back sooner.
-    constexpr microseconds kLong{900};
-    constexpr unsigned kInARow = 3;
-    const auto before = Clock::now();
-    sched_yield();
-    long_yields_ = Clock::now() - before > kLong ? long_yields_ + 1 : 0;
-    if (long_yields_ >= kInARow) learner_->note_lost_core();
-  }
-
- private:
-  void begin() noexcept {
-    if (learner_ != nullptr) {
-      const auto [spins, is_timed] = learner_->next();
-      spin_ = spins ? policy_.spin : std::chrono::nanoseconds(0);
-      is_timed_ = is_timed;
-      if (is_timed_) begun_ = Clock::now();
-    }
-    next_ = spin_.count() > 0 ? Next::spin : policy_.yield.count() > 0 ? Next::yield : Next::sleep;
-  }
-
-  const WaitPolicy& policy_;
-  SpinLearner* const learner_;
-  std::chrono::nanoseconds spin_;  ///< How long this idle period spins.
-  std::uint32_t turns_ = 0;
-  bool has_looked_ = false;
-  bool is_timed_ = false;     ///< True if the learner must be told the length of this idle period.
-  unsigned long_yields_ = 0;  ///< How many long yields there were in a row.
-  Next next_ = Next::spin;
-  Clock::time_point begun_{};  ///< Start of an idle period that is timed.
-  Clock::time_point since_{};  ///< When the clock was first read in this idle period.
-};
-
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
 /// read.
 template <typename Yield, typename Sleep>
-bool idle(Idleness& idleness, const Yield& yield, const Sleep& sleep) {
+bool idle(Idleness& idleness, bool is_crowded, const Yield& yield, const Sleep& sleep) {
   bool looked = false;
-  switch (idleness.step(looked)) {
+  switch (idleness.step(is_crowded, looked)) {
     case Idleness::Next::spin: relax(); break;
     case Idleness::Next::yield: yield(); break;
     case Idleness::Next::sleep: sleep(); break;
@@ -148,102 +60,13 @@ class Counted {
 
 }  // namespace
 
-WaitPolicy WaitPolicy::make(WaitMode mode,
-                            std::uint32_t cores,
-                            std::uint32_t local_ranks,
-                            bool has_core_for_each) noexcept {
-  constexpr auto kForever = std::chrono::hours(24 * 365);
-  switch (mode) {
-    case WaitMode::spin: return {kForever, {}, false};
-    case WaitMode::yield: return {{}, kForever, false};
-    case WaitMode::sleep: return {{}, {}, true};
-    case WaitMode::automatic: break;
-  }
-  const bool has_cores = cores >= local_ranks;
-  return {.spin = has_cores ? microseconds(200) : microseconds(0),
-          .yield = microseconds(1000),
-          .sleep = true,
-          .learns = has_cores,
-          .stays_by_program = has_cores && has_core_for_each && local_ranks > 1};
-}
-
-SpinLearner::Next SpinLearner::next() noexcept {
-  // Yielding is taken only if its idle periods are a fifth shorter. Otherwise chance would decide
-  // if both ways are equally good.
-  const bool spins = 5 * yielding_ >= 4 * spinning_;
-  is_trial_ = --until_trial_ <= 0;
-  if (!is_trial_) {
-    // Reading the clock takes time, so only one period in eight is timed.
-    constexpr std::int64_t kTimed = 8;
-    return {spins, until_trial_ % kTimed == 0};
-  }
-  constexpr Nanoseconds kLeast = 100, kMostRatio = 1024;
-  const auto better = std::max(spins ? spinning_ : yielding_, kLeast);
-  const auto worse = std::max(spins ? yielding_ : spinning_, kLeast);
-  constexpr std::int64_t kPart = 64;
-  until_trial_ = kPart * std::clamp<Nanoseconds>(worse / better, 1, kMostRatio);
-  return {!spins, true};
-}
-
-void SpinLearner::note_lost_core() noexcept {
-  constexpr Nanoseconds kSlice = 4'000'000;
-  constexpr std::int64_t kPeriods = 1024;
-  yielding_ = kSlice;
-  spinning_ = 0;
-  until_trial_ = kPeriods;
-}
-
-void SpinLearner::note(bool has_spun, std::chrono::nanoseconds idle) noexcept {
-  constexpr Nanoseconds kLongest = 4'000'000;
-  // Trials are rare, so the result of a trial counts more than older results.
-  const Nanoseconds weight = is_trial_ ? 2 : 8;
-  Nanoseconds& average = has_spun ? spinning_ : yielding_;
-  average += (std::min<Nanoseconds>(idle.count(), kLongest) - average) / weight;
-}
-
-void ProgramThread::leave_out_this_thread() noexcept { is_left_out = true; }
-
-void ProgramThread::note_call() noexcept {
-  if (is_left_out) return;
-  const pid_t id = own_id();
-  if (id_.load(std::memory_order_relaxed) != id) id_.store(id, std::memory_order_relaxed);
-}
-
-ProgramThread::Look ProgramThread::look() noexcept {
-  const pid_t id = id_.load(std::memory_order_relaxed);
-  if (id == 0 || id == own_id()) return {};
-  if (asked_ != id) {
-    std::array<char, 64> path{};
-    std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", id);
-    stat_.reset(::open(path.data(), O_RDONLY | O_CLOEXEC));
-    asked_ = stat_ ? id : 0;
-  }
-  // "<id> (<name>) <state> ... <core> <real-time priority> ...": the name has up to 15 characters
-  // of any kind, and the core is the 36th word after the state (proc(5)). Nothing can be read of a
-  // thread that has ended, also if another thread has got its id.
-  constexpr int kCore = 36;
-  std::array<char, 512> text{};
-  const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;
-  if (length <= 0) asked_ = 0;
-  std::string_view line(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  const auto name_end = line.rfind(") ");
-  if (name_end == std::string_view::npos) return {};
-  line.remove_prefix(name_end + 2);
-  Look look{.is_running = line.starts_with('R')};
-  for (int word = 0; word < kCore; ++word) {
-    line.remove_prefix(std::min(line.find(' '), line.size()));
-    line.remove_prefix(std::min<std::size_t>(1, line.size()));
-  }
-  const char* const end = line.data() + line.size();
-  const auto [after, error] = std::from_chars(line.data(), end, look.core);
-  int priority = 0;
-  if (after != end) std::from_chars(after + 1, end, priority);
-  if (error != std::errc() || priority != 0) look.core = -1;
-  return look;
-}
-
 Progress::Progress(Client& client)
     : client_(client), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void Progress::set_policy(WaitPolicy policy) noexcept {
+  policy_ = policy;
+  contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
+}
 
 void Progress::poke() {
   if (!try_acquire()) return;
@@ -260,22 +83,28 @@ void Progress::turn_if_free() {
 
 bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   // If the user has chosen how to wait, all threads wait that way.
-  const bool may_be_patient = waiter == Waiter::beside && policy_.sleep;
-  Idleness idleness(may_be_patient ? kPatiently : policy_, nullptr);
+  if (!policy_.sleep) waiter = Waiter::program;
+  Idleness idleness(policy_);
   Counted counted(programs_);
   while (!ended.load(std::memory_order_acquire)) {
-    const bool gives_way = may_be_patient && programs_.load(std::memory_order_relaxed) > 0;
-    if (!gives_way && claims_.load(std::memory_order_relaxed) == 0 && try_acquire()) {
+    if (!must_give_way(waiter) && try_acquire()) {
       visited();
-      may_be_patient ? drive_beside(ended, deadline) : drive(ended, deadline);
+      drive(ended, deadline, waiter);
       release();
       if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
       continue;
     }
     if (waiter == Waiter::program) counted.begin();
     // A thread of the program, or one that acquires, may need this core to take the token.
-    if (may_be_patient && !held()) sched_yield();
-    if (idle(idleness, sched_yield, [&] { park(ended, deadline); })) {
+    if (waiter == Waiter::beside && !held()) sched_yield();
+    const auto park_here = [&] { park(ended, deadline); };
+    bool looked = true;
+    if (waiter == Waiter::beside || contention_.is_present()) {
+      park_here();
+    } else {
+      looked = idle(idleness, is_crowded(), sched_yield, park_here);
+    }
+    if (looked) {
       wanted_.fetch_add(1, std::memory_order_seq_cst);
       notify();
       wanted_.fetch_sub(1, std::memory_order_relaxed);
@@ -285,22 +114,31 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
   return true;
 }
 
-void Progress::drive(const std::atomic<bool>& ended, Deadline deadline) {
-  drive_until(
-      ended, deadline, [&] { return claims_.load(std::memory_order_relaxed) != 0; },
-      [] { return false; });
+/// Makes turns until the operation ends, the deadline passes, or the thread must give way, and
+/// waits in between.
+void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
+  CoreBinding binding;
+  while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed()) {
+    if (must_be_patient(waiter, binding)) {
+      client_.set_patient(true);
+      drive_patiently(ended, deadline, waiter, binding);
+      client_.set_patient(false);
+    } else {
+      drive_eagerly(ended, deadline, waiter, binding);
+    }
+  }
+  if (waiter == Waiter::beside) client_.show_computing(false);
 }
 
-/// Makes turns until the operation ends, the deadline passes, or `must_stop()`, and waits in
-/// between as the policy says. While nothing happens, it calls `look()` now and then, and stops if
-/// that returns true.
-template <typename Stop, typename Look>
-void Progress::drive_until(const std::atomic<bool>& ended,
-                           Deadline deadline,
-                           const Stop& must_stop,
-                           const Look& look) {
-  Idleness idleness(policy_, &learner_);
-  while (!ended.load(std::memory_order_acquire) && !must_stop()) {
+/// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
+/// patient.
+void Progress::drive_eagerly(const std::atomic<bool>& ended,
+                             Deadline deadline,
+                             Waiter waiter,
+                             CoreBinding& binding) {
+  Idleness idleness(policy_, learner_, contention_);
+  auto next_look = waiter == Waiter::beside ? Clock::now() + kLookAtProgram : Clock::time_point{};
+  while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter)) {
     if (client_.turn() != 0) {
       idleness.reset();
       continue;
@@ -311,37 +149,29 @@ void Progress::drive_until(const std::atomic<bool>& ended,
       // sleep() refuses while a device has pending work, since its completion would wake nobody.
       if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
     };
-    if (idle(idleness, yield, sleep_or_yield) && (deadline.passed() || look())) return;
+    const bool looked = idle(idleness, is_crowded(), yield, sleep_or_yield);
+    if (contention_.is_present()) return;
+    if (!looked) continue;
+    if (deadline.passed()) return;
+    if (waiter != Waiter::beside) continue;
+    const auto now = Clock::now();
+    if (now < next_look) continue;
+    next_look = now + kLookAtProgram;
+    if (look_at_programs(binding)) return;
   }
 }
 
-/// drive() for a thread that waits beside the program.
-void Progress::drive_beside(const std::atomic<bool>& ended, Deadline deadline) {
-  CoreBinding binding;
-  while (!ended.load(std::memory_order_acquire) && !must_give_way() && !deadline.passed()) {
-    if (do_ranks_share_cores() || look_at_programs(binding)) {
-      client_.set_patient(true);
-      drive_patiently(ended, deadline, binding);
-      client_.set_patient(false);
-      continue;
-    }
-    auto next_look = Clock::now() + kLookAtProgram;
-    const auto look = [&] {
-      const auto now = Clock::now();
-      if (now < next_look) return false;
-      next_look = now + kLookAtProgram;
-      return look_at_programs(binding);
-    };
-    drive_until(
-        ended, deadline, [this] { return must_give_way(); }, look);
-  }
-  client_.show_computing(false);
-}
-
-/// Whether a thread that waits beside the program must give up the token.
-bool Progress::must_give_way() const noexcept {
+/// Whether a thread that holds or could take the token must leave it to another one.
+bool Progress::must_give_way(Waiter waiter) const noexcept {
   return claims_.load(std::memory_order_relaxed) != 0 ||
-         programs_.load(std::memory_order_relaxed) != 0;
+         (waiter == Waiter::beside && programs_.load(std::memory_order_relaxed) != 0);
+}
+
+/// Whether other threads need the core more than this one, which waits.
+bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
+  if (contention_.is_present()) return true;
+  // Where ranks share cores, some program computes most of the time, so nobody looks.
+  return waiter == Waiter::beside && (do_ranks_share_cores() || look_at_programs(binding));
 }
 
 /// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
@@ -359,17 +189,19 @@ bool Progress::look_at_programs(CoreBinding& binding) {
   return computes || peers_compute;
 }
 
-/// Makes turns until the operation ends, the deadline passes, it must give way, or no program
-/// computes. Where ranks share cores, some program computes most of the time, so nobody looks.
+/// Sleeps as soon as nothing happens, and lets peers sleep until it has done all that it can.
+/// Returns when the operation has ended, or when the thread need not be patient any more.
 void Progress::drive_patiently(const std::atomic<bool>& ended,
                                Deadline deadline,
+                               Waiter waiter,
                                CoreBinding& binding) {
   // Yielding would give up the core for several milliseconds, so it is for transports that cannot
   // be slept on.
   constexpr unsigned kRefusals = 16;
   unsigned refused = 0;
   auto look = Clock::now() + kLookAtProgram;
-  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(); ++turns) {
+  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(waiter);
+       ++turns) {
     if (client_.turn() != 0) {
       refused = 0;
       if (turns % kTurnsPerLook != 0) continue;
@@ -382,10 +214,19 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
       sched_yield();
     }
     if (const auto now = Clock::now(); now >= look) {
-      if (!do_ranks_share_cores() && !look_at_programs(binding)) return;
-      look = now + kLookAtProgram;
+      probe_contention(now);
+      if (!must_be_patient(waiter, binding)) return;
+      look = Clock::now() + kLookAtProgram;
     }
   }
+}
+
+/// See Contention::wants_probe().
+void Progress::probe_contention(Clock::time_point now) noexcept {
+  if (!contention_.is_present() || !contention_.wants_probe(now)) return;
+  sched_yield();
+  const auto after = Clock::now();
+  contention_.note_probe(after - now, after);
 }
 
 void Progress::acquire() {

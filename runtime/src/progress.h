@@ -13,9 +13,11 @@
 // sleeps, instead of waking for every slice.
 #pragma once
 
-#include "config.h"
+#include "contention.h"
 #include "core_binding.h"
+#include "program_thread.h"
 #include "token_trace.h"
+#include "waiting.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
 
@@ -31,86 +33,10 @@
 
 namespace xylem::runtime {
 
-/// How long an idle waiter spins and yields, and whether it sleeps afterwards.
-struct WaitPolicy {
-  std::chrono::nanoseconds spin{0};
-  std::chrono::nanoseconds yield{0};
-  bool sleep = true;
-  /// True if the waiter spins only while SpinLearner finds that spinning is better.
-  bool learns = false;
-  /// True if a thread that waits beside the program stays on the program's core while programs
-  /// compute, here and at other ranks of the host. The system would also let it take the core of
-  /// another rank, which would then be late.
-  bool stays_by_program = false;
-
-  /// `cores`: how many cores the `local_ranks` ranks of this host have together.
-  /// `has_core_for_each`: what the function of this name (cores.h) says of them.
-  static WaitPolicy make(WaitMode mode,
-                         std::uint32_t cores,
-                         std::uint32_t local_ranks,
-                         bool has_core_for_each) noexcept;
-};
-
-/// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
-/// yielding, which lets a peer run that has no core of its own. This must be measured, since ranks
-/// may share cores with processes of which they do not know. The learner takes the better way. Now
-/// and then it tries the other way, so seldom that trials take about 1/64 of the waiting time.
-class SpinLearner {
- public:
-  struct Next {
-    /// True if the idle period begins by spinning, false if it begins by yielding.
-    bool spins = true;
-    /// The caller must measure the idle period and pass its length to note().
-    bool is_timed = false;
-  };
-  /// How to wait. Call at the start of each idle period.
-  Next next() noexcept;
-  /// Reports the length of an idle period that was timed, from its start to its end.
-  void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;
-  /// Reports that yields take very long, since other programs compute on this core. The next idle
-  /// periods spin. The lengths of idle periods would not show this: they become as long while this
-  /// rank spins, since its peer yields, too.
-  void note_lost_core() noexcept;
-
- private:
-  using Nanoseconds = std::int64_t;
-
-  Nanoseconds spinning_ = 0, yielding_ = 0;  ///< Moving averages of idle periods.
-  /// The number of idle periods until the next trial of the other way.
-  std::int64_t until_trial_ = 64;
-  bool is_trial_ = false;  ///< This idle period is a trial.
-};
-
 /// Who waits.
 enum class Waiter : std::uint8_t {
   program,  ///< A thread of the program, which does nothing else meanwhile.
   beside,   ///< A thread that serves the program, which may compute meanwhile.
-};
-
-/// Whether the program computes: whether the thread that made the last call that did not end at
-/// once is running. If a program makes calls on several threads, only one of them is looked at.
-class ProgramThread {
- public:
-  /// The calling thread serves a program, and never is one: note_call() has no effect on it.
-  static void leave_out_this_thread() noexcept;
-  /// Call on the thread that makes a call. Any thread may call this.
-  void note_call() noexcept;
-  /// What the system says of that thread.
-  struct Look {
-    bool is_running = false;
-    /// On which it runs, or ran last. -1 if that is not known, or if the thread has a real-time
-    /// priority and so leaves its core to no other thread.
-    int core = -1;
-  };
-  /// Asks the system, which takes some microseconds. Says that nothing runs if nobody has made a
-  /// call, if the thread has ended or is the caller, or if the system does not tell. One thread at
-  /// a time.
-  Look look() noexcept;
-
- private:
-  std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.
-  pid_t asked_ = 0;           ///< The thread of `stat_`.
-  UniqueFd stat_;             ///< Its file of /proc, which tells its state.
 };
 
 class Progress {
@@ -143,7 +69,7 @@ class Progress {
   ~Progress() = default;
 
   /// Sets the policy. Call it only before any thread waits.
-  void set_policy(WaitPolicy policy) noexcept { policy_ = policy; }
+  void set_policy(WaitPolicy policy) noexcept;
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
   /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
@@ -208,15 +134,22 @@ class Progress {
   void visited() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  void drive(const std::atomic<bool>& ended, Deadline deadline);
-  template <typename Stop, typename Look>
-  void drive_until(const std::atomic<bool>& ended,
-                   Deadline deadline,
-                   const Stop& must_stop,
-                   const Look& look);
-  void drive_beside(const std::atomic<bool>& ended, Deadline deadline);
-  void drive_patiently(const std::atomic<bool>& ended, Deadline deadline, CoreBinding& binding);
-  bool must_give_way() const noexcept;
+  void drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter);
+  void drive_eagerly(const std::atomic<bool>& ended,
+                     Deadline deadline,
+                     Waiter waiter,
+                     CoreBinding& binding);
+  void drive_patiently(const std::atomic<bool>& ended,
+                       Deadline deadline,
+                       Waiter waiter,
+                       CoreBinding& binding);
+  bool must_give_way(Waiter waiter) const noexcept;
+  bool must_be_patient(Waiter waiter, CoreBinding& binding);
+  void probe_contention(Clock::time_point now) noexcept;
+  /// Whether more threads of the program wait than may spin; the caller counts as one of them.
+  bool is_crowded() const noexcept {
+    return policy_.is_crowded(programs_.load(std::memory_order_relaxed) + 1);
+  }
   bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
   bool look_at_programs(CoreBinding& binding);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
@@ -226,7 +159,8 @@ class Progress {
 
   Client& client_;
   WaitPolicy policy_;
-  SpinLearner learner_;  ///< Learns from the holder's idle periods.
+  SpinLearner learner_;    ///< Learns from the holder's idle periods.
+  Contention contention_;  ///< The same.
   ProgramThread program_;
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SpinLearner, with a fixed time for each way of waiting.
-#include "progress.h"
+#include "waiting.h"
 
 #include <gtest/gtest.h>
 
@@ -63,14 +63,6 @@ TEST(SpinLearner, TriesTheOtherWaySoSeldomThatItCostsLittle) {
     const auto total = spun * world.spinning + (kPeriods - spun) * world.yielding;
     EXPECT_LT(total, kPeriods * best * 11 / 10);
   }
-}
-
-TEST(SpinLearner, SpinsForAWhileWhereAYieldLostTheCore) {
-  SpinLearner learner;
-  spins_in(learner, kSharedCore, 10'000);
-  learner.note_lost_core();
-  // Idle periods are long whether this rank spins or yields, since the peer yields.
-  EXPECT_EQ(spins_in(learner, {nanoseconds(3'000'000), nanoseconds(3'000'000)}, 1000), 1000);
 }
 
 TEST(SpinLearner, LearnsAnewWhenTheWorldChanges) {

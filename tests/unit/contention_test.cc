@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contention, on a clock that the test moves.
+#include "contention.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+/// How long a yield takes if no other thread wants the core, if a waiting rank does, and if a
+/// program computes there.
+constexpr microseconds kFree{1}, kRank{300}, kSlice{4000};
+
+/// A rank that yields, or makes the probes that `contention` wants.
+struct Rank {
+  Contention contention;
+  Clock::time_point now{seconds(1000)};
+  int probes = 0;
+  nanoseconds lost{0};  ///< By probes.
+
+  void yield(microseconds span) {
+    now += span;
+    contention.note(span, now);
+  }
+  /// Sleeps and is woken every 100 us while there is contention, for at most `time`. A probe takes
+  /// as long as `probe` returns.
+  template <typename Probe>
+  void sleep_for(nanoseconds time, Probe probe) {
+    const auto end = now + time;
+    while (now < end && contention.is_present()) {
+      now += microseconds(100);
+      if (!contention.wants_probe(now)) continue;
+      const microseconds span = probe();
+      ++probes;
+      lost += span;
+      now += span;
+      contention.note_probe(span, now);
+    }
+  }
+};
+
+TEST(Contention, BeginsWithTheFirstYieldThatLosesTheCore) {
+  Rank rank;
+  for (int i = 0; i < 1000; ++i) rank.yield(i % 2 == 0 ? kFree : kRank);
+  EXPECT_FALSE(rank.contention.is_present());
+  rank.yield(kSlice);
+  EXPECT_TRUE(rank.contention.is_present());
+}
+
+TEST(Contention, NeedsSeveralLossesInARowWhereRanksShareCores) {
+  Rank rank;
+  rank.contention.set_losses_to_begin(3);
+  for (int i = 0; i < 10; ++i) {
+    rank.yield(kSlice);
+    rank.yield(kSlice);
+    rank.yield(kFree);
+  }
+  EXPECT_FALSE(rank.contention.is_present());
+  for (int i = 0; i < 3; ++i) rank.yield(kSlice);
+  EXPECT_TRUE(rank.contention.is_present());
+}
+
+TEST(Contention, EndsSoonAfterTheOtherProgramsHaveEnded) {
+  Rank rank;
+  rank.yield(kSlice);
+  rank.sleep_for(milliseconds(50), [] { return kFree; });
+  EXPECT_FALSE(rank.contention.is_present());
+}
+
+TEST(Contention, LastsAsLongAsTheOtherProgramsAndItsProbesCostLittle) {
+  Rank rank;
+  rank.yield(kSlice);
+  rank.sleep_for(seconds(60), [] { return kSlice; });
+  EXPECT_TRUE(rank.contention.is_present());
+  EXPECT_LT(rank.lost, milliseconds(600));
+  // When they have ended, it takes a second until the next probe.
+  rank.sleep_for(seconds(2), [] { return kFree; });
+  EXPECT_FALSE(rank.contention.is_present());
+}
+
+TEST(Contention, LastsWhileNeighboursWaitNowAndThen) {
+  Rank rank;
+  rank.yield(kSlice);
+  rank.sleep_for(seconds(10), [&] { return rank.probes % 3 == 0 ? kSlice : kFree; });
+  EXPECT_TRUE(rank.contention.is_present());
+}
+
+TEST(Contention, ProbesMoreSeldomIfItComesBack) {
+  Rank rank;
+  // The cores are free for each probe, and other programs compute again when the rank polls.
+  for (int i = 0; i < 12; ++i) {
+    rank.yield(kSlice);
+    rank.sleep_for(seconds(3), [] { return kFree; });
+    ASSERT_FALSE(rank.contention.is_present());
+  }
+  rank.probes = 0;
+  rank.yield(kSlice);
+  rank.sleep_for(milliseconds(900), [] { return kFree; });
+  EXPECT_EQ(rank.probes, 0);
+}
+
+}  // namespace
+}  // namespace xylem::runtime
