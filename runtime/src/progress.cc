@@ -169,9 +169,10 @@ bool Progress::must_give_way(Waiter waiter) const noexcept {
 
 /// Whether other threads need the core more than this one, which waits.
 bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
-  if (contention_.is_present()) return true;
+  const bool is_contended = contention_.is_present();
+  if (waiter == Waiter::program) return is_contended;
   // Where ranks share cores, some program computes most of the time, so nobody looks.
-  return waiter == Waiter::beside && (do_ranks_share_cores() || look_at_programs(binding));
+  return do_ranks_share_cores() || look_at_programs(binding) || is_contended;
 }
 
 /// Whether the program computes, here or at another rank of this host. Tells the other ranks. While

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contention, on a clock that the test moves.
+// Contention, on a clock that the test moves, and Progress on a core where another thread computes.
 #include "contention.h"
+
+#include "core_binding.h"
+#include "progress.h"
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
+#include <atomic>
 #include <chrono>
+#include <thread>
+#include <vector>
 
 namespace xylem::runtime {
 namespace {
@@ -105,6 +113,57 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
   rank.yield(kSlice);
   rank.sleep_for(milliseconds(900), [] { return kFree; });
   EXPECT_EQ(rank.probes, 0);
+}
+
+/// A call that ends when its waiter has become patient.
+class PatientCall : public Progress::Client {
+ public:
+  unsigned turn() override {
+    // Whatever happens, the test ends.
+    ended = ended || is_patient || patience.passed();
+    return 0;
+  }
+  bool arm(std::vector<pollfd>& /*descriptors*/) override { return true; }
+  bool waits_for_device() override { return false; }
+  void set_patient(bool is) override { is_patient = is_patient || is; }
+  void show_computing(bool /*computes*/) override {}
+  bool do_peers_compute() override { return false; }
+  void on_release() override {}
+
+  const Deadline patience = Deadline::after(seconds(20));
+  std::atomic<bool> ended{false};
+  bool is_patient = false;
+};
+
+/// Whether a thread that waits by this policy becomes patient while another thread computes on the
+/// only core of both.
+bool becomes_patient(const WaitPolicy& policy) {
+  const int core = ::sched_getcpu();
+  std::atomic<bool> computes{true};
+  std::thread neighbour([&] {
+    CoreBinding binding;
+    binding.bind(core);
+    while (computes.load()) {
+    }
+  });
+  PatientCall call;
+  Progress progress(call);
+  progress.set_policy(policy);
+  CoreBinding binding;
+  binding.bind(core);
+  progress.wait(call.ended, call.patience);
+  computes = false;
+  neighbour.join();
+  return call.is_patient;
+}
+
+TEST(Contention, MakesAWaiterSleepWhetherItSpinsOrYields) {
+  WaitPolicy spins = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
+  spins.spin = seconds(100);
+  EXPECT_TRUE(becomes_patient(spins));
+  WaitPolicy yields = WaitPolicy::make(WaitMode::automatic, 1, 2, false);
+  yields.yield = seconds(100);
+  EXPECT_TRUE(becomes_patient(yields));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLearner, with a fixed time for each way of waiting.
+// SpinLearner, with a fixed time for each way of waiting; and how an idle period begins.
 #include "waiting.h"
 
 #include <gtest/gtest.h>
@@ -72,6 +72,15 @@ TEST(SpinLearner, LearnsAnewWhenTheWorldChanges) {
   EXPECT_LT(spins_in(learner, kSharedCore, 10'000), 200);
   spins_in(learner, kOwnCore, 20'000);
   EXPECT_GT(spins_in(learner, kOwnCore, 10'000), 9'700);
+}
+
+TEST(Idleness, BeginsByYieldingIfMoreThreadsWaitThanMaySpin) {
+  const WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 4, 2, true);
+  EXPECT_FALSE(policy.is_crowded(2));
+  EXPECT_TRUE(policy.is_crowded(3));
+  bool looked = false;
+  EXPECT_EQ(Idleness(policy).step(policy.is_crowded(2), looked), Idleness::Next::spin);
+  EXPECT_EQ(Idleness(policy).step(policy.is_crowded(3), looked), Idleness::Next::yield);
 }
 
 }  // namespace

@@ -323,7 +323,8 @@ constexpr Setting kSettings[] = {
      .default_value = "auto",
      .example = "yield",
      .sentence = "How a thread waits: auto, spin, yield or sleep. auto spins only if each local "
-                 "rank has a core and spinning proves to be quicker.",
+                 "rank has a core and spinning proves to be quicker, and sleeps while other "
+                 "programs compute on the cores.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(const auto index, parse_word(t, kWaitModes));
        c.wait = static_cast<WaitMode>(index);
