@@ -74,7 +74,11 @@ set_target_properties(xylem_static PROPERTIES
   EXPORT_NAME static
   OUTPUT_NAME xylem
   LINKER_LANGUAGE CXX)
-target_link_options(xylem_shared PRIVATE
+# The code must stay while a runtime does: it has a thread, and leaves the job when the process ends. So dlclose()
+# unloads neither the library nor a plugin that contains the archive.
+set(stays_loaded LINKER:-z,nodelete)
+target_link_options(xylem_static INTERFACE ${stays_loaded})
+target_link_options(xylem_shared PRIVATE ${stays_loaded}
   "LINKER:--version-script=${CMAKE_CURRENT_LIST_DIR}/xylem.map"
   # Clang's sanitizers are resolved in the program, not in the library.
   $<$<STREQUAL:${XYLEM_SANITIZE},>:LINKER:--no-undefined>)
