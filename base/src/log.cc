@@ -175,7 +175,9 @@ Logger Logger::as(LogIdentity identity) const {
 }
 
 const LogIdentity& Logger::identity() const noexcept {
-  static const LogIdentity kNobody;
+  // Never destroyed, since destructors of the program may log.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static const auto& kNobody = *new LogIdentity;
   return identity_ ? *identity_ : kNobody;
 }
 

@@ -5,6 +5,8 @@
 //
 //   contract_rank fork | signals | loop | ports | silence | two_silent | more_time
 //   contract_rank give_up send|receive abort|time_out held|free
+//   contract_rank ending MODE
+#include "process/contract_endings.h"
 #include "xylem/xylem.h"
 
 #include <sched.h>
@@ -307,7 +309,8 @@ int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string mode = words.empty() ? "" : words[0];
-  if (words.size() != (mode == "give_up" ? 4 : 1)) return 2;
+  if (words.size() != (mode == "give_up" ? 4 : mode == "ending" ? 2 : 1)) return 2;
+  if (mode == "ending") return xylem::test::test_ending(words[1]);
   auto runtime = xylem::Runtime::create();
   if (!runtime) return fail("start", runtime.status().to_string());
   if (mode == "fork") return test_fork(*runtime);

@@ -148,6 +148,25 @@ INSTANTIATE_TEST_SUITE_P(Over,
                            return name;
                          });
 
+// --- Programs that end -----------------------------------------------------------
+
+// Destructors of the program run after those of all C++ objects, also of those of the library.
+TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
+  for (const char* const transport : {"shm", "tcp", "ucx-tcp"}) {
+    for (const char* const mode : {"calls_in_destructor", "calls_at_exit"}) {
+      const PrivateDirectory directory;
+      auto ranks =
+          start_ranks(directory, 3, "contract_rank", {"ending", mode},
+                      {{"XYLEM_TRANSPORT", transport}, {"XYLEM_LOG", "debug,file=/dev/null"}});
+      for (auto& rank : ranks) {
+        const Exit exit = rank.wait(seconds(30));
+        EXPECT_EQ(exit.status, 0) << transport << " " << mode << ": " << exit.output;
+        EXPECT_NE(exit.output.find("used everything"), std::string::npos) << exit.output;
+      }
+    }
+  }
+}
+
 TEST(Contract, NothingIsLeftInSharedMemory) {
   const auto before = shared_memory_names();
   const PrivateDirectory directory;

@@ -9,16 +9,29 @@ namespace xylem::c {
 namespace {
 
 /// The last error of a thread. Each thread has its own, so ranks that are threads of one process do
-/// not share it.
+/// not share it. It needs no destructor, so destructors of the program may make calls that fail.
 struct LastError {
-  Status status;  ///< Keeps `text` alive if it is not a literal.
+  const Status* status = nullptr;  ///< Owns `text`; null if that is a literal.
   const char* text = "";
   std::uint32_t peer = XYLEM_NO_RANK;
 };
-thread_local LastError last_error;
+constinit thread_local LastError last_error;
+
+void keep(const LastError& error) noexcept {
+  delete last_error.status;  // NOLINT(cppcoreguidelines-owning-memory)
+  last_error = error;
+}
+
+/// Frees the last error of a thread that ends.
+struct AtThreadEnd {
+  AtThreadEnd() noexcept = default;
+  AtThreadEnd(const AtThreadEnd&) = delete;
+  AtThreadEnd& operator=(const AtThreadEnd&) = delete;
+  ~AtThreadEnd() { keep({}); }
+};
 
 xylem_status keep_literal(Code code, const char* text) noexcept {
-  last_error = {Status(), text, XYLEM_NO_RANK};
+  keep({nullptr, text, XYLEM_NO_RANK});
   return static_cast<xylem_status>(code);
 }
 
@@ -26,11 +39,13 @@ xylem_status keep_literal(Code code, const char* text) noexcept {
 
 xylem_status report(Status status) noexcept {
   if (status) return XYLEM_OK;
+  thread_local const AtThreadEnd kFrees;
   const Code code = status.code();
-  const std::uint32_t peer = status.peer().value_or(XYLEM_NO_RANK);
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  const auto* const kept = new (std::nothrow) Status(std::move(status));
+  if (kept == nullptr) return keep_literal(code, "out of memory");
   // The view covers a whole std::string, so it is null-terminated.
-  const char* text = status.message().data();
-  last_error = {std::move(status), text, peer};
+  keep({kept, kept->message().data(), kept->peer().value_or(XYLEM_NO_RANK)});
   return static_cast<xylem_status>(code);
 }
 
@@ -55,5 +70,6 @@ xylem_status report_exception() noexcept {
 const char* xylem_last_error(void) { return xylem::c::last_error.text; }
 uint32_t xylem_last_error_peer(void) { return xylem::c::last_error.peer; }
 int xylem_last_error_holds_buffers(void) {
-  return xylem::c::last_error.status.holds_buffers() ? 1 : 0;
+  const auto* const status = xylem::c::last_error.status;
+  return status != nullptr && status->holds_buffers() ? 1 : 0;
 }

@@ -24,7 +24,9 @@ struct Loaded {
 };
 
 Loaded& loaded() {
-  static Loaded of_process;
+  // Never destroyed, since destructors of the program may make calls.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto& of_process = *new Loaded;
   return of_process;
 }
 

@@ -85,17 +85,17 @@ Result<PmixLibrary> PmixLibrary::load() {
 /// is then sometimes not found (Open MPI 4.1.4, once in some hundred starts).
 class Session {
  public:
-  /// Opens the session at the first call.
+  /// Opens the session at the first call. It ends when the process exits, but is never destroyed,
+  /// since destructors of the program may use it.
   static const Result<std::unique_ptr<Session>>& of_this_process() {
-    static const Result<std::unique_ptr<Session>> kSession = open();
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+    static const auto& kSession = *new Result<std::unique_ptr<Session>>(open());
+    static const AtExit kEnds;
     return kSession;
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session() {
-    // In a forked child the session belongs to the parent.
-    if (::getpid() == process_) library_.finalize(nullptr, 0);
-  }
+  ~Session() = default;
 
   const PmixLibrary& library() const noexcept { return library_; }
   const pmix_proc_t& self() const noexcept { return self_; }
@@ -110,6 +110,18 @@ class Session {
   }
 
  private:
+  struct AtExit {
+    AtExit() noexcept = default;
+    AtExit(const AtExit&) = delete;
+    AtExit& operator=(const AtExit&) = delete;
+    ~AtExit() {
+      const auto& session = of_this_process();
+      // In a forked child the session belongs to the parent.
+      const bool is_ours = session && (*session)->process_ == ::getpid();
+      if (is_ours) (*session)->library_.finalize(nullptr, 0);
+    }
+  };
+
   Session(const PmixLibrary& library, const pmix_proc_t& self) : library_(library), self_(self) {}
   static Result<std::unique_ptr<Session>> open() {
     XYLEM_TRY(const PmixLibrary library, PmixLibrary::load());

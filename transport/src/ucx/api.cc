@@ -118,14 +118,16 @@ Result<Api> load_api(const std::string& library) {
 }
 
 Status open_api() {
-  static const Status kOpened = [] {
+  // Never destroyed, since destructors of the program may make calls.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static const auto& kOpened = *new Status([] {
     auto loaded = load_api();
     if (loaded) {
       detail::opened_api = *loaded;
       api_is_open.store(true, std::memory_order_release);
     }
     return loaded.status();
-  }();
+  }());
   return kOpened;
 }
 
