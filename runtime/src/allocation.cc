@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/runtime/allocation.h"
 
+#include "live_jobs.h"
 #include "xylem/execution/cuda.h"
 #include "xylem/transport/shared_memory.h"
 
@@ -35,6 +36,7 @@ void* Allocation::release() noexcept {
 Result<Allocation> allocate(std::uint64_t bytes) { return allocate(bytes, Memory{}); }
 
 Result<Allocation> allocate(std::uint64_t bytes, const Memory& where) {
+  XYLEM_TRY(runtime::LiveJobs::of_process().check());
   void* data = nullptr;
   if (where.kind == MemoryKind::host) {
     XYLEM_TRY(data, transport::allocate_shared(bytes));
@@ -49,6 +51,7 @@ Result<Allocation> allocate(std::uint64_t bytes, const Memory& where) {
 }
 
 Status deallocate(void* memory) {
+  XYLEM_TRY(runtime::LiveJobs::of_process().check());
   if (auto freed = execution::free_on_cuda(memory)) return *std::move(freed);
   return transport::free_shared(memory);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include "live_jobs.h"
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -45,6 +46,7 @@ void outlive(std::shared_ptr<Job> job) {
 }  // namespace
 
 Result<std::shared_ptr<Job>> Job::start(const Options& options) {
+  XYLEM_TRY(LiveJobs::of_process().check());
   const Environment environment = process_environment();
   JobParts parts;
   XYLEM_TRY(parts.loaded, load_config(environment, options));
@@ -76,6 +78,7 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
     (void)job->shutdown(true);
     return opened;
   }
+  LiveJobs::of_process().add(job.get());
   return job;
 }
 
@@ -459,6 +462,7 @@ Status Job::shutdown(bool force) {
   context_.keeper.stop();
   context_.registry.close();
   if (context_.control != nullptr) context_.control->leave(Deadline::after(kGoodbye));
+  LiveJobs::of_process().remove(this);
   world_.reset();
   return handed_over;
 }

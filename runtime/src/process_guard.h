@@ -10,16 +10,30 @@
 
 namespace xylem::runtime {
 
+/// Tells a process from the children that it forks. Any thread may call any function.
+class ForkPage {
+ public:
+  ForkPage() noexcept;
+  ForkPage(const ForkPage&) = delete;
+  ForkPage& operator=(const ForkPage&) = delete;
+  ~ForkPage();
+
+  /// True in a child that was forked after this process made or claimed the page.
+  bool is_forked() const noexcept { return page_ != nullptr && *page_ == 0; }
+  /// Makes this process the one from which children are told.
+  void claim() noexcept;
+  /// The error of all calls in a forked child.
+  static Status error();
+
+ private:
+  volatile char* page_;  ///< Reads 1 in this process; the kernel clears it in a forked child.
+};
+
 /// Guards a job. Any thread may call any function.
 class ProcessGuard {
  public:
-  ProcessGuard() noexcept;
-  ProcessGuard(const ProcessGuard&) = delete;
-  ProcessGuard& operator=(const ProcessGuard&) = delete;
-  ~ProcessGuard();
-
   /// True in a child that was forked after the job started. A child takes none of the job's locks.
-  bool is_forked() const noexcept { return page_ != nullptr && *page_ == 0; }
+  bool is_forked() const noexcept { return page_.is_forked(); }
   /// True after shutdown.
   bool is_closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
   bool allows() const noexcept { return !is_forked() && !is_closed(); }
@@ -29,7 +43,7 @@ class ProcessGuard {
   void close() noexcept { closed_ = true; }
 
  private:
-  const volatile char* page_;  ///< Reads 1 in this process; the kernel clears it in a forked child.
+  ForkPage page_;
   std::atomic<bool> closed_{false};
 };
 

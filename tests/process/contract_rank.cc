@@ -42,6 +42,14 @@ xylem::Status all_reduce(const xylem::Communicator& comm, std::size_t count) {
   return status;
 }
 
+/// A job of this process alone.
+xylem::Result<xylem::Runtime> start_alone() {
+  xylem::Options options;
+  options.rank = 0;
+  options.size = 1;
+  return xylem::Runtime::create(options);
+}
+
 /// The forked child: every call is refused, and its end disturbs nobody. Returns its exit status.
 int child(xylem::Runtime& runtime, const xylem::Work& pending) {
   // A loop over test() must end, and status() must say why.
@@ -56,6 +64,8 @@ int child(xylem::Runtime& runtime, const xylem::Work& pending) {
   if (status.code() != Code::invalid_argument ||
       status.message().find("forked") == std::string_view::npos)
     return 3;
+  if (const auto other = start_alone(); other.code() != Code::invalid_argument) return 11;
+  if (xylem::allocate(8).code() != Code::invalid_argument) return 12;
   auto held = runtime.world();
   if (held.destroy().code() != Code::invalid_argument) return 8;
   return runtime.shutdown().code() == Code::invalid_argument ? 0 : 4;
@@ -69,7 +79,7 @@ int ended_well(pid_t pid) {
 }
 
 /// The runtime of rank 0 has shut down before it forks; the other ranks still use theirs. Each
-/// child drops the last handles of the runtime that it inherited.
+/// child drops the last handles of the runtime that it inherited. That of rank 0 may use Xylem.
 int test_fork_after_shutdown(xylem::Runtime& runtime) {
   auto world = runtime.world();
   const bool leaves_first = world.rank() == 0;
@@ -78,14 +88,17 @@ int test_fork_after_shutdown(xylem::Runtime& runtime) {
   if (pid == 0) {
     world = {};
     const xylem::Runtime goes = std::move(runtime);
-    _exit(0);
+    auto own = start_alone();
+    if (own.is_ok() != leaves_first) _exit(1);
+    _exit(!own || (xylem::allocate(8) && all_reduce(own->world(), 8) && own->shutdown()) ? 0 : 2);
   }
   return ended_well(pid);
 }
 
 int test_fork(xylem::Runtime& runtime) {
   const auto world = runtime.world();
-  for (const bool unwinds : {false, true}) {
+  enum class End { at_once, unwinds, exits };
+  for (const End end : {End::at_once, End::unwinds, End::exits}) {
     // The messages are sent after all ranks have forked: the all_reduce below separates the two.
     std::vector<float> from_before(8), to_next(8, 1.0F);
     const auto n = world.size(), me = world.rank();
@@ -93,7 +106,8 @@ int test_fork(xylem::Runtime& runtime) {
     const pid_t pid = fork();
     if (pid == 0) {
       const int result = child(runtime, pending);
-      if (unwinds) {
+      if (end == End::exits) std::exit(result);
+      if (end == End::unwinds) {
         // Destroyed like in a worker of a data loader that leaves by exit().
         const xylem::Runtime goes = std::move(runtime);
       }

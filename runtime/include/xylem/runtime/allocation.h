@@ -17,7 +17,8 @@ class Allocation;
 /// fails with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of
 /// control groups by itself, and may end the process.) Each allocation keeps a descriptor open.
 /// Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
-/// anonymous shared memory. It needs no Runtime, and any thread may call it.
+/// anonymous shared memory. It needs no Runtime, and any thread may call it. Fails with
+/// `invalid_argument` in a child that was forked while its parent had a Runtime.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
 /// Allocates memory of a GPU: `where` is {MemoryKind::cuda, device}. Its contents are undefined. It
 /// is made by cuMemAlloc in the device's primary context, which is kept until the memory is freed,

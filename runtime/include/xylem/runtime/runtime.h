@@ -3,8 +3,8 @@
 // Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns
 // progress.
 //
-// Several Runtimes may live in one process (ranks as threads). A forked child may not use its
-// parent's Runtime, and cannot disturb it. Xylem installs no signal handlers (UCX does when it is
+// Several Runtimes may live in one process (ranks as threads). A child that is forked meanwhile may
+// use neither its parent's Runtime, which it cannot disturb, nor one of its own. Xylem installs no signal handlers (UCX does when it is
 // loaded: see docs/threading.md), its threads block all signals, and its descriptors are
 // close-on-exec.
 #pragma once
