@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
-#include "live_jobs.h"
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
@@ -32,6 +31,8 @@ constexpr std::uint32_t kTurnsInARow = 16;
 constexpr milliseconds kStreams{5000};
 /// How long a rank that leaves waits at most for its peers to take what it has sent.
 constexpr milliseconds kHandOver{60'000};
+/// How long a rank whose program has ended goes on with calls for which the program did not wait.
+constexpr milliseconds kLastCalls{5000};
 
 /// Keeps a job's memory until the process ends: a device may write to it until then.
 void outlive(std::shared_ptr<Job> job) {
@@ -78,7 +79,7 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
     (void)job->shutdown(true);
     return opened;
   }
-  LiveJobs::of_process().add(job.get());
+  LiveJobs::of_process().add(job);
   return job;
 }
 
@@ -400,6 +401,24 @@ Status Job::hand_over(Deadline patience) {
   return {};
 }
 
+std::chrono::nanoseconds Job::hand_over_limit() const noexcept {
+  return std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);
+}
+
+/// Whether other ranks may need this one for a call that is under way here. A receive concerns no
+/// other rank, nor does a message of this rank to itself.
+bool Job::owes_calls() {
+  turn();
+  for (Execution* execution = context_.engine.active(); execution != nullptr;
+       execution = execution->active_next) {
+    const Operation& operation = *as_operation(execution);
+    const Group& group = *operation.group;
+    const bool is_alone = group.size() == 1 || operation.call.peer == group.rank();
+    if (operation.call.kind != CallKind::recv && !is_alone && operation.health) return true;
+  }
+  return false;
+}
+
 /// Closes all groups, including those whose communicators the user still holds: their posted
 /// receives must not outlive the wires.
 void Job::close_groups() {
@@ -440,7 +459,7 @@ Status Job::shutdown(bool force) {
   // A second caller waits for the first.
   const std::lock_guard one_at_a_time(shutdown_mutex_);
   if (context_.process.is_closed()) return {};
-  auto patience = std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);
+  auto patience = hand_over_limit();
   if (const auto left = pending(); left > 0) {
     if (!force) {
       return failure(Code::busy,
@@ -462,9 +481,36 @@ Status Job::shutdown(bool force) {
   context_.keeper.stop();
   context_.registry.close();
   if (context_.control != nullptr) context_.control->leave(Deadline::after(kGoodbye));
-  LiveJobs::of_process().remove(this);
+  LiveJobs::of_process().remove(*this);
   world_.reset();
   return handed_over;
+}
+
+/// Like shutdown(), but nothing is destroyed, no call is ended, and no callback of the program is
+/// called: what they use may have been destroyed already.
+void Job::leave_at_exit(Deadline limit) noexcept try {
+  const Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
+  const auto one_at_a_time = lock_until(shutdown_mutex_, patience);
+  if (!one_at_a_time || !context_.process.allows()) return;
+  // The token is never given up if a signal handler has interrupted its holder to call exit().
+  if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
+  context_.progress.release();
+  const Deadline last = earlier(patience, Deadline::after(kLastCalls));
+  while (context_.progress.with_token([this] { return owes_calls(); })) {
+    if (last.passed()) {
+      context_.logger.warn("the program has ended with operations pending; they are dropped");
+      break;
+    }
+    std::this_thread::yield();
+  }
+  if (const Status handed_over = hand_over(patience); !handed_over) {
+    context_.logger.warn(handed_over.message());
+  }
+  context_.process.close();
+  context_.keeper.stop();
+  context_.control->leave(Deadline::after(kGoodbye));
+} catch (const std::exception&) {
+  // Memory has run out. The peers learn that this rank was lost.
 }
 
 }  // namespace xylem::runtime

@@ -15,6 +15,7 @@
 #include "config.h"
 #include "context.h"
 #include "group.h"
+#include "live_jobs.h"
 #include "operation.h"
 #include "progress.h"
 #include "watch.h"
@@ -45,6 +46,7 @@ struct JobParts {
 };
 
 class Job final : public std::enable_shared_from_this<Job>,
+                  public Leaver,
                   private execution::EngineListener,
                   private WiresListener,
                   private Progress::Client {
@@ -65,6 +67,7 @@ class Job final : public std::enable_shared_from_this<Job>,
     return Group::take_seat(std::shared_ptr<Context>(shared_from_this(), &context_));
   }
   Status shutdown(bool force);
+  void leave_at_exit(Deadline limit) noexcept override;
 
  private:
   Job(JobParts parts, GivenSchedules given);
@@ -81,7 +84,9 @@ class Job final : public std::enable_shared_from_this<Job>,
   /// The number of operations that have been submitted and not ended.
   std::uint32_t pending();
   void abort_all();
+  bool owes_calls();
   Status hand_over(Deadline patience);
+  std::chrono::nanoseconds hand_over_limit() const noexcept;
   bool is_device_busy();
   void close_groups();
   void release_streams();

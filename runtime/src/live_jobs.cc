@@ -1,7 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "live_jobs.h"
 
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <utility>
+
 namespace xylem::runtime {
+namespace {
+
+/// The lowest priority that is not reserved: the ELF destructors of a program into which Xylem is
+/// linked run before this one. Those of a program that uses libxylem.so do so in any case.
+constexpr int kAfterProgram = 101;
+
+/// How long the end of the process waits at most: for `mutex_`, and for all jobs together.
+constexpr std::chrono::milliseconds kLock{100};
+constexpr std::chrono::seconds kAll{60};
+
+[[gnu::destructor(kAfterProgram)]] void leave_jobs() { LiveJobs::of_process().leave(); }
+
+}  // namespace
+
+std::unique_lock<std::mutex> lock_until(std::mutex& mutex, Deadline deadline) noexcept {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  while (!lock && !deadline.passed()) {
+    std::this_thread::yield();
+    (void)lock.try_lock();
+  }
+  return lock;
+}
 
 LiveJobs& LiveJobs::of_process() {
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
@@ -13,17 +41,36 @@ Status LiveJobs::check() const {
   return page_.is_forked() && count_ > 0 ? ForkPage::error() : Status();
 }
 
-void LiveJobs::add(const Job* job) {
+void LiveJobs::add(std::weak_ptr<Leaver> job) {
   const std::lock_guard lock(mutex_);
   if (count_ == 0) page_.claim();
-  jobs_.insert(job);
+  jobs_.push_back(std::move(job));
+  count_ = jobs_.size();
+  if (std::exchange(is_exit_noted_, true)) return;
+  ::on_exit([](int status, void* /*unused*/) { of_process().note_exit(status); }, nullptr);
+}
+
+void LiveJobs::remove(const Leaver& job) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(jobs_, [&](const auto& weak) {
+    const auto other = weak.lock();
+    return other == nullptr || other.get() == &job;
+  });
   count_ = jobs_.size();
 }
 
-void LiveJobs::remove(const Job* job) noexcept {
-  const std::lock_guard lock(mutex_);
-  jobs_.erase(job);
-  count_ = jobs_.size();
+void LiveJobs::leave() noexcept try {
+  if (!ends_well_ || count_ == 0 || page_.is_forked()) return;
+  std::vector<std::shared_ptr<Leaver>> jobs;
+  if (const auto lock = lock_until(mutex_, Deadline::after(kLock))) {
+    for (const auto& weak : jobs_) {
+      if (auto job = weak.lock()) jobs.push_back(std::move(job));
+    }
+  }
+  const Deadline limit = Deadline::after(kAll);
+  for (const auto& job : jobs) job->leave_at_exit(limit);
+} catch (const std::bad_alloc&) {
+  // Then the peers learn that this process was lost.
 }
 
 }  // namespace xylem::runtime

@@ -1,20 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LiveJobs: the jobs of this process that have not shut down. A child that was forked while its
-// parent had such a job may not use Xylem.
+// LiveJobs: the jobs of this process that have not shut down. Two kinds of processes need to know
+// them.
+//
+// - A forked child: if its parent had a job at the time of the fork, the child may not use Xylem.
+//   Otherwise it may, like any other process.
+// - A process that ends. If it ends normally, by exit(0) or by returning 0 from main(), it leaves
+//   its jobs in good order, as Runtime::shutdown() does. If it ends in another way, its peers
+//   should learn that it was lost, so nothing is done.
+//
+//   exit(status) ──► handlers of the program, destructors of C++ objects   may make calls
+//                ──► on_exit handler: keeps the status
+//                ──► ELF destructors of the program                        may make calls
+//                ──► ELF destructor of Xylem: leaves the jobs if the status is 0
 #pragma once
 
 #include "process_guard.h"
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <mutex>
-#include <set>
+#include <vector>
 
 namespace xylem::runtime {
 
-class Job;
+/// A job, as far as the end of the process concerns it.
+class Leaver {
+ public:
+  /// The process ends normally: leaves the job in good order. Other threads may still use the job.
+  /// Everything that waits for a thread has a limit, since exit() may have interrupted one.
+  virtual void leave_at_exit(Deadline limit) noexcept = 0;
+
+ protected:
+  ~Leaver() = default;
+};
+
+/// Locks the mutex. Gives up at the deadline, for a thread that may hold it itself.
+std::unique_lock<std::mutex> lock_until(std::mutex& mutex, Deadline deadline) noexcept;
 
 /// Any thread may call any function.
 class LiveJobs {
@@ -24,15 +49,21 @@ class LiveJobs {
 
   /// Fails in a child that was forked while its parent had a job.
   Status check() const;
-  /// The job has started.
-  void add(const Job* job);
+  /// The job has started. It is left when the process ends, unless remove() is called before.
+  void add(std::weak_ptr<Leaver> job);
   /// The job has shut down.
-  void remove(const Job* job) noexcept;
+  void remove(const Leaver& job) noexcept;
+  /// The process ends: exit() was called with this status.
+  void note_exit(int status) noexcept { ends_well_ = (status & 0xff) == 0; }
+  /// Leaves all jobs, if the process ends normally.
+  void leave() noexcept;
 
  private:
   ForkPage page_;
+  std::atomic<bool> ends_well_{false};
   std::mutex mutex_;
-  std::set<const Job*> jobs_;
+  bool is_exit_noted_ = false;  ///< True once note_exit() will be called.
+  std::vector<std::weak_ptr<Leaver>> jobs_;
   std::atomic<std::size_t> count_{0};  ///< Of `jobs_`, for a child, which must not take the mutex.
 };
 

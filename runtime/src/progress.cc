@@ -230,16 +230,19 @@ void Progress::probe_contention(Clock::time_point now) noexcept {
   contention_.note_probe(after - now, after);
 }
 
-void Progress::acquire() {
+bool Progress::acquire_until(Deadline deadline) {
   claims_.fetch_add(1, std::memory_order_relaxed);
   wanted_.fetch_add(1, std::memory_order_seq_cst);
-  while (!try_acquire()) {
+  bool is_taken = try_acquire();
+  while (!is_taken && !deadline.passed()) {
     notify();
     sched_yield();
+    is_taken = try_acquire();
   }
   wanted_.fetch_sub(1, std::memory_order_relaxed);
   claims_.fetch_sub(1, std::memory_order_relaxed);
-  visited();
+  if (is_taken) visited();
+  return is_taken;
 }
 
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {

@@ -86,7 +86,9 @@ class Progress {
   }
   /// Takes the token, after asking its holder to give it up. The progress thread does so when it
   /// next checks, a waiter after its turn. For rare work only. The caller must not hold the token.
-  void acquire();
+  void acquire() { (void)acquire_until(Deadline::at(Clock::time_point::max())); }
+  /// The same; false if the deadline passes first.
+  bool acquire_until(Deadline deadline);
   void release() noexcept;
   /// Runs `work` as the token holder, and returns what it returns.
   template <typename Work>

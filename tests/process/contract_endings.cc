@@ -1,29 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of contract_test whose program uses the runtime while it ends.
+// Ranks of contract_test whose program ends without a shutdown of the runtime, or uses the runtime
+// while it ends.
 #include "process/contract_endings.h"
 
 #include "xylem/xylem.h"
 #include "xylem/xylem_c.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
 namespace xylem::test {
 namespace {
 
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kEnds = 0, kReceives = 1, kGoesOn = 2;  // The ranks.
+constexpr std::uint32_t kSmall = 1, kLarge = 2, kLast = 3;      // Tags.
 constexpr std::size_t kMany = 1 << 20;
 
 /// Never destroyed.
 struct Ending {
   Runtime runtime;
   Communicator world;
+  std::vector<float> buffer;
   void (*in_destructor)(Ending&) = nullptr;
 };
 Ending* ending = nullptr;
@@ -88,15 +102,101 @@ int end_with_calls(bool is_in_destructor) {
   return 0;
 }
 
+void end_as(const std::string& how) {
+  if (how == "exit") std::exit(0);
+  if (how == "from_a_handler") {
+    // The handler interrupts a wait, whose thread drives the transports.
+    signal(SIGALRM, [](int) { std::exit(0); });
+    const itimerval soon{{0, 0}, {0, 100'000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
+    (void)ending->world.recv(std::span(ending->buffer), kGoesOn, kLast).wait();
+  }
+  if (how == "status") std::exit(1);
+  if (how == "exception") throw std::runtime_error("nobody catches this");
+  if (how == "signal") raise(SIGTERM);
+  if (how == "_exit") _exit(0);
+}
+
+/// Waits until the process has ended. Fails if that takes too long.
+void wait_for_end_of(std::int32_t process) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  pollfd ended{fd, POLLIN, 0};
+  check(fd < 0 || poll(&ended, 1, 20'000) == 1, "the end of rank 0");
+}
+
+/// A receive from the rank that has ended. Says so within some seconds.
+void receive_nothing(const char* why) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Status status = ending->world.recv(std::span(ending->buffer).first(1), kEnds, kLast).wait();
+  std::printf("%s\n", status.to_string().c_str());
+  check(status.code() == Code::peer_lost && status.peer() == kEnds, "the error");
+  check(status.message().find(why) != std::string_view::npos, "the reason");
+  check(std::chrono::steady_clock::now() - begin < milliseconds(3000), "the time");
+}
+
+/// What rank 0 has sent has arrived, and those that go on without it can do so. Then they call it.
+void go_on_after_a_good_end(std::uint32_t me) {
+  const auto& world = ending->world;
+  float& word = ending->buffer.front();
+  if (me == kReceives) {
+    check(world.recv(std::span(&word, 1), kEnds, kSmall).wait(), "the message of rank 0");
+    check(word == 7.0F, "the small message");
+    word = 8.0F;
+    check(world.send(std::span<const float>(&word, 1), kGoesOn, kSmall).wait(), "send");
+  } else {
+    check(world.recv(std::span(&word, 1), kReceives, kSmall).wait(), "recv");
+    check(word == 8.0F, "the message of rank 1");
+  }
+  const Status status = all_reduce(world, 1);
+  std::printf("%s\n", status.to_string().c_str());
+  check(status.code() == Code::peer_lost && status.peer() == kEnds, "a call with rank 0");
+}
+
+int end_while_others_go_on(const std::string& how, bool is_good) {
+  const auto& world = ending->world;
+  const auto me = world.rank();
+  const std::int32_t process = getpid();
+  std::vector<std::int32_t> processes(world.size());
+  check(world.all_gather(std::span<const std::int32_t>(&process, 1), std::span(processes)).wait(),
+        "all_gather");
+  ending->buffer.assign(kMany, 7.0F);
+  const std::span<const float> sends(ending->buffer);
+  if (me == kEnds) {
+    check(world.send(sends.first(1), kReceives, kSmall).wait(), "send");
+    Work large;
+    if (is_good) large = world.send(sends, kReceives, kLarge);
+    // Nobody waits for the large message, nor for one that nobody sends.
+    (void)world.recv(std::span<float>(), kGoesOn, kLast);
+    end_as(how);
+    return 0;
+  }
+  std::vector<float> large(kMany);
+  if (is_good && me == kReceives) {
+    check(world.recv(std::span(large), kEnds, kLarge).wait(), "the large message");
+    check(large.front() == 7.0F && large.back() == 7.0F, "its contents");
+  }
+  wait_for_end_of(processes[kEnds]);
+  if (!is_good) {
+    // After exit() in a handler, rank 0 leaves in good order if it can.
+    receive_nothing(how == "from_a_handler" ? "rank 0" : "was lost");
+  } else {
+    go_on_after_a_good_end(me);
+  }
+  (void)ending->runtime.shutdown();
+  return 0;
+}
+
 }  // namespace
 
 int test_ending(const std::string& mode) {
   auto runtime = Runtime::create();
   check(runtime.status(), "start");
-  ending = new Ending{*std::move(runtime), {}, nullptr};
+  ending = new Ending{*std::move(runtime), {}, std::vector<float>(1), nullptr};
   ending->world = ending->runtime.world();
   if (mode == "calls_in_destructor") return end_with_calls(true);
-  return end_with_calls(false);
+  if (mode == "calls_at_exit") return end_with_calls(false);
+  const bool is_good = mode == "return" || mode == "exit";
+  return end_while_others_go_on(mode, is_good);
 }
 
 }  // namespace xylem::test

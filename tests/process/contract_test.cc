@@ -150,6 +150,44 @@ INSTANTIATE_TEST_SUITE_P(Over,
 
 // --- Programs that end -----------------------------------------------------------
 
+/// Whether ending in this way is normal, and the exit status of the rank that ends.
+struct Ending {
+  const char* how;
+  int status;
+};
+
+class ProgramThatEnds : public testing::TestWithParam<std::tuple<const char*, Ending>> {};
+
+// Normal: the rank leaves in good order after its messages have been delivered, and others go on
+// without it. Otherwise it counts as lost. In both cases, calls that need it get an error.
+TEST_P(ProgramThatEnds, LeavesInGoodOrderIfItEndsNormallyAndIsLostOtherwise) {
+  const auto& [transport, ending] = GetParam();
+  const PrivateDirectory directory;
+  auto ranks = start_ranks(directory, 3, "contract_rank", {"ending", ending.how},
+                           {{"XYLEM_TRANSPORT", transport}});
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Exit exit = ranks[rank].wait(seconds(40));
+    EXPECT_EQ(exit.status, rank == 0 ? ending.status : 0) << rank << ": " << exit.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over,
+                         ProgramThatEnds,
+                         testing::Combine(testing::Values("shm", "tcp", "ucx-tcp"),
+                                          testing::Values(Ending{"return", 0},
+                                                          Ending{"exit", 0},
+                                                          Ending{"status", 1},
+                                                          Ending{"exception", 128 + SIGABRT},
+                                                          Ending{"signal", 128 + SIGTERM},
+                                                          Ending{"_exit", 0},
+                                                          Ending{"from_a_handler", 0})),
+                         [](const testing::TestParamInfo<std::tuple<const char*, Ending>>& row) {
+                           std::string name = std::string(std::get<0>(row.param)) + "_" +
+                                              std::get<1>(row.param).how;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
 // Destructors of the program run after those of all C++ objects, also of those of the library.
 TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
   for (const char* const transport : {"shm", "tcp", "ucx-tcp"}) {
