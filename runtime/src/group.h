@@ -142,6 +142,13 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   /// Announces that a wire failed. Waits a moment first: if the control plane reports meanwhile
   /// that the rank died, the death is announced instead, since it says more (failure_detector.h).
   void suspect(Status why) override;
+  bool has_left(std::uint32_t rank) const noexcept override {
+    return context_->failures.has_left(world_rank(rank));
+  }
+  /// A rank of the job has left it in good order.
+  void note_left(std::uint32_t world_rank) noexcept {
+    if (const auto rank = rank_of(world_rank)) messages_.note_left(*rank);
+  }
   const Status& health() const noexcept override { return health_; }
   /// True if the group is neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }

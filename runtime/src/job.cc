@@ -290,6 +290,7 @@ void Job::handle_event(ControlEvent& event) {
     case ControlEvent::Kind::message: return watch_.on_message(event.rank, event.message);
     case ControlEvent::Kind::left:
       context_.failures.note_left(event.rank);
+      for (const auto& group : context_.registry.groups()) group->note_left(event.rank);
       return context_.wires->give_up_meeting(event.rank);
     case ControlEvent::Kind::lost: return handle_loss(event.rank, event.text);
     case ControlEvent::Kind::met: {

@@ -59,9 +59,18 @@ MessageHeader PointToPoint::next_header(std::uint32_t to,
 }
 
 void PointToPoint::start(Operation& operation) {
-  if (pairs_.empty()) pairs_.resize(spec_.size());
+  if (pairs_.empty()) {
+    pairs_.resize(spec_.size());
+    for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
+      pairs_[rank].has_left = client_.has_left(rank);
+    }
+  }
   if (operation.call.kind == CallKind::recv) return receive(operation);
   send(operation);
+}
+
+void PointToPoint::note_left(std::uint32_t rank) noexcept {
+  if (!pairs_.empty()) pairs_[rank].has_left = true;
 }
 
 bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
@@ -77,6 +86,13 @@ void PointToPoint::send(Operation& operation) {
   note_send();
   Call& call = operation.call;
   Pair& pair = pairs_[call.peer];
+  if (pair.has_left) {
+    const std::uint32_t peer = spec_.world_ranks[call.peer];
+    return client_.announce(Code::peer_lost, peer,
+                            fmt::format("rank {} left the job before rank {} sent it a message "
+                                        "with tag {}",
+                                        peer, spec_.own_world_rank(), call.tag));
+  }
   const auto& device = operation.run.device;
   const bool is_copied = is_staged(call, device);
   if (!is_copied && !device.gate.is_pending()) {

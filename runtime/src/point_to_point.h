@@ -64,6 +64,8 @@ class PointToPoint final : private HeaderUser {
     virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
     /// The wire to rank `why.peer()` failed.
     virtual void suspect(Status why) = 0;
+    /// Whether this rank of the group has left the job.
+    virtual bool has_left(std::uint32_t rank) const noexcept = 0;
 
    protected:
     ~Client() = default;
@@ -79,6 +81,8 @@ class PointToPoint final : private HeaderUser {
                HeaderPool& headers);
 
   void start(Operation& operation);
+  /// From now on, sends to this rank of the group fail.
+  void note_left(std::uint32_t rank) noexcept;
   /// True if the message of a call goes through host memory (Run::staged). For any thread.
   bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
   /// Sends or receives a message at once, if that is possible. If only a large body remains, an
@@ -115,6 +119,7 @@ class PointToPoint final : private HeaderUser {
     std::uint32_t sent = 0;      ///< Number of the next message to this rank.
     std::uint32_t expected = 0;  ///< Number of the next header from this rank.
     std::uint32_t sending = 0;   ///< Number of headers to this rank that a transport still holds.
+    bool has_left = false;       ///< The rank has left the job, so nothing can be sent to it.
     /// Sends to this rank that have not begun, in the order of the calls.
     runtime::Operation* waiting = nullptr;
     runtime::Operation* last_waiting = nullptr;

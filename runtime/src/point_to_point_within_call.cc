@@ -38,7 +38,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
     return std::nullopt;
   }
   Pair& pair = pairs_[to];
-  if (pair.waiting != nullptr) return std::nullopt;
+  if (pair.waiting != nullptr || pair.has_left) return std::nullopt;
   note_send();
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
   const Sent sent = send_at_once(to, header, {buffer.data, buffer.bytes(), {}});

@@ -159,12 +159,19 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
   std::vector<std::int32_t> processes(world.size());
   check(world.all_gather(std::span<const std::int32_t>(&process, 1), std::span(processes)).wait(),
         "all_gather");
+  auto apart = world.duplicate();
+  check(apart.status(), "duplicate");
   ending->buffer.assign(kMany, 7.0F);
   const std::span<const float> sends(ending->buffer);
   if (me == kEnds) {
     check(world.send(sends.first(1), kReceives, kSmall).wait(), "send");
     Work large;
     if (is_good) large = world.send(sends, kReceives, kLarge);
+    if (how == "shutdown") {
+      check(large.wait(), "the large message");
+      check(ending->runtime.shutdown(), "shutdown");
+      return 0;
+    }
     // Nobody waits for the large message, nor for one that nobody sends.
     (void)world.recv(std::span<float>(), kGoesOn, kLast);
     end_as(how);
@@ -181,6 +188,10 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
     receive_nothing(how == "from_a_handler" ? "rank 0" : "was lost");
   } else {
     go_on_after_a_good_end(me);
+    // A send to a rank that has left is an error, too, although it would need no receive.
+    const Status sent = apart->send(sends.first(1), kEnds, kSmall).wait();
+    std::printf("%s\n", sent.to_string().c_str());
+    check(sent.code() == Code::peer_lost && sent.peer() == kEnds, "a send to rank 0");
   }
   (void)ending->runtime.shutdown();
   return 0;
@@ -195,7 +206,7 @@ int test_ending(const std::string& mode) {
   ending->world = ending->runtime.world();
   if (mode == "calls_in_destructor") return end_with_calls(true);
   if (mode == "calls_at_exit") return end_with_calls(false);
-  const bool is_good = mode == "return" || mode == "exit";
+  const bool is_good = mode == "return" || mode == "exit" || mode == "shutdown";
   return end_while_others_go_on(mode, is_good);
 }
 
