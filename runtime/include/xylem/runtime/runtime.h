@@ -4,9 +4,9 @@
 // progress.
 //
 // Several Runtimes may live in one process (ranks as threads). A child that is forked meanwhile may
-// use neither its parent's Runtime, which it cannot disturb, nor one of its own. Xylem installs no signal handlers (UCX does when it is
-// loaded: see docs/threading.md), its threads block all signals, and its descriptors are
-// close-on-exec.
+// use neither its parent's Runtime, which it cannot disturb, nor one of its own. Xylem installs no
+// signal handlers (UCX does when it is loaded: see docs/threading.md), its threads block all
+// signals, and its descriptors are close-on-exec.
 #pragma once
 
 #include "xylem/base/api.h"
