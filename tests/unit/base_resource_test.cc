@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Deadlines, owned descriptors, memory kinds and hash mixing.
+// Deadlines, owned descriptors, files that users name, memory kinds and hash mixing.
+#include "support/file_size_limit.h"
+#include "support/temporary_directory.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/file.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/unique_fd.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <limits>
 #include <set>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace xylem {
@@ -123,6 +135,109 @@ TEST(UniqueFd, ReleaseKeepsTheDescriptorOpen) {
   EXPECT_FALSE(fd);
   EXPECT_TRUE(is_open(number));
   fd.reset(number);
+}
+
+// --- Files that users name ------------------------------------------------------
+
+class NamedFile : public ::testing::Test {
+ protected:
+  static Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+  /// Why a file cannot be read; empty if it can.
+  static std::string refusal(const std::string& path, Bytes most = {100}) {
+    const auto content = read_regular_file(path, most, soon());
+    EXPECT_TRUE(content || content.code() == Code::invalid_argument);
+    return std::string(content.status().message());
+  }
+  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
+
+  const test::TemporaryDirectory directory_;
+};
+
+TEST_F(NamedFile, IsReadWholeIfItIsRegularAndNotTooLong) {
+  const std::string file = directory_.write("file", std::string(100, 'x'));
+  EXPECT_EQ(read_regular_file(file, {100}, soon())->value(), std::string(100, 'x'));
+  EXPECT_EQ(refusal(file, {99}), "it must be a file of at most 99 B");
+  EXPECT_EQ(read_regular_file(path("none"), {100}, soon())->has_value(), false);
+  EXPECT_EQ(refusal(file + "/below"), "cannot read it (Not a directory)");
+  // The size that the system states for such a file is 0.
+  EXPECT_THAT(read_regular_file("/proc/self/status", {1 << 20}, soon())->value(),
+              ::testing::HasSubstr("VmSize"));
+  EXPECT_EQ(refusal("/proc/self/status", {10}), "it must be a file of at most 10 B");
+}
+
+TEST_F(NamedFile, OfAnotherKindIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(path("socket").size(), sizeof address.sun_path);
+  path("socket").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(refusal(path("fifo")), "it must be a regular file, not a FIFO");
+  EXPECT_EQ(refusal(path("socket")), "it must be a regular file, not a socket");
+  EXPECT_EQ(refusal("/dev/zero"), "it must be a regular file, not a device");
+  EXPECT_EQ(refusal(directory_.path()), "it must be a regular file, not a directory");
+}
+
+TEST_F(NamedFile, WithALeaseOfAnotherProcessIsWaitedForUntilTheDeadline) {
+  const std::string file = directory_.write("file", "text");
+  const UniqueFd holder(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::fcntl(holder.get(), F_SETSIG, SIGURG), 0);  // A signal that is ignored.
+  ASSERT_EQ(::fcntl(holder.get(), F_SETLEASE, F_WRLCK), 0);
+  const auto late = read_regular_file(file, {100}, Deadline::after(milliseconds(30)));
+  EXPECT_THAT(late.status().to_string(), ::testing::HasSubstr("temporarily unavailable"));
+  std::thread releases([&] { ::fcntl(holder.get(), F_SETLEASE, F_UNLCK); });
+  EXPECT_EQ(read_regular_file(file, {100}, soon())->value_or(""), "text");
+  releases.join();
+}
+
+TEST_F(NamedFile, OnTheCommandLineMayBeAPipeWithAnEnd) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd reader(ends[0]);
+  const std::string sent(300'000, 'x');  // More than fits into the pipe.
+  std::thread writes([&] {
+    const UniqueFd writer(ends[1]);
+    std::string_view rest = sent;
+    while (!rest.empty()) {
+      const ssize_t written = ::write(writer.get(), rest.data(), rest.size());
+      if (written <= 0) break;
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    }
+  });
+  const std::string pipe = "/dev/fd/" + std::to_string(reader.get());
+  const auto got = read_any_file(pipe, {1 << 20});
+  writes.join();
+  EXPECT_TRUE(got && *got == sent);
+  EXPECT_EQ(read_any_file("/dev/zero", {1 << 20}).status().message(),
+            "it must be a file of at most 1 MiB");
+}
+
+TEST_F(NamedFile, IsWrittenWithoutSignalsThatEndTheProcess) {
+  const UniqueFd file(::open(path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  ::close(ends[0]);
+  const UniqueFd pipe(ends[1]);
+  int beyond = 0, unread = 0;
+  std::string text;
+  {
+    const test::FileSizeLimit limit(1000);
+    const WriteSignalsBlocked blocked;
+    if (::ftruncate(file.get(), 1001) != 0) beyond = errno;
+    if (::write(pipe.get(), "x", 1) != 1) unread = errno;
+    text = write_error_text(beyond);
+  }
+  EXPECT_EQ(beyond, EFBIG);
+  EXPECT_EQ(unread, EPIPE);
+  EXPECT_THAT(text, ::testing::HasSubstr("1000 bytes: raise ulimit -f"));
+  sigset_t mask, pending;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  ::sigpending(&pending);
+  for (const int signal : {SIGXFSZ, SIGPIPE}) {
+    EXPECT_FALSE(::sigismember(&mask, signal)) << "the mask is as it was";
+    EXPECT_FALSE(::sigismember(&pending, signal));
+  }
 }
 
 TEST(Memory, DefaultsToTheHost) {
