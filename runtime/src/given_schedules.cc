@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "given_schedules.h"
 
-#include "bootstrap/socket.h"
 #include "kernels/reduce.h"
+#include "named_file.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/staging.h"
 #include "xylem/collectives/symmetry.h"
@@ -14,10 +14,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 namespace xylem::runtime {
@@ -91,22 +88,21 @@ Status prove(const std::vector<Schedule>& ranks, std::uint32_t window) {
 
 }  // namespace
 
-Result<GivenSchedules> GivenSchedules::load(const Config& config) {
+Result<GivenSchedules> GivenSchedules::load(const Config& config, Deadline deadline) {
   GivenSchedules given;
   if (config.schedules.empty()) return given;
   const auto about = [&](const Status& why) {
     return failure(why.code(),
                    fmt::format("XYLEM_SCHEDULES={}: {}", config.schedules, why.message()));
   };
-  std::ifstream file(config.schedules, std::ios::binary);
-  if (!file) {
-    return about(failure(Code::invalid_argument,
-                         fmt::format("the file cannot be opened: {}", error_text(errno))));
+  constexpr Bytes kMost{256 << 20};
+  XYLEM_TRY(const auto text, read_named_file("XYLEM_SCHEDULES", config.schedules, kMost, deadline));
+  if (!text) {
+    return about(failure(
+        Code::invalid_argument,
+        "the file cannot be opened: No such file or directory; name one that every rank can read"));
   }
-  std::ostringstream content;
-  content << file.rdbuf();
-  const std::string text = std::move(content).str();
-  auto plans = collectives::parse_plans(text);
+  auto plans = collectives::parse_plans(*text);
   if (!plans) return about(plans.status());
   if (plans->empty()) {
     return about(failure(Code::invalid_argument,
@@ -120,7 +116,7 @@ Result<GivenSchedules> GivenSchedules::load(const Config& config) {
     }
   }
   given.path_ = config.schedules;
-  given.digest_ = hash_text(text);
+  given.digest_ = hash_text(*text);
   given.plans_ = *std::move(plans);
   return given;
 }

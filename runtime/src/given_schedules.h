@@ -5,6 +5,7 @@
 #pragma once
 
 #include "config.h"
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
 
@@ -21,9 +22,10 @@ class GivenSchedules {
 
   /// Reads the file that the configuration names, and proves its plans with verify(), and with
   /// verify_program() for short and long messages. Codes: invalid_argument if the file cannot be
-  /// read or holds no schedule; bad_schedule, with the file's name and the claim that fails;
-  /// unsupported for steps that need the mapped memory of other ranks.
-  static Result<GivenSchedules> load(const Config& config);
+  /// read or holds no schedule; timed_out if it cannot be read by the deadline; bad_schedule, with
+  /// the file's name and the claim that fails; unsupported for steps that need the mapped memory of
+  /// other ranks.
+  static Result<GivenSchedules> load(const Config& config, Deadline deadline);
 
   /// The schedules of all ranks for a call, or null if the file has none. Shape::per_host is
   /// ignored.

@@ -66,7 +66,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 }
 
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
-  XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config));
+  XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config, deadline));
   const WireMaker make = parts.wires;
   PeerFacts facts = parts.facts;
   facts.settings += given.agreed();

@@ -225,7 +225,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   // Only rank 0 reads the file; the broadcast tells the others whether it had an entry.
   std::uint8_t known = 0;
   if (use_file && world.rank() == 0) {
-    XYLEM_TRY(const auto loaded, load_tuning(source, tuning));
+    XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));
     if (loaded) tuning = *loaded, known = 1;
   }
   Call call;
@@ -240,7 +240,8 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
     // Links measured with a given XYLEM_PULL_FROM do not describe the machine, so they are not
     // saved.
     if (use_file && is_asked && world.rank() == 0) {
-      if (Status saved = save_tuning(source, tuning); !saved) context.logger.warn(saved.message());
+      const Status saved = save_tuning(source, tuning, deadline);
+      if (!saved) context.logger.warn(saved.message());
     }
   }
   XYLEM_TRY(share(world, tuning, deadline));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning_file.h"
 
+#include "named_file.h"
+#include "xylem/base/file.h"
+#include "xylem/base/unique_fd.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/fingerprint.h"
 #include "xylem/topology/topology.h"
@@ -8,13 +11,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace xylem::runtime {
 namespace {
@@ -78,28 +80,11 @@ bool is_tuning(const json& content) {
          machines != content.end() && machines->is_object();
 }
 
-Result<json> parse(const std::string& path) {
-  std::error_code error;
-  const auto kind = std::filesystem::status(path, error);
-  if (kind.type() == std::filesystem::file_type::not_found) {
-    return json{{"schema", kSchema}, {"machines", json::object()}};
-  }
-  // Only a regular file is read, since a device may have no end.
-  constexpr std::uintmax_t kLargest = 16 << 20;
-  const bool is_file = std::filesystem::is_regular_file(kind);
-  if (!is_file || std::filesystem::file_size(path, error) > kLargest || error) {
-    return failure(Code::invalid_argument,
-                   fmt::format("XYLEM_TUNING={}: it must be a file that can be read, of {} MiB at "
-                               "most; name another",
-                               path, kLargest >> 20));
-  }
-  std::ifstream file(path);
-  if (!file) return json{{"schema", kSchema}, {"machines", json::object()}};
-  // The file is read into a string first, since the parser would throw if a stream failed while
-  // reading.
-  std::ostringstream text;
-  text << file.rdbuf();
-  json content = json::parse(text.str(), nullptr, false);
+Result<json> parse(const std::string& path, Deadline deadline) {
+  constexpr Bytes kMost{16 << 20};
+  XYLEM_TRY(const auto text, read_named_file("XYLEM_TUNING", path, kMost, deadline));
+  if (!text) return json{{"schema", kSchema}, {"machines", json::object()}};
+  json content = json::parse(*text, nullptr, false);
   if (!is_tuning(content)) {
     return failure(
         Code::invalid_argument,
@@ -109,10 +94,35 @@ Result<json> parse(const std::string& path) {
   return content;
 }
 
+/// Writes a file in place of an earlier one, which stays until the new one is whole. errno tells
+/// why it cannot be written.
+bool replace_file(const std::string& path, std::string_view text) {
+  constexpr mode_t kByUmask = 0666;
+  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  const WriteSignalsBlocked blocked;
+  // In a directory for all users, another user may have made a file or a link of this name.
+  ::unlink(fresh.c_str());
+  const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kByUmask));
+  if (!fd) return false;
+  bool is_whole = true;
+  while (is_whole && !text.empty()) {
+    const ssize_t written = ::write(fd.get(), text.data(), text.size());
+    is_whole = written >= 0 || errno == EINTR;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  is_whole = is_whole && ::rename(fresh.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  if (!is_whole) ::unlink(fresh.c_str());
+  errno = error;
+  return is_whole;
+}
+
 }  // namespace
 
-Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning& tuning) {
-  XYLEM_TRY(const auto content, parse(path));
+Result<std::optional<Tuning>> load_tuning(const std::string& path,
+                                          const Tuning& tuning,
+                                          Deadline deadline) {
+  XYLEM_TRY(const auto content, parse(path, deadline));
   XYLEM_TRY(const auto key, hardware_key(tuning.model));
   const auto found = content["machines"].find(key);
   if (found == content["machines"].end()) return std::optional<Tuning>();
@@ -132,10 +142,10 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning&
   return std::optional<Tuning>(std::move(loaded));
 }
 
-Status save_tuning(const std::string& path, const Tuning& tuning) {
+Status save_tuning(const std::string& path, const Tuning& tuning, Deadline deadline) {
   const CostModel& model = tuning.model;
   const std::uint64_t pull_from = tuning.pull_from.value_or(transport::kAnySize);
-  XYLEM_TRY(auto content, parse(path));
+  XYLEM_TRY(auto content, parse(path, deadline));
   XYLEM_TRY(const auto key, hardware_key(model));
   content["machines"][key] = {
       {"local", to_json(model.local)},
@@ -143,17 +153,11 @@ Status save_tuning(const std::string& path, const Tuning& tuning) {
       {"reduce_GBps", model.compute.reduce_GBps},
       {"copy_GBps", model.compute.copy_GBps},
       {"pull_from", pull_from == transport::kAnySize ? json() : json(pull_from)}};
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(fresh, std::ios::trunc);
-  file << content.dump(2) << '\n';
-  file.close();
-  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0) {
-    std::remove(fresh.c_str());
-    return failure(
-        Code::invalid_argument,
-        fmt::format("XYLEM_TUNING={}: cannot be written; measured values are not kept", path));
-  }
-  return {};
+  if (replace_file(path, content.dump(2) + '\n')) return {};
+  return failure(
+      Code::invalid_argument,
+      fmt::format("XYLEM_TUNING={}: cannot be written ({}); measured values are not kept", path,
+                  write_error_text(errno)));
 }
 
 }  // namespace xylem::runtime

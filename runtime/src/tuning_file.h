@@ -4,6 +4,7 @@
 // fingerprint of its hardware.
 #pragma once
 
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/estimate.h"
 #include "xylem/transport/transport.h"
@@ -24,9 +25,11 @@ struct Tuning {
 
 /// Returns `tuning` with the values of the file; nothing if there is no file or if it has no entry
 /// for this hardware. Fails with `invalid_argument` if the file does not contain tuning data; such
-/// a file is not overwritten.
-Result<std::optional<Tuning>> load_tuning(const std::string& path, const Tuning& tuning);
+/// a file is not overwritten. Fails with `timed_out` if it cannot be read by the deadline.
+Result<std::optional<Tuning>> load_tuning(const std::string& path,
+                                          const Tuning& tuning,
+                                          Deadline deadline);
 /// Adds or replaces the entry of this hardware. Writes a new file, then renames it into place.
-Status save_tuning(const std::string& path, const Tuning& tuning);
+Status save_tuning(const std::string& path, const Tuning& tuning, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -8,13 +8,21 @@
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 #include "support/temporary_directory.h"
+#include "xylem/base/unique_fd.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/fanotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <string>
 
 namespace xylem::test {
@@ -26,15 +34,18 @@ using runtime::GivenSchedules;
 using testing::AllOf;
 using testing::HasSubstr;
 
+constexpr std::chrono::seconds kLimit{30};
+
 class GivenSchedule : public testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& text) const {
     return directory_.write(name, text);
   }
-  static Result<GivenSchedules> load(const std::string& path) {
+  static Result<GivenSchedules> load(const std::string& path,
+                                     Deadline deadline = Deadline::after(kLimit)) {
     Config config;
     config.schedules = path;
-    return GivenSchedules::load(config);
+    return GivenSchedules::load(config, deadline);
   }
 
  private:
@@ -149,8 +160,42 @@ TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
                  "rank 1 has no schedule in the text");
   expect_refused(write("text", "all_reduce=ring\n"), Code::bad_schedule, "line 1: ");
   expect_refused(write("empty", ""), Code::invalid_argument, "holds no schedule");
-  expect_refused("/", Code::invalid_argument, "holds no schedule");
+  expect_refused("/", Code::invalid_argument, "must be a regular file");
+  expect_refused("/dev/zero", Code::invalid_argument, "must be a regular file");
+  const std::string fifo = write("fifo", "");
+  ASSERT_EQ(::unlink(fifo.c_str()), 0);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_refused(fifo, Code::invalid_argument, "must be a regular file");
+  const std::string large = write("large", "");
+  std::filesystem::resize_file(large, (std::uintmax_t{256} << 20) + 1);
+  expect_refused(large, Code::invalid_argument, "at most 256 MiB");
   expect_refused("/nowhere/plans", Code::invalid_argument, "No such file or directory");
+}
+
+/// While one exists, nobody can open the file, as on a file system whose server does not answer.
+class UnansweredFile {
+ public:
+  explicit UnansweredFile(const std::string& path)
+      : watch_(::fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, O_RDONLY)) {
+    if (!watch_ ||
+        ::fanotify_mark(watch_.get(), FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD, path.c_str()) != 0) {
+      watch_.reset();
+    }
+  }
+  explicit operator bool() const { return static_cast<bool>(watch_); }
+
+ private:
+  UniqueFd watch_;
+};
+
+TEST_F(GivenSchedule, ThatIsNotReadInTimeEndsTheStart) {
+  const std::string path = write("slow", mine(Collective::all_reduce, "ring", 2));
+  const UnansweredFile file(path);
+  if (!file) GTEST_SKIP() << "holding up those who open a file needs root (fanotify)";
+  const auto given = load(path, Deadline::after(std::chrono::milliseconds(100)));
+  EXPECT_EQ(given.code(), Code::timed_out);
+  EXPECT_THAT(given.status().to_string(),
+              AllOf(HasSubstr("XYLEM_SCHEDULES=" + path), HasSubstr("does not answer")));
 }
 
 TEST_F(GivenSchedule, MustBeTheSameOnAllRanks) {

@@ -4,12 +4,17 @@
 // is refused with a message and not changed.
 #include "runtime/src/tuning_file.h"
 
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,8 +41,15 @@ class TuningFile : public testing::Test {
   }
   /// The contents of a file with this machine's entry.
   json saved() const {
-    EXPECT_TRUE(save_tuning(path, measured()));
+    EXPECT_TRUE(save(path, measured()));
     return json::parse(content());
+  }
+  static Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
+  static Result<std::optional<Tuning>> load(const std::string& file, const Tuning& tuning) {
+    return load_tuning(file, tuning, soon());
+  }
+  static Status save(const std::string& file, const Tuning& tuning) {
+    return save_tuning(file, tuning, soon());
   }
   static Tuning measured() {
     Tuning tuning;
@@ -52,7 +64,7 @@ class TuningFile : public testing::Test {
   void expect_damaged(const std::string& text, const std::string& sentence) const {
     SCOPED_TRACE(text);
     write(text);
-    const auto loaded = load_tuning(path, Tuning());
+    const auto loaded = load(path, Tuning());
     ASSERT_FALSE(loaded);
     EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
     EXPECT_THAT(
@@ -67,25 +79,28 @@ class TuningFile : public testing::Test {
 
 TEST_F(TuningFile, IsReadOnlyIfItIsAFileOfABoundedSize) {
   const auto error_of = [](const std::string& file) {
-    const auto loaded = load_tuning(file, measured());
+    const auto loaded = load(file, measured());
     return loaded ? std::string() : std::string(loaded.status().message());
   };
-  EXPECT_THAT(error_of("/dev/zero"), HasSubstr("must be a file"));
-  EXPECT_THAT(error_of(folder), HasSubstr("must be a file"));
+  EXPECT_THAT(error_of("/dev/zero"), HasSubstr("XYLEM_TUNING=/dev/zero: it must be a regular"));
+  EXPECT_THAT(error_of(folder), HasSubstr("must be a regular file"));
+  const std::string fifo = folder + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(error_of(fifo), HasSubstr("must be a regular file"));
   write("{}");
   std::filesystem::resize_file(path, std::uintmax_t{17} << 20);
   EXPECT_THAT(error_of(path), HasSubstr("16 MiB"));
 }
 
 TEST_F(TuningFile, IsNothingWhereThereIsNone) {
-  const auto loaded = load_tuning(path, Tuning());
+  const auto loaded = load(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   EXPECT_FALSE(loaded->has_value());
 }
 
 TEST_F(TuningFile, GivesBackWhatWasSaved) {
-  ASSERT_TRUE(save_tuning(path, measured()));
-  const auto loaded = load_tuning(path, Tuning());
+  ASSERT_TRUE(save(path, measured()));
+  const auto loaded = load(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   ASSERT_TRUE(loaded->has_value());
   EXPECT_EQ(loaded->value_or(Tuning()).pull_from, std::optional<std::uint64_t>(65536));
@@ -96,11 +111,33 @@ TEST_F(TuningFile, GivesBackWhatWasSaved) {
   EXPECT_EQ(model.compute.copy_GBps, 11.0);
 }
 
+TEST_F(TuningFile, IsWrittenPastWhatOthersPutInItsWay) {
+  const std::string precious = directory.write("precious", "mine");
+  const std::string draft = path + "." + std::to_string(::getpid());
+  ASSERT_EQ(::symlink(precious.c_str(), draft.c_str()), 0);
+  EXPECT_TRUE(save(path, measured()));
+  EXPECT_EQ(std::filesystem::file_size(precious), 4U);
+  ASSERT_EQ(::mkfifo(draft.c_str(), 0600), 0);
+  EXPECT_TRUE(save(path, measured()));
+  EXPECT_FALSE(std::filesystem::exists(draft));
+}
+
+TEST_F(TuningFile, BeyondTheLimitOfFilesIsNotWritten) {
+  Status saved;
+  {
+    const test::FileSizeLimit limit(8);
+    saved = save(path, measured());
+  }
+  EXPECT_THAT(std::string(saved.message()),
+              AllOf(HasSubstr("XYLEM_TUNING=" + path), HasSubstr("ulimit -f")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
 TEST_F(TuningFile, TellsThatNothingIsPulled) {
   Tuning tuning = measured();
   tuning.pull_from = transport::kAnySize;
-  ASSERT_TRUE(save_tuning(path, tuning));
-  const auto loaded = load_tuning(path, measured());
+  ASSERT_TRUE(save(path, tuning));
+  const auto loaded = load(path, measured());
   ASSERT_TRUE(loaded && loaded->has_value());
   EXPECT_EQ(loaded->value_or(measured()).pull_from, std::optional(transport::kAnySize));
 }
@@ -109,14 +146,14 @@ TEST_F(TuningFile, OfAnEarlierVersionIsMeasuredAgain) {
   json content = saved();
   for (auto& entry : content["machines"]) entry.erase("pull_from");
   write(content.dump());
-  const auto loaded = load_tuning(path, Tuning());
+  const auto loaded = load(path, Tuning());
   ASSERT_TRUE(loaded) << loaded.status().to_string();
   EXPECT_FALSE(loaded->has_value());
 }
 
 TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {
   write(R"({"schema": 1, "machines": {"other": {"whatever": [1]}}})");
-  ASSERT_TRUE(save_tuning(path, measured()));
+  ASSERT_TRUE(save(path, measured()));
   const json content = json::parse(this->content());
   EXPECT_EQ(content["machines"].size(), 2U);
   EXPECT_EQ(content["machines"]["other"], json::parse(R"({"whatever": [1]})"));
@@ -155,7 +192,7 @@ TEST_F(TuningFile, OfAnotherFormIsRefusedAndLeftAsItIs) {
   };
   for (const std::string& text : documents) {
     expect_damaged(text, "not a tuning file of schema 1");
-    EXPECT_EQ(save_tuning(path, measured()).code(), Code::invalid_argument);
+    EXPECT_EQ(save(path, measured()).code(), Code::invalid_argument);
     EXPECT_EQ(content(), text) << "a foreign file must not be overwritten";
   }
 }
@@ -210,7 +247,7 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
 
 TEST_F(TuningFile, ThatIsAFolderIsRefused) {
   path = folder;
-  const auto loaded = load_tuning(path, Tuning());
+  const auto loaded = load(path, Tuning());
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
 }

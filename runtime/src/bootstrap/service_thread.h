@@ -4,16 +4,50 @@
 // is an error like any other.
 #pragma once
 
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 
+#include <condition_variable>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace xylem::runtime {
 
 /// Starts a thread. `purpose` completes "no thread can be started to …". Fails with `exhausted` if
 /// the system has no room for a thread.
 Result<std::thread> start_service_thread(std::string_view purpose, std::function<void()> body);
+
+/// Calls `function` on a thread of its own, for calls of the system that know no deadline. Returns
+/// nothing if the deadline passes first. The thread ends when the call does, so `function` must own
+/// everything that it uses.
+template <typename Function, typename T = std::invoke_result_t<const Function&>>
+Result<std::optional<T>> call_until(Deadline deadline,
+                                    std::string_view purpose,
+                                    Function function) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable ready;
+    std::optional<T> result;
+  };
+  const auto shared = std::make_shared<Shared>();
+  const auto body = [shared, function = std::move(function)] {
+    T result = function();
+    const std::lock_guard lock(shared->mutex);
+    shared->result.emplace(std::move(result));
+    shared->ready.notify_one();
+  };
+  XYLEM_TRY(auto thread, start_service_thread(purpose, body));
+  thread.detach();
+
+  std::unique_lock lock(shared->mutex);
+  shared->ready.wait_until(lock, deadline.point(), [&] { return shared->result.has_value(); });
+  return std::move(shared->result);
+}
 
 }  // namespace xylem::runtime

@@ -15,11 +15,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -47,32 +44,6 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags) {
     }
   }
   return lookup;
-}
-
-/// Shared by a waiting caller and a resolver thread that may outlive the call.
-struct SharedLookup {
-  std::mutex mutex;
-  std::condition_variable ready;
-  std::optional<Lookup> result;
-};
-
-/// One lookup on a thread of its own. Nothing if the deadline passes first; the thread then ends by
-/// itself.
-Result<std::optional<Lookup>> look_up_until(const HostPort& place, Deadline deadline) {
-  const auto shared = std::make_shared<SharedLookup>();
-  const auto body = [shared, place] {
-    Lookup lookup = look_up(place.host, place.port, 0);
-    const std::lock_guard lock(shared->mutex);
-    shared->result = std::move(lookup);
-    shared->ready.notify_one();
-  };
-  const auto purpose = fmt::format("look up \"{}\"", place.host);
-  XYLEM_TRY(auto resolver, start_service_thread(purpose, body));
-  resolver.detach();
-
-  std::unique_lock lock(shared->mutex);
-  shared->ready.wait_until(lock, deadline.point(), [&] { return shared->result.has_value(); });
-  return std::move(shared->result);
 }
 
 }  // namespace
@@ -169,8 +140,10 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadl
     return std::vector{*numeric};
 
   std::string reason = "the resolver did not answer in time";
+  const auto purpose = fmt::format("look up \"{}\"", place.host);
   for (;;) {
-    XYLEM_TRY(auto lookup, look_up_until(place, deadline));
+    XYLEM_TRY(auto lookup, call_until(deadline, purpose,
+                                      [place] { return look_up(place.host, place.port, 0); }));
     if (lookup && !lookup->addresses.empty()) return std::move(lookup->addresses);
     if (lookup) reason = ::gai_strerror(lookup->error);
     // The pause spares the name server.

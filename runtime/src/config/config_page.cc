@@ -42,6 +42,9 @@ std::string configuration_page() {
       "`mismatch`, which names\n  the variable.\n"
       "- Durations are a number and ns, us, ms, s, min or h; a number alone is in seconds. Sizes "
       "are a number and K, M, G or\n  T, which are powers of 1024.\n"
+      "- Files that settings name are read within `XYLEM_START_TIMEOUT`, and must be regular "
+      "files. "
+      "A FIFO, a device or a file\n  that is too long is an error.\n"
       "\n"
       "This page is printed from the table in `runtime/src/config/config_table.cc`.\n";
   for (const Setting& setting : settings()) {

@@ -241,8 +241,8 @@ constexpr Setting kSettings[] = {
      .default_value = "",
      .example = "/etc/xylem/all_reduce.txt",
      .sentence =
-         "File with schedules for operations, which are proven at start and run in place of "
-         "Xylem's own. Its contents must be the same on all ranks.",
+         "File of at most 256 MiB with schedules for operations, which are proven at start and run "
+         "in place of Xylem's own. Its contents must be the same on all ranks.",
      .set = [](Config& c, std::string_view t) -> Status {
        c.schedules = t;
        return {};
@@ -350,7 +350,8 @@ constexpr Setting kSettings[] = {
      .default_value = "measure",
      .example = "/var/cache/xylem/tuning.json",
      .sentence = "Where the constants of the cost model come from: measure (measured at each "
-                 "start), off (fixed values), or the path of a file that keeps measured values.",
+                 "start), off (fixed values), or the path of a file of at most 16 MiB that keeps "
+                 "measured values.",
      .set = set_tuning,
      .show = [](const Config& c) { return c.tuning; }},
     {.name = "XYLEM_LOG",
