@@ -186,7 +186,9 @@ TEST(Bench, SaysOnceWhatIsWrongWithTheUsage) {
   const auto baseline =
       run_command(bench({"all_reduce", "-n", "2", "--baseline", "/nonexistent.json"}), {}, kLimit);
   EXPECT_EQ(baseline.exit_status, 2);
-  EXPECT_EQ(baseline.err, "xylem bench: cannot read /nonexistent.json\n");
+  EXPECT_EQ(
+      baseline.err,
+      "xylem bench: --baseline /nonexistent.json: cannot read it (No such file or directory)\n");
 }
 
 TEST(Bench, ComparesWithAnEarlierReport) {

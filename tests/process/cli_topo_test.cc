@@ -3,11 +3,17 @@
 // `xylem topo` end to end: what it prints about a file and about this machine, how it compares two
 // topologies, and what it refuses.
 #include "process/command.h"
+#include "support/temporary_directory.h"
+#include "xylem/base/unique_fd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -99,6 +105,31 @@ TEST(Topo, RefusesWithOneLineThatNamesFileAndRemedy) {
     EXPECT_THAT(done.err, StartsWith("xylem topo: " + arguments.back()));
     EXPECT_EQ(std::ranges::count(done.err, '\n'), 1) << done.err;
   }
+}
+
+TEST(Topo, ReadsAPipeOfABoundedSize) {
+  const Finished done = test::run_command(
+      {"/bin/sh", "-c",
+       "cat " + kGolden + "ladder.v2.xml | exec " XYLEM_TEST_BIN "/xylem topo /dev/stdin"},
+      {}, kLimit);
+  EXPECT_THAT(done.out, HasSubstr("GPU3")) << done.err;
+  const Finished endless = topo({"/dev/zero"});
+  EXPECT_EQ(endless.exit_status, 2);
+  EXPECT_EQ(endless.err, "xylem topo: /dev/zero: it must be a file of at most 16 MiB\n");
+}
+
+TEST(Topo, ThatWaitsForAPipeEndsAtCtrlC) {
+  const test::TemporaryDirectory directory;
+  const std::string fifo = directory.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  test::Command command({XYLEM_TEST_BIN "/xylem", "topo", fifo});
+  const Deadline limit = Deadline::after(kLimit);
+  UniqueFd writer;  // It can be opened once the command reads.
+  while (!writer && !limit.passed()) writer.reset(::open(fifo.c_str(), O_WRONLY | O_NONBLOCK));
+  command.signal(SIGINT);
+  const Finished done = command.wait(limit);
+  EXPECT_TRUE(done.in_time);
+  EXPECT_EQ(done.signal, SIGINT);
 }
 
 }  // namespace

@@ -172,6 +172,8 @@ TEST(Baseline, RefusesWhatIsNoReportAndNamesTheFile) {
     EXPECT_THAT(std::string(read.status().message()), HasSubstr("odd.json")) << text;
   }
   EXPECT_FALSE(Baseline::read("/nonexistent/before.json"));
+  EXPECT_EQ(Baseline::read("/dev/zero").status().message(),
+            "--baseline /dev/zero: it must be a file of at most 64 MiB");
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads a topology from a file in any form.
+#include "xylem/base/file.h"
+
 #include "xylem/topology/readers.h"
 
 #include <fmt/format.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 
 namespace xylem::topology {
 namespace {
@@ -30,26 +27,10 @@ Result<Topology> read_xml(std::string_view text, const std::string& path) {
 
 }  // namespace
 
-// Stops after a maximum size, so that a device or pipe that never ends does no harm.
 Result<std::string> read_text(const std::string& path) {
-  const auto cannot = [&](int error) {
-    return failure(Code::invalid_argument,
-                   fmt::format("{}: cannot read it ({})", path, std::strerror(error)));
-  };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
-                                                             &std::fclose);
-  if (!file) return cannot(errno);
-  std::string text;
-  constexpr std::size_t kStep = std::size_t{256} << 10;
-  while (text.size() <= kMaxSourceBytes) {
-    const std::size_t had = text.size();
-    text.resize(had + kStep);
-    const std::size_t got = std::fread(text.data() + had, 1, kStep, file.get());
-    text.resize(had + got);
-    if (got < kStep) break;
-  }
-  if (std::ferror(file.get()) != 0) return cannot(errno);
-  return text;
+  auto text = xylem::read_any_file(path, {kMaxSourceBytes});
+  if (text) return text;
+  return failure(text.code(), fmt::format("{}: {}", path, text.status().message()));
 }
 
 Result<Topology> read_file(const std::string& path) {

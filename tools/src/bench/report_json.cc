@@ -3,12 +3,10 @@
 // The report for programs: writing it, and reading it back.
 #include "bench/bandwidth.h"
 #include "bench/report.h"
+#include "xylem/base/file.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include <fstream>
-#include <sstream>
 
 namespace xylem::tools {
 namespace {
@@ -122,12 +120,10 @@ Result<Baseline> Baseline::parse(const std::string& text, const std::string& sou
 }
 
 Result<Baseline> Baseline::read(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!(text << file.rdbuf())) {
-    return failure(Code::invalid_argument, fmt::format("cannot read {}", path));
-  }
-  return parse(text.str(), path);
+  constexpr Bytes kMost{64 << 20};
+  const auto text = read_any_file(path, kMost);
+  if (text) return parse(*text, path);
+  return failure(text.code(), fmt::format("--baseline {}: {}", path, text.status().message()));
 }
 
 std::optional<double> Baseline::ratio(const BenchRow& row) const {

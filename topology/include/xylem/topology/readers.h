@@ -32,8 +32,8 @@ Result<Topology> read_json(std::string_view text, std::string_view source);
 /// pcie gen5 x16". The grammar is in docs/topology.md.
 Result<Topology> read_synthetic(std::string_view text, std::string_view source);
 
-/// The text of a file. At most kMaxSourceBytes + 1 bytes are read, so readers notice that a file is
-/// too long.
+/// The text of a file, which may also be a pipe. Fails if it has more than kMaxSourceBytes bytes,
+/// so that a device that never ends does no harm.
 Result<std::string> read_text(const std::string& path);
 
 /// Reads a file in any of these forms, which are distinguished by the first character and the root
