@@ -8,6 +8,7 @@
 // So lines of several threads, or of several processes that share a file, are never mixed.
 #include "xylem/base/log.h"
 
+#include "xylem/base/file.h"
 #include "xylem/base/unique_fd.h"
 
 #include <fmt/chrono.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
@@ -101,25 +103,25 @@ std::string format_line(LogLevel level, const LogIdentity& identity, std::string
   return line;
 }
 
-/// An error other than an interruption drops the rest of the line, since a failure to log cannot be
-/// reported.
-void write_all(int fd, std::string_view text) {
+/// False if an error other than an interruption prevents it. The rest of the text is then dropped.
+bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
+    if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
+  return true;
 }
 
 }  // namespace
 
 struct Logger::Sink {
-  LogLevel level;
-  UniqueFd file;
+  Sink(LogLevel most, UniqueFd named) noexcept : level(most), file(std::move(named)) {}
 
-  /// Standard error is not owned: a logger must not close it.
-  int fd() const noexcept { return file ? file.get() : STDERR_FILENO; }
+  const LogLevel level;
+  const UniqueFd file;  ///< None for standard error, which a logger must not close.
+  std::atomic<std::uint64_t> dropped = 0;  ///< Lines that the file has not taken.
 };
 
 std::string_view name(LogLevel level) noexcept {
@@ -156,15 +158,18 @@ Result<Logger> Logger::open(const LogOptions& options, LogIdentity identity) {
   if (!options.file.empty()) {
     XYLEM_TRY(const std::string path, expand_path(options.file, identity));
     constexpr mode_t kReadableByAll = 0644;
-    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kReadableByAll));
-    if (!file) {
+    constexpr std::chrono::seconds kLease{1};
+    file =
+        open_promptly(path, O_WRONLY | O_CREAT | O_APPEND, Deadline::after(kLease), kReadableByAll);
+    if (const int error = errno; !file) {
       return failure(Code::invalid_argument,
-                     fmt::format("cannot open log file \"{}\" for appending: {}", path,
-                                 std::generic_category().message(errno)));
+                     fmt::format("cannot open log file \"{}\" for appending: {}{}", path,
+                                 std::generic_category().message(error),
+                                 error == ENXIO ? "; start the reader of a FIFO first" : ""));
     }
   }
   Logger logger;
-  logger.sink_ = std::make_shared<Sink>(Sink{options.level, std::move(file)});
+  logger.sink_ = std::make_shared<Sink>(options.level, std::move(file));
   return logger.as(std::move(identity));
 }
 
@@ -186,7 +191,20 @@ bool Logger::enabled(LogLevel level) const noexcept {
 }
 
 void Logger::write(LogLevel level, std::string_view message) const {
-  if (enabled(level)) write_all(sink_->fd(), format_line(level, identity(), message));
+  if (!enabled(level)) return;
+  std::string text = format_line(level, identity(), message);
+  if (!sink_->file) {
+    (void)write_all(STDERR_FILENO, text);
+    return;
+  }
+  const std::uint64_t dropped = sink_->dropped.exchange(0, std::memory_order_relaxed);
+  if (dropped > 0) {
+    const auto loss = fmt::format("{} lines before this one could not be written", dropped);
+    text.insert(0, format_line(LogLevel::warn, identity(), loss));
+  }
+  const WriteSignalsBlocked blocked;
+  if (write_all(sink_->file.get(), text)) return;
+  sink_->dropped.fetch_add(dropped + 1, std::memory_order_relaxed);
 }
 
 }  // namespace xylem

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The logger: its options, the format of a line, its sinks, and lines written by many threads.
+#include "support/file_size_limit.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -139,6 +142,64 @@ TEST_F(LogFile, FileThatCannotBeOpenedIsAnErrorNamingIt) {
   EXPECT_EQ(logger.code(), Code::invalid_argument);
   EXPECT_THAT(std::string(logger.status().message()), HasSubstr("missing/log"));
   EXPECT_THAT(std::string(logger.status().message()), HasSubstr("No such file"));
+}
+
+/// The text that a pipe holds now.
+std::string read_now(const UniqueFd& pipe) {
+  std::string text(1 << 20, '\0');
+  const ssize_t got = ::read(pipe.get(), text.data(), text.size());
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+TEST_F(LogFile, FifoWithoutAReaderIsAnErrorAtOnce) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const auto logger = Logger::open({LogLevel::info, path("fifo")}, {});
+  EXPECT_EQ(logger.code(), Code::invalid_argument);
+  EXPECT_THAT(std::string(logger.status().message()), HasSubstr("start the reader of a FIFO"));
+}
+
+TEST_F(LogFile, FifoThatIsNotReadLosesLinesAndSaysSo) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const UniqueFd reader(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const Logger logger = open(LogLevel::info, "fifo");
+  constexpr int kLines = 2000;  // More than the 64 KiB that a pipe holds.
+  for (int i = 0; i < kLines; ++i) logger.info(std::string(100, 'x'));
+  const std::string kept = read_now(reader);
+  const auto lines = std::count(kept.begin(), kept.end(), '\n');
+  EXPECT_GT(lines, 100);
+  EXPECT_TRUE(kept.ends_with("xx\n")) << "lines are whole";
+  logger.info("the next");
+  const std::string next = read_now(reader);
+  EXPECT_THAT(next, HasSubstr(std::to_string(kLines - lines) + " lines before this one could not"));
+  EXPECT_TRUE(next.ends_with(": the next\n")) << next;
+}
+
+TEST_F(LogFile, FifoWhoseReaderHasGoneEndsNothing) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  UniqueFd reader(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const Logger logger = open(LogLevel::info, "fifo");
+  reader.reset();
+  logger.info("nobody reads");
+  reader.reset(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  logger.info("somebody reads");
+  const std::string text = read_now(reader);
+  EXPECT_THAT(text, HasSubstr("1 lines before this one"));
+  EXPECT_THAT(text, HasSubstr("somebody reads"));
+}
+
+TEST_F(LogFile, ThatMayNotGrowEndsNothing) {
+  const Logger logger = open(LogLevel::info, "log");
+  logger.info("before");
+  {
+    const test::FileSizeLimit limit(10);
+    logger.info("beyond the limit");
+  }
+  logger.info("after");
+  const auto written = lines("log");
+  ASSERT_EQ(written.size(), 3U);
+  EXPECT_THAT(written[1], HasSubstr("warn  rank unknown -: 1 lines before this one"));
+  EXPECT_THAT(written[2], HasSubstr(": after"));
 }
 
 TEST_F(LogFile, CopyUnderAnotherIdentitySharesTheSink) {

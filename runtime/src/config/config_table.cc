@@ -359,8 +359,10 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "warn",
      .example = "info,file=/tmp/xylem.%r.log",
-     .sentence = "Log level (off, error, warn, info, debug or trace). Append ,file=PATH to log to "
-                 "a file; in PATH, %r is the rank, %h the host and %p the process.",
+     .sentence =
+         "Log level (off, error, warn, info, debug or trace). Append ,file=PATH to log to "
+         "a file; in PATH, %r is the rank, %h the host and %p the process. A file that takes "
+         "no more, such as a FIFO that nobody reads, loses lines and is never waited for.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(c.log, parse_log_options(t));
        return {};

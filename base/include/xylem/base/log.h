@@ -37,12 +37,14 @@ struct LogIdentity {
 };
 
 /// Writes lines to a sink, which copies of the logger share. Thread-safe: each line is one
-/// write(2).
+/// write(2). A file that takes no more (a FIFO that is not read, a full disk) is not waited for:
+/// lines are dropped, and the next line that is written says how many.
 class XYLEM_API Logger {
  public:
   /// A logger that drops every message.
   Logger() noexcept = default;
-  /// Opens the sink. Fails if the file cannot be opened for appending.
+  /// Opens the sink. Fails if the file cannot be opened for appending, or is a FIFO without a
+  /// reader.
   static Result<Logger> open(const LogOptions& options, LogIdentity identity);
   /// A logger with the same sink and another identity.
   Logger as(LogIdentity identity) const;
