@@ -235,7 +235,11 @@ TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetInADirectory) {
   std::string pattern = testing::TempDir() + "xylem-start-XXXXXX";
   const std::string directory = ::mkdtemp(pattern.data());
   int start = 0;
-  kill_during_starts(2, [&] { return "file://" + directory + "/" + std::to_string(start++); });
+  kill_during_starts(2, [&] {
+    const std::string meeting = directory + "/" + std::to_string(start++);
+    std::filesystem::create_directory(meeting);
+    return "file://" + meeting;
+  });
   std::filesystem::remove_all(directory);
 }
 

@@ -5,6 +5,8 @@
 #include "runtime/src/bootstrap/local_store.h"
 #include "runtime/src/bootstrap/store_rules.h"
 #include "support/control_ranks.h"
+#include "support/file_size_limit.h"
+#include "xylem/base/hash.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -30,6 +32,7 @@ using runtime::bytes_of;
 using runtime::FileStore;
 using runtime::text_of;
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class FileStoreIn : public testing::Test {
@@ -153,7 +156,8 @@ TEST_F(FileStoreIn, RankZeroNamesWhoIsMissing) {
       EXPECT_EQ(store.code(), Code::timed_out);
       EXPECT_EQ(store.status().peer(), 2U);
       EXPECT_THAT(std::string(store.status().message()),
-                  testing::MatchesRegex("rank 2 did not come within .*; 0, 1 are here"));
+                  testing::MatchesRegex("rank 2 did not come within .*; 0, 1 are here \\(in " +
+                                        directory + "/xylem-.*\\)"));
     } else if (store) {
       const auto value = (*store)->get("never", Deadline::after(milliseconds(10)));
       EXPECT_EQ(value.status().peer(), 2U) << value.status().to_string();
@@ -244,11 +248,38 @@ TEST_F(FileStoreIn, AMissingRankZeroIsNamed) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory));
 }
 
-TEST_F(FileStoreIn, ADirectoryThatCannotBeMadeIsNamed) {
+TEST_F(FileStoreIn, ADirectoryThatDoesNotExistIsNamedAtOnceAndNotMade) {
   std::ofstream(directory + "/file") << "x";
-  const auto store = FileStore::open(directory + "/file", "job", 0, 2, soon_enough());
-  EXPECT_EQ(store.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory + "/file"));
+  for (const char* const name : {"/file", "/missing", "/missing/below"}) {
+    for (const std::uint32_t rank : {0U, 1U}) {
+      const auto store = FileStore::open(directory + name, "job", rank, 2, soon_enough());
+      EXPECT_EQ(store.code(), Code::invalid_argument);
+      EXPECT_THAT(std::string(store.status().message()),
+                  HasSubstr("XYLEM_RENDEZVOUS=file://" + directory + name + ": there is no such"));
+    }
+  }
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(FileStoreIn, WhatOthersPutThereIsNotWaitedFor) {
+  const std::string base = fmt::format("{}/xylem-{:016x}", directory, hash_text("job"));
+  ASSERT_TRUE(fs::create_directory(base));
+  ASSERT_EQ(::mkfifo((base + "/hello.7").c_str(), 0600), 0);
+  start(2, "hello");
+  ASSERT_EQ(::mkfifo((base + "/session").c_str(), 0600), 0);
+  EXPECT_EQ(open(1, 2, Deadline::after(milliseconds(50))).code(), Code::timed_out);
+}
+
+TEST_F(FileStoreIn, FilesThatMayNotBeWrittenAreAnError) {
+  Status status;
+  {
+    const FileSizeLimit limit(0);
+    status = open(1, 2).status();
+  }
+  EXPECT_EQ(status.code(), Code::exhausted);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(directory), HasSubstr("ulimit -f")));
+  EXPECT_FALSE(has_file("hello.1"));
+  EXPECT_EQ(files(), 1U) << "no draft is left in the job's folder";
 }
 
 TEST_F(FileStoreIn, KeysAreSetOnceAndMayHoldAnyPrintableCharacter) {

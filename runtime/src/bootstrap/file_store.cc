@@ -7,6 +7,7 @@
 #include "bootstrap/socket.h"
 #include "bootstrap/store_rules.h"
 #include "bootstrap/wire.h"
+#include "xylem/base/file.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/unique_fd.h"
 
@@ -17,7 +18,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -46,19 +46,12 @@ bool is_number(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// The content of a file. Nothing if there is no such file, or it cannot be read.
+/// The content of a file. Nothing if there is no such file, or it cannot be read. Others who can
+/// write in the directory may have put anything there, also a FIFO.
 std::optional<std::string> read_file(const fs::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return std::nullopt;
-  std::string text;
-  std::array<char, 4096> piece;
-  for (;;) {
-    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) return text;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-  }
+  constexpr Bytes kMost{64 << 20};  // The session file has a line of about 24 bytes for each rank.
+  auto text = read_regular_file(path, kMost, Deadline::after(Clock::duration::zero()));
+  return text ? std::move(text).value() : std::nullopt;
 }
 
 /// A shared directory does not tell when something changes, so ranks look again: soon at first,
@@ -145,7 +138,7 @@ bool lock(int fd) {
 }
 /// True if a rank's process has ended without removing its here file.
 bool has_died(const fs::path& here) {
-  const UniqueFd fd(::open(here.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd fd(::open(here.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   auto lock = whole_file();
   struct stat facts {};
   const bool is_free = fd && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
@@ -157,7 +150,25 @@ bool has_died(const fs::path& here) {
 /// The error for a file that could not be written; errno tells why.
 Status refused(const fs::path& path) {
   return failure(Code::exhausted,
-                 fmt::format("cannot write {}: {}", path.string(), error_text(errno)));
+                 fmt::format("cannot write {}: {}", path.string(), write_error_text(errno)));
+}
+
+/// Makes the folder of a job in the directory that the user named, which must exist: a directory
+/// that this rank makes may be one that the others do not see.
+Status make_folder_of_job(const std::string& directory, const fs::path& folder) {
+  constexpr mode_t kByUmask = 0777;
+  if (::mkdir(folder.c_str(), kByUmask) == 0 || errno == EEXIST) return {};
+  const int error = errno;
+  const bool is_missing = error == ENOENT || error == ENOTDIR;
+  return failure(
+      Code::invalid_argument,
+      fmt::format("XYLEM_RENDEZVOUS=file://{}: {}", directory,
+                  is_missing
+                      ? "there is no such directory on this host: make it, or name one that all "
+                        "ranks share"
+                      : fmt::format("this rank cannot write there ({}): name a directory that "
+                                    "all ranks can write",
+                                    error_text(error))));
 }
 
 }  // namespace
@@ -168,15 +179,7 @@ Result<std::shared_ptr<Store>> FileStore::open(const std::string& directory,
                                                std::uint32_t size,
                                                Deadline deadline) {
   const fs::path base = fs::path(directory) / fmt::format("xylem-{:016x}", hash_text(job));
-  std::error_code error;
-  fs::create_directories(base, error);
-  if (error) {
-    return failure(
-        Code::invalid_argument,
-        fmt::format("cannot make the rendezvous directory {}: {}; name one that all ranks "
-                    "can write",
-                    base.string(), error.message()));
-  }
+  XYLEM_TRY(make_folder_of_job(directory, base));
   const std::shared_ptr<FileStore> store(new FileStore(base, rank, size));
   XYLEM_TRY(rank == 0 ? store->admit_all(deadline) : store->be_admitted(deadline));
   return std::shared_ptr<Store>(store);
@@ -212,11 +215,16 @@ std::filesystem::path FileStore::draft() const { return base_ / ("draft." + numb
 
 Result<UniqueFd> FileStore::write_draft(std::string_view text) const {
   constexpr mode_t kOwnerOnly = 0600;
+  const WriteSignalsBlocked blocked;
   UniqueFd fd(::open(draft().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly));
   if (!fd) return refused(draft());
   while (!text.empty()) {
     const ssize_t written = ::write(fd.get(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) return refused(draft());
+    if (written < 0 && errno != EINTR) {
+      const Status why = refused(draft());
+      ::unlink(draft().c_str());
+      return why;
+    }
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
   return fd;
@@ -278,7 +286,7 @@ Status FileStore::admit_all(Deadline deadline) {
       return {};
     }
     failed = verdict();
-    if (failed && !pace.wait()) return give_up(attendance_.sentence());
+    if (failed && !pace.wait()) return give_up(who_is_missing());
   }
   // Ranks that come late are let in, so that they learn of the failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
@@ -362,6 +370,11 @@ Status FileStore::not_admitted() const {
                  0);
 }
 
+Status FileStore::who_is_missing() const {
+  const Status who = attendance_.sentence();
+  return failure(who.code(), fmt::format("{} (in {})", who.message(), base_.string()), who.peer());
+}
+
 void FileStore::take_attendance() {
   // Ranks that came to a complete start may have left it again.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
@@ -391,7 +404,7 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
     if (!pace.wait()) break;
   }
   take_attendance();
-  if (!attendance_.complete()) return attendance_.sentence();
+  if (!attendance_.complete()) return who_is_missing();
   return failure(Code::timed_out, fmt::format("key \"{}\" was not set in time", key));
 }
 

@@ -37,8 +37,9 @@ namespace xylem::runtime {
 class FileStore final : public StartStore {
  public:
   /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Fails with
-  /// timed_out naming who did not come, with mismatch if jobs of different sizes meet, and with
-  /// busy if another process has this rank.
+  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming who
+  /// did not come, with mismatch if jobs of different sizes meet, and with busy if another process
+  /// has this rank.
   static Result<std::shared_ptr<Store>> open(const std::string& directory,
                                              const std::string& job,
                                              std::uint32_t rank,
@@ -64,6 +65,7 @@ class FileStore final : public StartStore {
   Status enter(const std::string& session, std::uint32_t size);
   Status not_admitted() const;
   Status another_of_this_rank() const;
+  Status who_is_missing() const;
   void clear_earlier_start() const;
   void take_attendance();
   /// If the process of this rank has died, makes the start fail on all ranks, and returns the

@@ -132,8 +132,9 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "",
      .example = "tcp://node1:29400",
-     .sentence =
-         "Where ranks meet: tcp://host:port, which rank 0 serves, or file:///shared/directory.",
+     .sentence = "Where ranks meet: tcp://host:port, which rank 0 serves, or "
+                 "file:///shared/directory, which "
+                 "must exist.",
      .set =
          [](Config& c, std::string_view t) {
            return set_checked(c.rendezvous, t,
