@@ -12,17 +12,23 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
+#include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace xylem::test {
 namespace {
 
 namespace fs = std::filesystem;
+using runtime::KeyPlaces;
 using runtime::secret_of_user;
+using runtime::user_key_folder;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class UserKey : public testing::Test {
  protected:
@@ -81,12 +87,88 @@ TEST_F(UserKey, ThatIsALinkOrCutIsRefused) {
   expect_refused(folder / "key");
 }
 
+class UserKeyFolder : public UserKey {
+ protected:
+  UserKeyFolder() {
+    for (const auto& place : {*places.home, places.runtime, places.temporary}) {
+      fs::create_directory(place);
+      fs::permissions(place, fs::perms::owner_all);
+    }
+  }
+  /// Makes the home one that cannot be written, also by root.
+  void lose_home() {
+    fs::remove_all(*places.home);
+    std::ofstream(*places.home) << "no directory";
+  }
+
+  KeyPlaces places{base / "home", base / "run", base / "tmp"};
+  const fs::path last = places.temporary / ("xylem-" + std::to_string(::geteuid()));
+};
+
+TEST_F(UserKeyFolder, IsInTheHomeIfThatCanBeWritten) {
+  folder = user_key_folder(places);
+  EXPECT_EQ(folder, *places.home / ".local/state/xylem");
+  EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all);
+  places.home.reset();
+  EXPECT_EQ(user_key_folder(places), places.runtime / "xylem");
+}
+
+TEST_F(UserKeyFolder, IsElsewhereOnlyInADirectoryThatOthersCannotWrite) {
+  lose_home();
+  EXPECT_EQ(user_key_folder(places), places.runtime / "xylem");
+  EXPECT_TRUE(secret_of_user(user_key_folder(places), "job"));
+  ::chmod(places.runtime.c_str(), 0770);
+  EXPECT_EQ(user_key_folder(places), last);
+  fs::rename(places.runtime, base / "elsewhere");
+  EXPECT_EQ(user_key_folder(places), last);
+  ::chmod((base / "elsewhere").c_str(), 0700);
+  fs::create_symlink(base / "elsewhere", places.runtime);
+  EXPECT_EQ(user_key_folder(places), last);
+}
+
+TEST_F(UserKeyFolder, IsChosenByNoVariable) {
+  const KeyPlaces before = KeyPlaces::of_this_user();
+  EXPECT_EQ(before.runtime, "/run/user/" + std::to_string(::geteuid()));
+  std::map<std::string, std::string> variables;
+  for (const char* const name : {"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) {
+    if (const char* const value = std::getenv(name)) variables[name] = value;
+    ::setenv(name, base.c_str(), 1);
+  }
+  const KeyPlaces after = KeyPlaces::of_this_user();
+  for (const char* const name : {"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) {
+    ::unsetenv(name);
+  }
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  EXPECT_EQ(std::tie(after.home, after.runtime, after.temporary),
+            std::tie(before.home, before.runtime, before.temporary));
+}
+
+TEST_F(UserKeyFolder, OfAnotherUserIsNotUsedWhereThereIsAnother) {
+  if (::geteuid() != 0) GTEST_SKIP() << "giving a folder to another user needs root";
+  constexpr uid_t kNobody = 65534;
+  const auto give = [](const fs::path& path) {
+    fs::create_directories(path);
+    EXPECT_EQ(::chown(path.c_str(), kNobody, kNobody), 0);
+  };
+  give(last);
+  give(*places.home / ".local/state/xylem");
+  EXPECT_EQ(user_key_folder(places), places.runtime / "xylem");
+  EXPECT_TRUE(secret_of_user(user_key_folder(places), "job"));
+  give(places.runtime);
+  EXPECT_EQ(user_key_folder(places), last);
+  folder = last;
+  expect_refused(last);
+}
+
 TEST_F(UserKey, OfAnotherUsersFolderIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "giving a folder to another user needs root";
   constexpr uid_t kNobody = 65534;
   ASSERT_TRUE(fs::create_directory(folder));
   ASSERT_EQ(::chown(folder.c_str(), kNobody, kNobody), 0);
   expect_refused(folder);
+  EXPECT_THAT(std::string(secret_of_user(folder, "job").status().message()),
+              Not(HasSubstr("remove")))
+      << "its owner alone could";
   ASSERT_EQ(::chown(folder.c_str(), 0, 0), 0);
   ASSERT_TRUE(secret_of_user(folder, "job"));
   ASSERT_EQ(::chown((folder / "key").c_str(), kNobody, kNobody), 0);

@@ -6,6 +6,7 @@
 #include "bootstrap/secret.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/wire.h"
+#include "xylem/base/file.h"
 #include "xylem/base/unique_fd.h"
 
 #include <fmt/format.h>
@@ -27,27 +28,48 @@ namespace fs = std::filesystem;
 constexpr mode_t kOwnerOnly = 0600;
 constexpr mode_t kOwnersFolder = 0700;
 constexpr mode_t kOthers = 0077;
+constexpr mode_t kWrittenByOthers = 0022;
+constexpr std::string_view kSetSecret = "set XYLEM_SECRET to the same text on all ranks";
 
 Status not_alone(const fs::path& path) {
   return failure(Code::invalid_argument,
                  fmt::format("{} is to hold the key of this user's jobs, but is not this user's "
-                             "alone: remove it, or set XYLEM_SECRET on all ranks",
-                             path.string()));
+                             "alone: remove it, or {}",
+                             path.string(), kSetSecret));
+}
+
+/// For a folder of another user, who may not let this user remove it.
+Status not_ours(const fs::path& folder) {
+  return failure(Code::invalid_argument,
+                 fmt::format("{} is to hold the key of this user's jobs, but is not a directory of "
+                             "this user: {}",
+                             folder.string(), kSetSecret));
 }
 
 Status unusable(const fs::path& path) {
   return failure(Code::exhausted,
-                 fmt::format("cannot use {}, which is to hold the key of this user's jobs: {}; set "
-                             "XYLEM_SECRET on all ranks",
-                             path.string(), error_text(errno)));
+                 fmt::format("cannot use {}, which is to hold the key of this user's jobs: {}; {}",
+                             path.string(), write_error_text(errno), kSetSecret));
 }
 
 bool is_ours_alone(const struct stat& facts) {
   return facts.st_uid == ::geteuid() && (facts.st_mode & kOthers) == 0;
 }
 
+/// True if the path is a directory, and no link to one, of this user, and has none of these modes.
+bool is_ours(const fs::path& folder, mode_t refused) {
+  struct stat facts {};
+  return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
+         facts.st_uid == ::geteuid() && (facts.st_mode & refused) == 0;
+}
+
+/// True if there is a folder of this user, which is made if it is missing.
+bool make_folder(const fs::path& folder) {
+  return (::mkdir(folder.c_str(), kOwnersFolder) == 0 || errno == EEXIST) && is_ours(folder, 0);
+}
+
 /// The home of this user; nothing if there is none.
-std::optional<fs::path> home() {
+std::optional<fs::path> home_of_this_user() {
   constexpr std::size_t kRoom = 16 * 1024;
   std::string room(kRoom, '\0');
   passwd entry{};
@@ -59,7 +81,7 @@ std::optional<fs::path> home() {
 
 /// Reads the key; nothing if there is no such file yet.
 Result<std::optional<Nonce>> read_key(const fs::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::optional<Nonce>();
   if (!fd && errno == ELOOP) return not_alone(path);
   if (!fd) return unusable(path);
@@ -75,6 +97,7 @@ Result<std::optional<Nonce>> read_key(const fs::path& path) {
 
 /// Makes the key. If several processes make it at the same time, the key of the first one is kept.
 Status make_key(const fs::path& path) {
+  const WriteSignalsBlocked blocked;
   std::string draft = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(draft.data(), O_CLOEXEC));
   if (!fd) return unusable(path);
@@ -90,22 +113,27 @@ Status make_key(const fs::path& path) {
 
 }  // namespace
 
-fs::path user_key_folder() {
-  if (const auto place = home()) {
-    const fs::path folder = *place / ".local" / "state" / "xylem";
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (::access(folder.c_str(), W_OK) == 0) return folder;
+KeyPlaces KeyPlaces::of_this_user() {
+  return {home_of_this_user(), fmt::format("/run/user/{}", ::geteuid()), "/tmp"};
+}
+
+fs::path user_key_folder(const KeyPlaces& places) {
+  if (places.home) {
+    const fs::path state = *places.home / ".local" / "state";
+    std::error_code ignored;
+    fs::create_directories(state, ignored);
+    fs::path folder = state / "xylem";
+    if (make_folder(folder) && ::eaccess(folder.c_str(), W_OK) == 0) return folder;
   }
-  return fmt::format("/tmp/xylem-{}", ::geteuid());
+  // The system makes this directory when the user logs in, and nobody else can.
+  if (is_ours(places.runtime, kWrittenByOthers)) return places.runtime / "xylem";
+  return places.temporary / fmt::format("xylem-{}", ::geteuid());
 }
 
 Result<std::string> secret_of_user(const fs::path& folder, std::string_view job) {
   if (::mkdir(folder.c_str(), kOwnersFolder) != 0 && errno != EEXIST) return unusable(folder);
-  struct stat facts {};
-  if (::lstat(folder.c_str(), &facts) != 0) return unusable(folder);
   // In /tmp anybody may have made the folder before, and its owner could exchange the file.
-  if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid()) return not_alone(folder);
+  if (!is_ours(folder, 0)) return not_ours(folder);
   const fs::path path = folder / "key";
   XYLEM_TRY(auto key, read_key(path));
   if (!key) {

@@ -7,18 +7,31 @@
 #include "xylem/base/status.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace xylem::runtime {
 
-/// The folder of the key: .local/state/xylem in the home of this process's user, as the system's
-/// user database gives it; /tmp/xylem-<user> if that folder cannot be written.
-std::filesystem::path user_key_folder();
+/// Where a key may lie. No environment variable changes these places, and no process chooses among
+/// them by anything that another user can change, since all ranks of a start must find the same
+/// key.
+struct KeyPlaces {
+  std::optional<std::filesystem::path> home;  ///< As the system's user database gives it.
+  std::filesystem::path runtime;              ///< /run/user/<user>, made by the system at login.
+  std::filesystem::path temporary;            ///< /tmp, where anybody can make a folder first.
 
-/// The secret that `job` has among this user's processes. Fails with invalid_argument if the file
-/// in `folder` does not belong to this user alone, and with exhausted if it can be neither read nor
-/// made.
+  static KeyPlaces of_this_user();
+};
+
+/// The folder of the key: .local/state/xylem in the home, if this user can write it; otherwise
+/// xylem in `runtime`, if that is a directory of this user that others cannot write; otherwise
+/// xylem-<user> in `temporary`.
+std::filesystem::path user_key_folder(const KeyPlaces& places = KeyPlaces::of_this_user());
+
+/// The secret that `job` has among this user's processes. Fails with invalid_argument if `folder`
+/// does not belong to this user or the file in it not to this user alone, and with exhausted if it
+/// can be neither read nor made.
 Result<std::string> secret_of_user(const std::filesystem::path& folder, std::string_view job);
 
 }  // namespace xylem::runtime
