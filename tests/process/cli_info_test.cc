@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem info` end to end: how much memory ranks share, depending on the configured budget,
-// and machines without UCX.
+// `xylem info` end to end: how much memory ranks share, depending on the configured budget; and
+// machines that lack UCX, descriptors or files.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
@@ -68,6 +68,30 @@ TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
   EXPECT_EQ(done.signal, 0);
   EXPECT_THAT(done.err + done.out,
               AllOf(HasSubstr("raise ulimit -n from 25 to"), Not(HasSubstr("backtrace"))));
+}
+
+/// A job of two ranks under a limit on the size of files, in units of the shell.
+Finished bench_with_files_of(const std::string& limit, const std::string& transport) {
+  return test::run_command({"/bin/sh", "-c",
+                            "ulimit -f " + limit + "; exec " + kXylem + " run -n 2 -- " + kXylem +
+                                " bench all_reduce --end 64 --transport " + transport},
+                           {}, kLimit);
+}
+
+// The system counts shared memory as files, and would end the ranks by SIGXFSZ.
+TEST(FilesThatAreLimited, AreAnErrorThatNamesTheLimit) {
+  for (const std::string limit : {"0", "1", "1000"}) {
+    const Finished done = bench_with_files_of(limit, "shm");
+    EXPECT_NE(done.exit_status, 0) << limit;
+    EXPECT_THAT(done.err + done.out, AllOf(HasSubstr("raise ulimit -f"), Not(HasSubstr("SIGXFSZ"))))
+        << limit;
+  }
+}
+
+TEST(FilesThatAreLimited, LeaveTheNetwork) {
+  const Finished done = bench_with_files_of("1000", "auto");
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.err + done.out, HasSubstr("raise ulimit -f); the network is used"));
 }
 
 /// A folder in which libucp.so.0 is no library, for LD_LIBRARY_PATH: a machine without UCX.

@@ -11,6 +11,7 @@
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
+#include "support/file_size_limit.h"
 #include "support/sanitizer.h"
 #include "xylem/transport/shared_memory.h"
 
@@ -86,6 +87,21 @@ TEST(ShmGeometry, SaysWhatIsMissing) {
   EXPECT_THAT(geometry.status().to_string(), HasSubstr("64 channels"));
   EXPECT_EQ(plan_geometry(0, kMiB).code(), Code::exhausted);
   EXPECT_EQ(make_shm({.endpoints = 1 << 20}).code(), Code::exhausted);
+}
+
+// The system counts this memory as files, and would end the process with SIGXFSZ.
+TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
+  Status transport, allocation;
+  {
+    const test::FileSizeLimit limit(1000 << 10);
+    transport = make_shm({}).status();
+    allocation = allocate_shared(kMiB).status();
+  }
+  for (const Status& status : {transport, allocation}) {
+    EXPECT_EQ(status.code(), Code::exhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("1024000 bytes: raise ulimit -f"));
+  }
+  EXPECT_TRUE(make_shm({}));
 }
 
 /// Copies slots in the way that `choice` asks for; `into` and `past` are the times that each way

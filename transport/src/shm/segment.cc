@@ -2,6 +2,7 @@
 #include "shm/segment.h"
 
 #include "shm/memory_left.h"
+#include "xylem/base/file.h"
 
 #include <fmt/format.h>
 
@@ -111,8 +112,14 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
     return system_error(are_used_up ? Code::exhausted : Code::unsupported, "memfd_create");
   }
   const auto size = static_cast<off_t>(bytes);
-  if (ftruncate(fd.get(), size) != 0) {
-    return system_error(Code::exhausted, fmt::format("no {} bytes", bytes));
+  {
+    const WriteSignalsBlocked blocked;  // A memfd counts as a file.
+    if (ftruncate(fd.get(), size) != 0) {
+      return failure(Code::exhausted,
+                     fmt::format("shared memory, which the system counts as a file, cannot have {} "
+                                 "bytes: {}",
+                                 bytes, write_error_text(errno)));
+    }
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
