@@ -71,7 +71,7 @@ Status none_left(const std::vector<Interface>& all, std::string_view setting) {
   }
   std::vector<std::string> names;
   for (const Interface& each : all) {
-    if (names.empty() || names.back() != each.name) names.push_back(each.name);
+    if (std::ranges::find(names, each.name) == names.end()) names.push_back(each.name);
   }
   return failure(Code::invalid_argument,
                  fmt::format("XYLEM_INTERFACES \"{}\" leaves no interface that is up and has an "
