@@ -78,7 +78,7 @@ Status Group::abort(std::string_view why) {
   if (Status alive = context_->process.check(); !alive) return alive;
   return context_->progress.with_token([&]() -> Status {
     if (has_left_) return destroyed();
-    announce(Code::cancelled, std::nullopt,
+    announce(Code::cancelled, spec_.own_world_rank(),
              fmt::format("rank {} aborted {}: {}", spec_.own_world_rank(), label(), why));
     return {};
   });

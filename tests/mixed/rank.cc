@@ -167,7 +167,6 @@ void Rank::judge(const Flight& flight, const Status& outcome, double took) {
                       : fault == "mismatch"                 ? Code::mismatch
                                                             : Code::timed_out;
   if (outcome.code() != wanted) return fail(text);
-  if (fault == "abort") return;
   if (fault != "mismatch" && outcome.peer() != setting_.victim) fail("blames another: " + text);
   if (!outcome.peer()) fail("blames nobody: " + text);
 }

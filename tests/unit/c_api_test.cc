@@ -470,6 +470,7 @@ TEST_F(CApi, AbortEndsWhatIsPendingAndPoisons) {
   EXPECT_EQ(xylem_communicator_abort(other, "the learning rate is wrong"), XYLEM_OK);
   EXPECT_EQ(xylem_work_wait(begun), XYLEM_CANCELLED);
   EXPECT_THAT(xylem_last_error(), HasSubstr("the learning rate is wrong"));
+  EXPECT_EQ(xylem_last_error_peer(), 0U);
   EXPECT_EQ(xylem_barrier(other, nullptr), XYLEM_CANCELLED);
   EXPECT_EQ(xylem_communicator_destroy(other), XYLEM_OK) << xylem_last_error();
   EXPECT_EQ(xylem_barrier(world, nullptr), XYLEM_OK) << "other communicators go on";
