@@ -122,7 +122,7 @@ void Engine::completed(Message& message) {
   const StepId id = message.step;
   const Code code = message.code;
   if (id == kPointToPoint) {
-    if (code == Code::ok && execution.health) {
+    if (code == Code::ok) {
       listener_.on_body(message);
     } else if (execution.health) {
       report(execution, collectives::kNone, code);

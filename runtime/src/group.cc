@@ -299,6 +299,12 @@ void Group::launch(Operation& operation) noexcept {
   messages_.start(operation);
 }
 
+void Group::on_refusal(std::uint32_t origin, const Refusal& refusal) {
+  if (const auto rank = rank_of(origin)) messages_.on_refusal(*rank, refusal);
+}
+
+void Group::send_refusal(const Refusal& refusal) { context_->control->flood(encode(refusal)); }
+
 // ---- collectives ----
 
 /// Begins a call for which a kept plan is found. Empty if there is no such plan, if there is no

@@ -133,6 +133,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void launch(Operation& operation) noexcept;
   void on_ended(Operation& operation);
   void on_body(Message& message) { messages_.on_body(message); }
+  /// `origin` is a world rank.
+  void on_refusal(std::uint32_t origin, const Refusal& refusal);
   void on_copied(Operation& operation) { messages_.on_copied(operation); }
   void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
     messages_.on_late_gate(operation, copy);
@@ -149,6 +151,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void note_left(std::uint32_t world_rank) noexcept {
     if (const auto rank = rank_of(world_rank)) messages_.note_left(*rank);
   }
+  void send_refusal(const Refusal& refusal) override;
   const Status& health() const noexcept override { return health_; }
   /// True if the group is neither poisoned nor destroyed.
   bool is_well() const noexcept { return health_.is_ok() && !has_left_; }

@@ -66,6 +66,9 @@ struct HeaderSlotState : transport::Operation {
   /// True if the group itself took the header of this slot from shared memory. Such a slot is not
   /// posted again.
   bool is_unposted = false;
+  /// True if the slot receives no header, but the body of a refused message, of which it keeps
+  /// nothing.
+  bool drops_body = false;
   bool is_sent = false;    ///< The header is outgoing, and its transport still holds it.
   std::uint32_t peer = 0;  ///< For an outgoing header: the world rank of the receiver.
   std::uint32_t to = 0;    ///< For an outgoing header: the rank of the receiver in the group.

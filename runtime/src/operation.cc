@@ -15,6 +15,8 @@ void Operation::reset() noexcept {
   mesh = nullptr;
   enqueued = execution::Enqueued{};
   source = 0;
+  received = 0;
+  fails_alone = false;
   gate_waits = nullptr;
   lists = OperationLists{};
   watched = Watched{};

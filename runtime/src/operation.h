@@ -130,6 +130,10 @@ class Operation final : public Execution {
 
   // The token holder owns these members, and all inherited members except the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
+  /// How many elements the message has that a receive has matched, at most `call.count`.
+  std::uint64_t received = 0;
+  /// True if the operation has failed, and its group has not.
+  bool fails_alone = false;
   /// Tells whether a message from that sender waits for its receive's stream. Set while a message
   /// into device memory may still do so, otherwise null. Belongs to the group.
   GateWaits* gate_waits = nullptr;

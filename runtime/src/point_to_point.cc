@@ -228,6 +228,7 @@ transport::ConstRegion PointToPoint::region_of(const Operation& operation) const
 }
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
+  operation.sequence = header.number;
   engine_.post_send(operation, link_to(operation.call.peer),
                     tag_of_body(header, operation.call.peer), region_of(operation));
 }
@@ -290,17 +291,18 @@ void PointToPoint::deliver(Operation& receive,
                            const std::byte* payload,
                            Operation* self) {
   const auto type = static_cast<DataType>(header.type);
-  if (header.count != receive.call.count || type != receive.call.type) {
+  if (type != receive.call.type) {
     client_.announce(Code::mismatch, spec_.world_ranks[header.source],
                      fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
-                                 "{} {}; count and type must agree",
+                                 "{} {}; the types must agree",
                                  spec_.world_ranks[header.source], header.count, name(type),
                                  spec_.own_world_rank(), header.tag, receive.call.count,
                                  name(receive.call.type)));
     return;
   }
   note_arrival();
-  receive.source = spec_.world_ranks[header.source];
+  if (header.count > receive.call.count) return refuse(receive, header, self);
+  meet(receive, header);
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     if (self == nullptr) return complete_receive(receive, payload);
     // complete_receive() may end the operation, if there is no memory for the receive.
@@ -316,10 +318,16 @@ void PointToPoint::deliver(Operation& receive,
   receive_body(receive, header);
 }
 
+/// Notes which message a receive has matched.
+void PointToPoint::meet(Operation& receive, const MessageHeader& header) const noexcept {
+  receive.source = spec_.world_ranks[header.source];
+  receive.received = header.count;
+}
+
 /// Completes a receive whose bytes are at `source`, in host memory.
 void PointToPoint::complete_receive(Operation& operation, const void* source) {
   const Call& call = operation.call;
-  const std::uint64_t bytes = call.count * size_of(call.type);
+  const std::uint64_t bytes = received_bytes(operation);
   operation.run.steps_left = 0;
   if (operation.run.device.compute == nullptr || bytes == 0) {
     if (bytes > 0) std::memmove(call.output, source, bytes);
@@ -332,7 +340,6 @@ void PointToPoint::complete_receive(Operation& operation, const void* source) {
 }
 
 void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
-  operation.source = spec_.world_ranks[header.source];
   void* target = operation.call.output;
   if (operation.run.device.compute != nullptr) {
     target = host_room(operation, body_bytes(header));
@@ -345,12 +352,11 @@ void PointToPoint::receive_body(Operation& operation, const MessageHeader& heade
 
 /// Copies a message to the device, from the host memory into which it was received.
 void PointToPoint::copy_to_device(Operation& operation) {
-  const Call& call = operation.call;
-  const std::uint64_t bytes = call.count * size_of(call.type);
+  const std::uint64_t bytes = received_bytes(operation);
   operation.gate_waits = nullptr;
   operation.run.steps_left = 0;
   if (const std::byte* const room = host_room(operation, bytes)) {
-    engine_.post_copy(operation, {call.output, room, bytes});
+    engine_.post_copy(operation, {operation.call.output, room, bytes});
   }
 }
 
@@ -360,12 +366,12 @@ void PointToPoint::copy_to_device(Operation& operation) {
 /// each rank sends before it receives, in the order of one stream, that wait is always in vain, so
 /// messages that follow a wait in vain mostly do not wait.
 void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
-  const Call& call = operation.call;
-  const std::uint64_t bytes = call.count * size_of(call.type);
+  const std::uint64_t bytes = received_bytes(operation);
   operation.run.steps_left = 0;
   const bool is_due = operation.gate_waits->is_due();
   const auto wait = is_due ? time_to_host(bytes) : std::chrono::nanoseconds(0);
-  engine_.post_copy(operation, {call.output, held.view.data, bytes, held}, Deadline::after(wait));
+  engine_.post_copy(operation, {operation.call.output, held.view.data, bytes, held},
+                    Deadline::after(wait));
 }
 
 void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
@@ -381,13 +387,16 @@ void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice:
 
 void PointToPoint::on_body(Message& message) {
   Operation& operation = operation_of(message);
-  const Call& call = operation.call;
-  if (message.incoming && message.bytes != call.count * size_of(call.type)) {
+  if (!operation.health) {
+    if (!message.incoming && operation.fails_alone) say_body_comes(operation);
+    return;
+  }
+  if (message.incoming && message.bytes != received_bytes(operation)) {
     return client_.announce(
         Code::mismatch, operation.source,
         fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
-                    spec_.own_world_rank(), message.bytes, operation.source, call.count,
-                    name(call.type)));
+                    spec_.own_world_rank(), message.bytes, operation.source, operation.received,
+                    name(operation.call.type)));
   }
   if (!message.incoming || operation.run.device.compute == nullptr) {
     operation.run.steps_left = 0;
@@ -446,6 +455,7 @@ void PointToPoint::wake_slots() {
 }
 
 void PointToPoint::on_header(HeaderSlot& slot) {
+  if (slot.drops_body) return drop(slot);
   const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
   if (whole && slot.header.group != spec_.uid) {
     // The message is left over from an earlier communicator with this tag slot, and is ignored.

@@ -19,6 +19,10 @@
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 //
+// The message may be shorter than the buffer of its receive, of which the rest stays as it is. If
+// it is longer, the receive fails before a byte of it is written, and so does the send, unless it
+// has ended (point_to_point_refusal.cc). The group goes on. Another element type fails the group.
+//
 // The body of a message in the memory of a device is sent from there if the transport can do that,
 // and read there by the receiver's device if that reaches it. Otherwise the message goes through
 // host memory as a whole: it is copied to the host before it is sent, and to the device after it
@@ -29,6 +33,7 @@
 #include "group_spec.h"
 #include "header_pool.h"
 #include "operation.h"
+#include "situation.h"
 #include "wires.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/engine.h"
@@ -66,6 +71,8 @@ class PointToPoint final : private HeaderUser {
     virtual void suspect(Status why) = 0;
     /// Whether this rank of the group has left the job.
     virtual bool has_left(std::uint32_t rank) const noexcept = 0;
+    /// Sends this over the control plane.
+    virtual void send_refusal(const Refusal& refusal) = 0;
 
    protected:
     ~Client() = default;
@@ -92,6 +99,8 @@ class PointToPoint final : private HeaderUser {
   /// Handles a large body that has been sent or received. If it was received for a device, it is
   /// copied there.
   void on_body(Message& message);
+  /// Handles what rank `from` of the group says about a message that is too long for its receive.
+  void on_refusal(std::uint32_t from, const Refusal& refusal);
   /// Call this when the bytes of a message have been copied between the host and a device: a send
   /// that has waited for this goes on.
   void on_copied(Operation& operation);
@@ -196,6 +205,18 @@ class PointToPoint final : private HeaderUser {
                const MessageHeader& header,
                const std::byte* payload,
                Operation* self);
+  static std::uint64_t received_bytes(const Operation& receive) noexcept {
+    return receive.received * size_of(receive.call.type);
+  }
+  void meet(Operation& receive, const MessageHeader& header) const noexcept;
+
+  // Messages that are too long for their receives.
+  void refuse(Operation& receive, const MessageHeader& header, Operation* self);
+  void end_refused(Operation& operation, const Refusal& refusal, std::uint32_t receiver);
+  Operation* find_send(std::uint32_t to, std::uint32_t number) const noexcept;
+  bool withdraws_from(std::uint32_t rank) const noexcept;
+  void say_body_comes(const Operation& send);
+  void drop_body(const MessageHeader& header);
 
   const Link& link_to(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
 

@@ -116,7 +116,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   has_missed_ = !message;
   if (!message) return std::nullopt;
   const auto header = next_of(*message, from);
-  const bool fits = header && header->tag == tag && header->count == buffer.count &&
+  const bool fits = header && header->tag == tag && header->count <= buffer.count &&
                     header->type == static_cast<std::uint8_t>(buffer.type);
   if (!fits) {
     keep(*message, link);
@@ -131,10 +131,11 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
     Operation& operation = client_.begin_operation();
     set_recv(operation.call, buffer, from, tag);
     Work work(operation);
+    meet(operation, *header);
     receive_body(operation, *header);
     return work;
   }
-  return Work(spec_.world_ranks[from]);
+  return Work(spec_.world_ranks[from], header->count);
 }
 
 /// The header of a message, if the message is well-formed and is the next one expected from

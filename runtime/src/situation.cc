@@ -59,6 +59,7 @@ class Reader {
 
 constexpr std::uint8_t kSituation = 1;
 constexpr std::uint8_t kVerdict = 2;
+constexpr std::uint8_t kRefusal = 3;
 /// Bits of a record.
 constexpr std::uint8_t kUneven = 1;
 constexpr std::uint8_t kOnMesh = 2;
@@ -134,6 +135,16 @@ std::optional<Verdict> decode_verdict(Reader& reader) {
   return verdict;
 }
 
+std::optional<Refusal> decode_refusal(Reader& reader) {
+  Refusal refusal;
+  refusal.to = reader.get<std::uint32_t>();
+  refusal.is_answer = reader.get<std::uint8_t>() != 0;
+  refusal.header = reader.get<MessageHeader>();
+  refusal.room = reader.get<std::uint64_t>();
+  if (!reader.ok() || refusal.header.type >= kDataTypeCount) return std::nullopt;
+  return refusal;
+}
+
 }  // namespace
 
 std::string describe(const CallRecord& record) {
@@ -173,13 +184,25 @@ std::vector<std::byte> encode(const Verdict& verdict) {
   return writer.take();
 }
 
-std::variant<std::monostate, Situation, Verdict> decode(std::span<const std::byte> message) {
+std::vector<std::byte> encode(const Refusal& refusal) {
+  Writer writer(kRefusal);
+  writer.put(refusal.to);
+  writer.put(static_cast<std::uint8_t>(refusal.is_answer));
+  writer.put(refusal.header);
+  writer.put(refusal.room);
+  return writer.take();
+}
+
+std::variant<std::monostate, Situation, Verdict, Refusal> decode(
+    std::span<const std::byte> message) {
   Reader reader(message);
   const auto kind = reader.get<std::uint8_t>();
   if (kind == kSituation) {
     if (auto situation = decode_situation(reader)) return std::move(*situation);
   } else if (kind == kVerdict) {
     if (auto verdict = decode_verdict(reader)) return std::move(*verdict);
+  } else if (kind == kRefusal) {
+    if (const auto refusal = decode_refusal(reader)) return *refusal;
   }
   return {};
 }

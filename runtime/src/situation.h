@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ranks tell each other about a group's calls over the control plane: how far they are
-// (Situation), and that the group ends with an error (Verdict).
+// (Situation), that the group ends with an error (Verdict), and that a message is too long for its
+// receive (Refusal).
 #pragma once
 
+#include "header_pool.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/runtime/types.h"
@@ -75,9 +77,20 @@ struct Verdict {
   std::string message;
 };
 
+/// Tells the sender of a message that its receive is too short for it. If the body comes
+/// nevertheless, the sender answers, and the receiver drops it (point_to_point_refusal.cc).
+struct Refusal {
+  std::uint32_t to = 0;    ///< World rank of the rank that this is for. All others ignore it.
+  bool is_answer = false;  ///< From the sender: the body comes.
+  MessageHeader header;    ///< That of the message.
+  std::uint64_t room = 0;  ///< For how many elements the receive has room.
+};
+
 std::vector<std::byte> encode(const Situation& situation);
 std::vector<std::byte> encode(const Verdict& verdict);
+std::vector<std::byte> encode(const Refusal& refusal);
 /// The content of a message. Nothing if the message is damaged.
-std::variant<std::monostate, Situation, Verdict> decode(std::span<const std::byte> message);
+std::variant<std::monostate, Situation, Verdict, Refusal> decode(
+    std::span<const std::byte> message);
 
 }  // namespace xylem::runtime

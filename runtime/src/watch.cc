@@ -285,6 +285,7 @@ void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message)
     const auto group = context_.registry.find(verdict->group);
     return group != nullptr ? judge(context_.logger, *group, *verdict) : keep(*verdict);
   }
+  if (const auto* refusal = std::get_if<Refusal>(&decoded)) return on_refusal(origin, *refusal);
   context_.logger.warn(
       fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
                   message.size()));
@@ -345,6 +346,19 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
     early_rolls_.push_back({id, situation.group, situation.sequence});
     if (early_rolls_.size() > kEarly) early_rolls_.pop_front();
   }
+}
+
+void Watch::on_refusal(std::uint32_t origin, const Refusal& refusal) {
+  if (refusal.to != context_.rank()) return;
+  if (const auto group = context_.registry.find(refusal.header.group)) {
+    return group->on_refusal(origin, refusal);
+  }
+  if (refusal.is_answer) return;
+  // This rank has let go of the group, so all its sends have ended, and their bodies come.
+  Refusal answer = refusal;
+  answer.to = origin;
+  answer.is_answer = true;
+  context_.control->flood(encode(answer));
 }
 
 bool Watch::has_let_go(std::uint64_t group) const {

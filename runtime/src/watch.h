@@ -87,6 +87,7 @@ class Watch final : public GroupObserver {
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   void on_roll_call(std::uint32_t origin, const Situation& situation);
+  void on_refusal(std::uint32_t origin, const Refusal& refusal);
   void answer(RollCallId roll, Situation&& said);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);

@@ -11,7 +11,8 @@ namespace xylem {
 
 Work::Work(runtime::Operation& operation) noexcept : operation_(&operation) {}
 
-Work::Work(const Work& other) noexcept : operation_(other.operation_), source_(other.source_) {
+Work::Work(const Work& other) noexcept
+    : operation_(other.operation_), source_(other.source_), count_(other.count_) {
   if (operation_ != nullptr) operation_->acquire();
 }
 
@@ -102,8 +103,16 @@ Status Work::status() const {
   return operation_->outcome();
 }
 
+bool Work::failed_alone() const noexcept {
+  return operation_ != nullptr && operation_->ended() && operation_->fails_alone;
+}
+
 std::uint32_t Work::source() const noexcept {
   return operation_ == nullptr ? source_ : operation_->source;
+}
+
+std::uint64_t Work::count() const noexcept {
+  return operation_ == nullptr ? count_ : operation_->received;
 }
 
 }  // namespace xylem

@@ -132,21 +132,59 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
         works.push_back((is_on_host(i) ? world : world.on(kStream)).send(buffer, to, 5));
       }
       for (std::size_t i = 0; i < std::size(kSizes); ++i) {
-        received.emplace_back(kSizes[i]);
-        there.push_back(memory.allocate(kSizes[i]));
-        Buffer buffer(received.back().data(), kSizes[i], DataType::uint8);
+        // Some receives have room for more. The rest of their buffers stays as it is.
+        const std::size_t room = kSizes[i] + i % 2 * 60'000;
+        received.push_back(pattern(7, 0, room));
+        there.push_back(memory.allocate(room));
+        Buffer buffer(received.back().data(), room, DataType::uint8);
         if (!is_on_host(i + 1)) {
-          buffer = {there.back(), kSizes[i], DataType::uint8};
+          memory.write(there.back(), received.back().data(), room);
+          buffer = {there.back(), room, DataType::uint8};
           buffer.memory = kDevice;
         }
         works.push_back((is_on_host(i + 1) ? world : world.on(kStream)).recv(buffer, from, 5));
       }
       for (const Work& work : works) ASSERT_TRUE(work.wait());
       for (std::size_t i = 0; i < std::size(kSizes); ++i) {
-        if (!is_on_host(i + 1)) memory.read(received[i].data(), there[i], kSizes[i]);
-        ASSERT_EQ(received[i], pattern(from, i, kSizes[i])) << "message " << i;
+        if (!is_on_host(i + 1)) memory.read(received[i].data(), there[i], received[i].size());
+        auto expected = pattern(7, 0, received[i].size());
+        std::ranges::copy(pattern(from, i, kSizes[i]), expected.begin());
+        ASSERT_EQ(received[i], expected) << "message " << i;
+        ASSERT_EQ(works[std::size(kSizes) + i].count(), kSizes[i]);
       }
       ASSERT_TRUE(world.barrier().wait());
+      memory.clear();
+    }
+  });
+}
+
+TEST_P(MessagesOnDevice, ThatAreTooLongFailAlone) {
+  constexpr std::uint32_t kRanks = 2;
+  MadeUpDevices devices(kRanks);
+  RankOptions options = options_for(kRanks, devices);
+  options.transport = GetParam();
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    const auto on_stream = world.on(kStream);
+    DeviceMemory& memory = devices.memory(world.rank());
+    for (const std::size_t size : {500, 70'000, 3'000'000}) {
+      const auto mine = pattern(world.rank(), size, size), before = pattern(7, 0, size);
+      std::byte* const from = memory.allocate(size);
+      std::byte* const into = memory.allocate(size);
+      memory.write(from, mine.data(), size);
+      memory.write(into, before.data(), size);
+      Buffer output(from, size, DataType::uint8), input(into, size - 1, DataType::uint8);
+      output.memory = input.memory = kDevice;
+      const Work sent = on_stream.send(output, 1 - world.rank());
+      const Work received = on_stream.recv(input, 1 - world.rank());
+      ASSERT_EQ(received.wait().code(), Code::mismatch);
+      ASSERT_TRUE(received.failed_alone());
+      const Status went = sent.wait();
+      ASSERT_TRUE(went || sent.failed_alone()) << went.to_string();
+      std::vector<std::uint8_t> got(size);
+      memory.read(got.data(), into, size);
+      ASSERT_EQ(got, before);
+      ASSERT_TRUE(on_stream.all_reduce(output, output).wait());
       memory.clear();
     }
   });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What send and recv promise beyond their results: messages arrive over every wire, a message goes
-// on without its sender, a fast sender waits for a slow receiver, and a goodbye overtakes no
-// message.
+// What send and recv promise beyond their results: messages arrive over every wire, also shorter
+// ones than their receives, a message that is too long concerns nobody else, a message goes on
+// without its sender, a fast sender waits for a slow receiver, and a goodbye overtakes no message.
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,9 @@
 #include <future>
 #include <latch>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -169,6 +172,165 @@ TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
     }
     for (const Work& work : works) ASSERT_TRUE(work.wait());
   });
+}
+
+constexpr std::size_t kAnnounced =
+    3'000'000;                           ///< Bytes that no transport sends ahead of a receive.
+constexpr std::size_t kStored = 30'000;  ///< Bytes that shm and tcp send ahead of a receive.
+constexpr std::size_t kLengths[] = {1, 5, kSmall, 5000, kStored, 100'000, kAnnounced};
+constexpr std::uint8_t kUntouched = 0xee;
+
+RankOptions two_with_a_limit(const char* transport) {
+  RankOptions options = two_over(transport);
+  options.environment["XYLEM_TIMEOUT"] = "60s";
+  return options;
+}
+
+/// A message to the other rank, or to this rank itself. Both ranks send one.
+struct OneMessage {
+  std::size_t length = 0;
+  bool is_late = false;  ///< It is sent before its receive is called.
+  bool is_own = false;
+};
+
+std::vector<OneMessage> all_messages() {
+  std::vector<OneMessage> all;
+  for (const std::size_t length : kLengths) {
+    for (const bool is_late : {false, true}) {
+      for (const bool is_own : {false, true}) all.push_back({length, is_late, is_own});
+    }
+  }
+  return all;
+}
+
+/// The outcome of a message that was received into `into`. Some receives name no source.
+struct Passed {
+  Work sent, received;
+};
+Passed pass(const Communicator& world,
+            const OneMessage& message,
+            const std::vector<std::uint8_t>& from,
+            std::vector<std::uint8_t>& into,
+            std::uint32_t tag) {
+  const std::uint32_t partner = message.is_own ? world.rank() : 1 - world.rank();
+  const auto source = tag % 3 == 0 ? std::nullopt : std::optional(partner);
+  Passed passed;
+  if (!message.is_late) passed.received = world.recv(std::span(into), source, tag);
+  EXPECT_TRUE(world.barrier().wait());
+  passed.sent = world.send(std::span<const std::uint8_t>(from), partner, tag);
+  EXPECT_TRUE(world.barrier().wait());
+  if (message.is_late) passed.received = world.recv(std::span(into), source, tag);
+  (void)wait_all(passed.sent, passed.received);
+  return passed;
+}
+
+TEST_P(MessagesOver, ShorterThanTheirReceivesLeaveTheRestAsItIs) {
+  run_ranks(two_with_a_limit(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::uint32_t tag = 0;
+    for (const OneMessage& message : all_messages()) {
+      const auto sent = pattern(tag, message.length);
+      std::vector<std::uint8_t> got(2 * message.length + 1, kUntouched);
+      const Passed passed = pass(world, message, sent, got, tag++);
+      ASSERT_TRUE(passed.received.status()) << passed.received.status().to_string();
+      ASSERT_TRUE(passed.sent.status()) << passed.sent.status().to_string();
+      EXPECT_EQ(passed.received.count(), message.length);
+      EXPECT_EQ(passed.received.source(), message.is_own ? world.rank() : 1 - world.rank());
+      std::vector<std::uint8_t> expected = sent;
+      expected.resize(got.size(), kUntouched);
+      ASSERT_EQ(got, expected) << message.length << " bytes";
+    }
+    std::uint8_t untouched = kUntouched;
+    const Work none = world.recv(Buffer(&untouched, 1, DataType::uint8), 1 - world.rank());
+    ASSERT_TRUE(world.send(ConstBuffer(nullptr, 0, DataType::uint8), 1 - world.rank()).wait());
+    ASSERT_TRUE(none.wait());
+    EXPECT_EQ(none.count(), 0U);
+    EXPECT_EQ(untouched, kUntouched);
+  });
+}
+
+TEST_P(MessagesOver, LongerThanTheirReceivesFailAlone) {
+  run_ranks(two_with_a_limit(GetParam()), [](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::uint32_t tag = 0;
+    for (const OneMessage& message : all_messages()) {
+      const std::uint32_t partner = message.is_own ? world.rank() : 1 - world.rank();
+      const auto sent = pattern(tag, message.length);
+      std::vector<std::uint8_t> got(message.length - 1, kUntouched);
+      const Passed passed = pass(world, message, sent, got, tag);
+      const Status received = passed.received.status(), went = passed.sent.status();
+      const std::string text = "rank " + std::to_string(partner) + " sends " +
+                               std::to_string(message.length) + " uint8 to rank " +
+                               std::to_string(world.rank()) + " with tag " + std::to_string(tag) +
+                               ", which receives at most " + std::to_string(message.length - 1);
+      ASSERT_EQ(received.code(), Code::mismatch) << received.to_string();
+      EXPECT_THAT(received.message(), testing::StartsWith(text));
+      EXPECT_EQ(received.peer(), partner);
+      EXPECT_TRUE(passed.received.failed_alone());
+      EXPECT_FALSE(received.holds_buffers() || went.holds_buffers());
+      EXPECT_EQ(got, std::vector<std::uint8_t>(got.size(), kUntouched)) << "no byte is written";
+      // A send that has not ended when its message is refused fails, too.
+      const bool fails = message.is_own || message.length == kAnnounced;
+      if (fails || !went) {
+        ASSERT_EQ(went.code(), Code::mismatch) << message.length << " bytes: " << went.to_string();
+        EXPECT_EQ(went.peer(), partner);
+        EXPECT_TRUE(passed.sent.failed_alone());
+      }
+      // The next message with this tag is not concerned.
+      got.resize(message.length);
+      const Passed next = pass(world, message, sent, got, tag++);
+      ASSERT_TRUE(wait_all(next.sent, next.received));
+      ASSERT_EQ(got, sent);
+    }
+  });
+}
+
+// Such messages are stored at their receiver, or on their way to it, where there is room for 1 MiB.
+TEST(Messages, ThatWereTooLongLeaveRoomForOthers) {
+  constexpr std::size_t kStoredOnes = 100;
+  for (const char* const transport : {"shm", "tcp"}) {
+    run_ranks(two_with_a_limit(transport), [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      std::vector<std::uint8_t> bytes(kStored);
+      for (std::size_t i = 0; i < kStoredOnes; ++i) {
+        if (world.rank() == 0) {
+          const Work sent = world.send(std::span<const std::uint8_t>(bytes), 1);
+          ASSERT_TRUE(sent.wait_for(seconds(20))) << transport << ": message " << i;
+        }
+        ASSERT_TRUE(world.barrier().wait());
+        if (world.rank() == 1) {
+          const Work refused = world.recv(std::span(bytes).first(kStored - 1), 0);
+          ASSERT_EQ(refused.wait().code(), Code::mismatch);
+        }
+      }
+    });
+  }
+}
+
+// The communicator of the sender may be gone when the message is refused, and that of the receiver
+// when the sender answers.
+TEST(Messages, ThatAreTooLongMayOutliveTheirCommunicator) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    run_ranks(two_with_a_limit(transport), [&](Runtime& runtime, MemoryHub&) {
+      const auto world = runtime.world();
+      std::vector<std::uint8_t> bytes(kStored);
+      for (int i = 0; i < 20; ++i) {
+        auto copy = world.duplicate();
+        ASSERT_TRUE(copy);
+        if (world.rank() == 0) {
+          ASSERT_TRUE(copy->send(std::span<const std::uint8_t>(bytes), 1).wait());
+          ASSERT_TRUE(copy->destroy());
+        }
+        ASSERT_TRUE(world.barrier().wait());
+        if (world.rank() == 0) continue;
+        const Work receive = copy->recv(std::span(bytes).first(1), 0);
+        ASSERT_EQ(receive.wait().code(), Code::mismatch);
+        ASSERT_TRUE(receive.failed_alone());
+        ASSERT_TRUE(copy->destroy());
+      }
+      ASSERT_TRUE(world.barrier().wait());
+    });
+  }
 }
 
 // A rank that leaves waits until its messages have arrived, even if the receiver is late.

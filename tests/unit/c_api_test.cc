@@ -341,6 +341,19 @@ TEST_F(CApi, AReceiveFromAnySourceSaysWhose) {
   EXPECT_EQ(output, input);
 }
 
+TEST_F(CApi, AReceiveSaysHowLongItsMessageIs) {
+  const auto before = output;
+  xylem_work* begun = nullptr;
+  ASSERT_EQ(xylem_recv(world, output.data(), 3, XYLEM_FLOAT32, 0, 7, &begun), XYLEM_OK);
+  const Work receive(begun);
+  EXPECT_EQ(xylem_send(world, input.data(), 2, XYLEM_FLOAT32, 0, 7, nullptr), XYLEM_OK)
+      << xylem_last_error();
+  EXPECT_EQ(xylem_work_wait(begun), XYLEM_OK) << xylem_last_error();
+  EXPECT_EQ(xylem_work_count(begun), 2U);
+  EXPECT_EQ(output[1], input[1]);
+  EXPECT_EQ(output[2], before[2]);
+}
+
 TEST_F(CApi, WorkOutlivesItsHandle) {
   xylem_work* receive = nullptr;
   ASSERT_EQ(xylem_recv(world, output.data(), 3, XYLEM_FLOAT32, 0, 8, &receive), XYLEM_OK);
@@ -533,6 +546,7 @@ TEST(CEnd, NullHandlesAreHarmless) {
   EXPECT_EQ(xylem_communicator_size(nullptr), 0U);
   EXPECT_EQ(xylem_communicator_rank(nullptr), XYLEM_NO_RANK);
   EXPECT_EQ(xylem_work_source(nullptr), XYLEM_NO_RANK);
+  EXPECT_EQ(xylem_work_count(nullptr), 0U);
   EXPECT_EQ(xylem_runtime_shutdown(nullptr), XYLEM_INVALID_ARGUMENT);
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstring>
 
 namespace xylem::runtime {
 namespace {
@@ -69,6 +70,40 @@ TEST(SituationMessage, WithValuesThatDoNotExistIsRefused) {
   situation = example();
   situation.records.front().type = static_cast<DataType>(200);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(decode(encode(situation))));
+}
+
+Refusal refusal() {
+  return {.to = 3,
+          .is_answer = true,
+          .header = {.group = 0x1234567890ULL,
+                     .count = 5000,
+                     .number = 77,
+                     .source = 2,
+                     .tag = 9,
+                     .type = static_cast<std::uint8_t>(DataType::float32)},
+          .room = 4999};
+}
+
+TEST(RefusalMessage, IsReadAsItWasWritten) {
+  const Refusal written = refusal();
+  const auto decoded = decode(encode(written));
+  const auto* read = std::get_if<Refusal>(&decoded);
+  ASSERT_NE(read, nullptr);
+  EXPECT_EQ(read->to, 3U);
+  EXPECT_TRUE(read->is_answer);
+  EXPECT_EQ(std::memcmp(&read->header, &written.header, sizeof(MessageHeader)), 0);
+  EXPECT_EQ(read->room, 4999U);
+}
+
+TEST(RefusalMessage, ThatIsDamagedIsRefused) {
+  const auto whole = encode(refusal());
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    const auto decoded = decode(std::span(whole).first(length));
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(decoded)) << length;
+  }
+  Refusal other = refusal();
+  other.header.type = 200;
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(decode(encode(other))));
 }
 
 TEST(VerdictMessage, IsReadAsItWasWritten) {

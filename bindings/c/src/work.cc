@@ -51,6 +51,10 @@ uint32_t xylem_work_source(const xylem_work* work) {
   return work == nullptr ? XYLEM_NO_RANK : work->work.source();
 }
 
+uint64_t xylem_work_count(const xylem_work* work) {
+  return work == nullptr ? 0 : work->work.count();
+}
+
 void xylem_work_release(xylem_work* work) {
   (void)guarded([&]() -> Status {
     const std::unique_ptr<xylem_work> owned(work);

@@ -423,8 +423,11 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
 /// Point to point. A message goes to the receive with the same (source, tag), in the order of the
-/// sends and of the receives. Count and type must agree; otherwise both ends get XYLEM_MISMATCH. A
-/// send ends when its buffer may be reused, possibly before the receive is called.
+/// sends and of the receives. It may be shorter than the buffer of the receive: the rest of the
+/// buffer stays as it is, and xylem_work_count() tells the length. If it is longer, the receive
+/// ends with XYLEM_MISMATCH and writes nothing; so does the send, unless it has ended; the
+/// communicator goes on. If the types differ, all ranks get XYLEM_MISMATCH. A send ends when its
+/// buffer may be reused, possibly before the receive is called.
 XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     const void* buffer,
                                     size_t count,
@@ -464,6 +467,9 @@ XYLEM_C_API xylem_status xylem_work_status(const xylem_work* work);
 /// World rank of the sender of a received message; the own rank for other operations. Valid only
 /// after success.
 XYLEM_C_API uint32_t xylem_work_source(const xylem_work* work);
+/// Number of elements of a received message; 0 for other operations, and for null. Valid only after
+/// success.
+XYLEM_C_API uint64_t xylem_work_count(const xylem_work* work);
 /// Frees the handle, without waiting or cancelling: an operation in progress continues to use its
 /// buffers. Null is ignored.
 XYLEM_C_API void xylem_work_release(xylem_work* work);

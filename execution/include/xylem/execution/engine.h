@@ -82,7 +82,8 @@ class EngineListener {
   virtual void on_wire_error(Execution& execution, std::uint32_t peer, Code code) = 0;
   /// The execution's Compute has had a fault. The listener decides which executions fail.
   virtual void on_compute_error(Execution& execution, const Status& why) = 0;
-  /// A message of a point-to-point call (step kPointToPoint) has ended without an error.
+  /// A message of a point-to-point call (step kPointToPoint) has ended without an error. The call
+  /// may have failed before that.
   virtual void on_body(Message& message) = 0;
   /// A copy of a point-to-point call (Engine::post_copy) has ended without an error.
   virtual void on_copied(Execution& execution) = 0;

@@ -185,7 +185,9 @@ struct Run : RunState {
 struct ExecutionState {
   /// The ranks with which the execution exchanges messages. The object outlives the execution.
   const Peers* peers = nullptr;
-  std::uint64_t sequence = 0;     ///< Number of the call in its communicator; part of the tags.
+  /// Number of the call in its communicator or, for a send, of the message among those to its
+  /// receiver; part of the tags.
+  std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;  ///< Identifies the call and its arguments; part of the tags.
   /// Number of posted messages, of pieces of pending work, and of closed gates (0 or 1). The
   /// execution ends only when this is 0.

@@ -153,9 +153,14 @@ class XYLEM_API Communicator {
   Work barrier() const;
 
   /// Point to point. Messages of one source and tag are received in the order in which they were
-  /// sent. Count and type must agree, or both ends get `mismatch`. A send ends when its buffer may
-  /// be reused, which may be before the receive is called. `recv` without a source takes the first
-  /// message with this tag from any rank, and Work::source() tells from which.
+  /// sent. A send ends when its buffer may be reused, which may be before the receive is called.
+  /// `recv` without a source takes the first message with this tag from any rank, and
+  /// Work::source() tells from which.
+  ///
+  /// A message may be shorter than the buffer of its receive: the rest of the buffer stays as it
+  /// is, and Work::count() tells the length. If the message is longer, the receive ends with
+  /// `mismatch` and writes nothing; so does the send, unless it has ended; the communicator goes
+  /// on (Work::failed_alone()). If the types differ, all ranks get `mismatch`.
   Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag = 0) const;
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag = 0) const;
 

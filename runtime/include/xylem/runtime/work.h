@@ -32,11 +32,14 @@ class [[nodiscard]] XYLEM_API Work {
   Work() noexcept = default;
   Work(const Work& other) noexcept;
   Work(Work&& other) noexcept
-      : operation_(std::exchange(other.operation_, nullptr)), source_(other.source_) {}
+      : operation_(std::exchange(other.operation_, nullptr)),
+        source_(other.source_),
+        count_(other.count_) {}
   Work& operator=(const Work& other) noexcept { return *this = Work(other); }
   Work& operator=(Work&& other) noexcept {
     std::swap(operation_, other.operation_);
     source_ = other.source_;
+    count_ = other.count_;
     return *this;
   }
   ~Work();
@@ -76,9 +79,16 @@ class [[nodiscard]] XYLEM_API Work {
   void set_timeout(std::chrono::nanoseconds limit) const noexcept;
   /// The outcome of an operation that has ended; `busy` before that.
   Status status() const;
+  /// True if the operation has failed alone, so that its communicator goes on: its message is
+  /// longer than the buffer of the receive. After any other error of an operation that had begun,
+  /// the communicator has failed.
+  bool failed_alone() const noexcept;
   /// World rank of the sender of a received message; the own world rank for other operations. Valid
   /// only after success.
   std::uint32_t source() const noexcept;
+  /// Number of elements of a received message, which may be less than its buffer has room for; 0
+  /// for other operations. Valid only after success.
+  std::uint64_t count() const noexcept;
 
  private:
   friend class runtime::Group;
@@ -86,12 +96,15 @@ class [[nodiscard]] XYLEM_API Work {
   /// The first handle to an operation. Takes over a reference that the caller holds.
   explicit Work(runtime::Operation& operation) noexcept;
   /// The Work of a call that ended before it returned.
-  explicit Work(std::uint32_t source) noexcept : source_(source) {}
+  explicit Work(std::uint32_t source, std::uint64_t count = 0) noexcept
+      : source_(source), count_(count) {}
 
   Status wait_until(Deadline deadline, runtime::Waiter waiter) const;
 
   runtime::Operation* operation_ = nullptr;
-  std::uint32_t source_ = 0;  ///< What source() returns if there is no operation.
+  // What source() and count() return if there is no operation:
+  std::uint32_t source_ = 0;
+  std::uint64_t count_ = 0;
 };
 
 /// Waits for all the Works that are given. Returns the first error in the order of the arguments,
