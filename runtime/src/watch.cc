@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch.h"
 
+#include "unfinished_message.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -156,9 +158,7 @@ void Watch::time_out(Group& group,
       if (has_peer) culprit = group.world_rank(operation.call.peer);
       else culprit = attendance.only_leaver();
     }
-    text = fmt::format("rank {}: a {} with tag {} met no partner within {}", context_.rank(),
-                       operation.call.kind == CallKind::send ? "send" : "receive",
-                       operation.call.tag, limit);
+    text = describe_unfinished(operation, longest);
     if (attendance.silent.size() == 1) {
       text += fmt::format("; {} gave no answer", list(attendance.silent));
     }

@@ -418,6 +418,57 @@ TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   });
 }
 
+/// Checks how an operation ends at a limit of 300 ms.
+void expect_at_limit(const Work& work, const std::string& what) {
+  work.set_timeout(milliseconds(300));
+  const Status outcome = work.wait();
+  EXPECT_EQ(outcome.code(), Code::timed_out) << outcome.to_string();
+  EXPECT_THAT(outcome.message(), testing::HasSubstr(what + " within 300 ms"));
+  EXPECT_EQ(outcome.peer(), 1U);
+}
+
+// Rank 1 lives, but neither sends nor receives.
+TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
+  std::latch is_over(2);
+  RankOptions options = two_over("shm");
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto other = runtime.world().duplicate(), third = runtime.world().duplicate();
+    ASSERT_TRUE(other && third);
+    std::vector<std::uint8_t> bytes(kAnnounced);
+    if (runtime.rank() == 0) {
+      expect_at_limit(other->recv(std::span(bytes), 1, 7), "a receive with tag 7 met no partner");
+      expect_at_limit(
+          third->send(std::span<const std::uint8_t>(bytes), 1, 8),
+          "a message of 3000000 uint8 to rank 1 with tag 8 was not received completely");
+    }
+    is_over.arrive_and_wait();
+  });
+}
+
+// The sender moves nothing more when its message has met its receive.
+TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
+  std::latch is_over(2);
+  RankOptions options = two_over("shm");
+  options.adjust = [](std::uint32_t rank, runtime::Environment& environment) {
+    if (rank == 1) environment["XYLEM_PROGRESS_THREAD"] = "off";
+  };
+  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+    const auto world = runtime.world();
+    std::vector<std::uint8_t> bytes(kAnnounced);
+    Work sent;
+    if (world.rank() == 1) {
+      sent = world.send(std::span<const std::uint8_t>(bytes), 0, 7);
+    } else {
+      std::vector<std::uint8_t> larger(kAnnounced + 1);
+      expect_at_limit(
+          world.recv(std::span(larger), std::nullopt, 7),
+          "a message of 3000000 uint8 from rank 1 with tag 7 did not arrive completely");
+    }
+    is_over.arrive_and_wait();
+    EXPECT_EQ(sent.wait().code(), world.rank() == 1 ? Code::timed_out : Code::ok);
+  });
+}
+
 TEST(Messages, ThatNeverGoEndTheirSendsWithTheCommunicator) {
   RankOptions options;
   options.eager_bytes = 0;
