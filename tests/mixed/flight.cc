@@ -163,6 +163,7 @@ Flight Flight::begin(
   flight.size_ = comm.size();
   flight.root_ = call.root % comm.size();
   flight.device_ = device;
+  flight.is_all_on_host_ = device == nullptr;
   flight.draw_order(is_mesh);
   if (flight.order_ == Order::none) {
     flight.start(comm);
@@ -197,13 +198,26 @@ Status Flight::wait() const {
            (device_->synchronize(before_, kLimit) && device_->synchronize(behind_, kLimit));
   };
   if (order_ != Order::none && stream_first && !goes_on()) return stalled();
-  Status outcome = wait_all(work_, receive_);
+  Status outcome = this->outcome();
   if (has_streams && order_ == Order::none) consume();
   if (!goes_on()) return stalled();
   return refusal_ ? outcome : refusal_;
 }
 
 Status Flight::stalled() { return failure(Code::internal, "the stream does not go on"); }
+
+Status Flight::outcome() const {
+  const Status sent = work_.wait(), received = receive_.wait();
+  if (!source_) return sent;
+  const auto fails_alone = [](const Work& work, const Status& status, std::uint32_t partner) {
+    return work.failed_alone() && status.code() == Code::mismatch && status.peer() == partner;
+  };
+  const bool is_sent = sent || (is_too_long_for(to_) && fails_alone(work_, sent, world_to_));
+  if (!is_sent) return sent;
+  if (!is_too_long_for(rank_)) return received;
+  if (received) return failure(Code::internal, "a message that was too long was received");
+  return fails_alone(receive_, received, *source_) ? Status() : received;
+}
 
 void Flight::fill() {
   input.fill();
@@ -319,23 +333,26 @@ void Flight::start_uneven(const Communicator& comm) {
 }
 
 void Flight::start_message(const Communicator& comm) {
-  const std::uint32_t to = (rank_ + root_) % size_, from = (rank_ + size_ - root_) % size_;
-  make(call_.count, call_.count, false, 0);
+  to_ = (rank_ + root_) % size_;
+  from_ = (rank_ + size_ - root_) % size_;
+  world_to_ = comm.world_rank(to_);
+  const std::uint64_t room = room_of(call_, rank_, is_all_on_host_);
+  make(call_.count, room, false, 0);
   write(call_.count, 0, 0);
-  expect(0, call_.count, from, 0);
-  source_ = comm.world_rank(from);
+  if (!is_too_long_for(rank_)) expect(0, call_.count, from_, 0);
+  source_ = comm.world_rank(from_);
   const bool is_any = call_.kind == Kind::message_any;
   // Tags repeat. A receive from any source has a tag of its own, since it would otherwise match
   // messages that are meant for other receives.
   const std::uint32_t tag = is_any ? 1000 + call_.number : call_.number % 3;
   const auto receive = [&] {
-    receive_ = comm.recv(out(call_.count), is_any ? std::nullopt : std::optional(from), tag);
+    receive_ = comm.recv(out(room), is_any ? std::nullopt : std::optional(from_), tag);
   };
   // A stream that waits for a receive would never come to the send that the next rank waits for.
   const bool receives_first = order_ != Order::held && draw(call_.seed, 31, rank_) % 2 == 0;
   (void)produce(comm);
   if (receives_first) receive();
-  work_ = comm.send(in(call_.count), to, tag);
+  work_ = comm.send(in(call_.count), to_, tag);
   if (!receives_first) receive();
 }
 
@@ -348,10 +365,18 @@ std::string Flight::check() const {
            std::to_string(rank_) + " of " + std::to_string(size_) + ": " + what;
   };
   if (!input.guards_hold() || !output.guards_hold()) return tell("a guard was written over");
-  if (source_ && receive_.source() != *source_) {
-    return tell("came from " + std::to_string(receive_.source()));
-  }
   const std::uint64_t element = size_of(call_.type);
+  if (source_) {
+    const bool came_in = !is_too_long_for(rank_);
+    const std::uint64_t came = came_in ? call_.count : 0;
+    if (came_in && receive_.source() != *source_) {
+      return tell("came from " + std::to_string(receive_.source()));
+    }
+    if (receive_.count() != came) return tell(std::to_string(receive_.count()) + " came");
+    const std::byte* const rest = out_ + came * element;
+    const auto left = static_cast<std::uint64_t>(output.data() + output.bytes() - rest);
+    if (!all_are(rest, left, kGuardByte)) return tell("the rest of the buffer was written");
+  }
   for (const Part& part : parts_) {
     for (std::uint64_t i = 0; i < part.count; ++i) {
       const std::uint32_t wanted = part.rank ? value_of(call_, *part.rank, part.first + i)

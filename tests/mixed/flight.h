@@ -74,6 +74,8 @@ class Flight {
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
   /// Waits until the call ends and returns its outcome. Then the test sees what is in the buffers.
   /// Fails with `internal` if a stream does not go on.
+  /// A message that is longer than its receive must fail there, and may fail at its sender; that
+  /// counts as a success.
   Status wait() const;
   /// Fills the buffers with a pattern. is_filled() is true if it is still there.
   void fill();
@@ -100,6 +102,10 @@ class Flight {
   template <typename Do>
   void for_rooms(const Do& act) const;
   static Status stalled();
+  Status outcome() const;
+  bool is_too_long_for(std::uint32_t rank) const noexcept {
+    return room_of(call_, rank, is_all_on_host_) < call_.count;
+  }
   void write(std::uint64_t count, std::uint64_t at, std::uint64_t first);
   void start(const Communicator& comm);
   void start_uneven(const Communicator& comm);
@@ -120,8 +126,9 @@ class Flight {
   MixedCall call_;
   std::uint32_t rank_ = 0, size_ = 1, root_ = 0;
   bool in_place_ = false;
-  Device* device_ = nullptr;  ///< Device of this call's buffers; null for the host.
-  Memory memory_;             ///< What the call is told of its buffers.
+  Device* device_ = nullptr;    ///< Device of this call's buffers; null for the host.
+  bool is_all_on_host_ = true;  ///< No rank has a device. Only then may messages be too long.
+  Memory memory_;               ///< What the call is told of its buffers.
   Order order_ = Order::none;
   std::uint32_t before_ = 0, behind_ = 0;  ///< Streams of the producer and the consumer.
   std::byte* in_ = nullptr;
@@ -129,6 +136,8 @@ class Flight {
   Work work_, receive_;
   Status refusal_;                       ///< Why a stream could not wait for the call.
   std::optional<std::uint32_t> source_;  ///< World rank that a receive must report as its source.
+  std::uint32_t to_ = 0, from_ = 0;      ///< Of a message, in the communicator.
+  std::uint32_t world_to_ = 0;           ///< World rank of `to_`.
   std::vector<Part> parts_;
   std::uint64_t checked_ = 0;
 };

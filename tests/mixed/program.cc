@@ -112,6 +112,12 @@ std::uint64_t count_of(const MixedCall& call, std::uint32_t rank, std::uint32_t 
   return chance / 4 % (2 * call.count + 1);
 }
 
+std::uint64_t room_of(const MixedCall& call, std::uint32_t rank, bool may_be_less) noexcept {
+  const std::uint64_t chance = draw(call.seed, 60, rank), kind = chance % 8;
+  if (kind == 0 && may_be_less && call.count > 0) return chance / 8 % call.count;
+  return kind < 3 ? call.count + chance / 8 % (call.count + 9) : call.count;
+}
+
 std::uint32_t reduced(const MixedCall& call, std::uint32_t size, std::uint64_t index) noexcept {
   std::uint32_t result = value_of(call, 0, index);
   for (std::uint32_t rank = 1; rank < size; ++rank) {

@@ -59,6 +59,9 @@ std::uint32_t value_of(const MixedCall& call, std::uint32_t rank, std::uint64_t 
 /// Number of elements of `rank` in a call with uneven shares, or of the elements that it sends to
 /// `to`.
 std::uint64_t count_of(const MixedCall& call, std::uint32_t rank, std::uint32_t to = 0) noexcept;
+/// For how many elements `rank` has room in a call that is a message. Mostly for all of them, often
+/// for more, and for less only if `may_be_less`.
+std::uint64_t room_of(const MixedCall& call, std::uint32_t rank, bool may_be_less) noexcept;
 /// The reduction of the elements at `index` over `size` ranks.
 std::uint32_t reduced(const MixedCall& call, std::uint32_t size, std::uint64_t index) noexcept;
 

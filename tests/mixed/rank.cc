@@ -198,10 +198,11 @@ bool Rank::commit_fault(const MixedCall& call) {
   if (fault == "mismatch") {
     MixedCall other = call;
     other.count = call.count + 1;
-    // One more element does not change these calls, or not for every rank.
+    // One more element does not change these calls, or not for every rank. A message may have one.
     const bool may_be_the_same = call.kind == Kind::barrier || call.kind == Kind::all_gather_v ||
                                  call.kind == Kind::reduce_scatter_v ||
-                                 call.kind == Kind::all_to_all_v;
+                                 call.kind == Kind::all_to_all_v || call.kind == Kind::message ||
+                                 call.kind == Kind::message_any;
     if (may_be_the_same) other.kind = Kind::all_reduce;
     if (const Communicator& comm = comms_[call.comm]) {
       flights_.push_back(Flight::begin(other, comm, setting_.device));
