@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import unittest
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -465,6 +468,58 @@ class Messages(unittest.TestCase):
 
         for size in (2, 3, 5):
             run_ranks(size, body)
+
+    def test_shorter_than_their_receives(self):
+        def body(rank, size):
+            for count, room in ((5, 8), (0, 3), (100000, 100001), (3000000, 3000001)):
+                sent = torch.arange(count, dtype=torch.complex64)
+                for source in (1 - rank, None):
+                    got = torch.full((room,), -1, dtype=torch.complex64)
+                    request = dist.isend(sent, 1 - rank)
+                    assert dist.recv(got, source) == 1 - rank
+                    request.wait()
+                    assert torch.equal(got[:count], sent)
+                    assert torch.equal(got[count:], torch.full((room - count,), -1, dtype=torch.complex64))
+            dist.barrier()
+
+        run_ranks(2, body)
+
+    def test_shorter_than_their_receives_are_logged_once_for_each_group(self):
+        def body(rank, size):
+            groups = [dist.group.WORLD, dist.new_group([0, 1])]
+            warnings.simplefilter("always")  # Python logs equal warnings once.
+            with tempfile.TemporaryFile() as log:
+                os.dup2(log.fileno(), sys.stderr.fileno())
+                for group in groups:
+                    for count in (8, 5, 5, 4):
+                        if rank == 0:
+                            dist.send(torch.ones(count), 1, group)
+                        else:
+                            dist.recv(torch.ones(8), 0, group)
+                dist.barrier()
+                log.seek(0)
+                return log.read().decode().count("a tensor of 8 elements got a message of 5 from rank 0")
+
+        self.assertEqual(run_ranks(2, body), [0, 2])
+
+    def test_longer_than_their_receives_fail_alone(self):
+        def body(rank, size):
+            for count in (5, 100000, 3000000):
+                got = torch.full((count - 1,), -1.0)
+                if rank == 0:
+                    sends = dist.isend(torch.zeros(count), 1)
+                    if count == 3000000:
+                        with raising(dist.DistBackendError, "mismatch.* sends 3000000 float32 to rank 1"):
+                            sends.wait()
+                else:
+                    with raising(dist.DistBackendError, f"mismatch.*at most {count - 1};"):
+                        dist.recv(got, 0)
+                    assert torch.equal(got, torch.full((count - 1,), -1.0))
+                total = torch.ones(2)
+                dist.all_reduce(total)
+                assert total.tolist() == [2, 2]
+
+        run_ranks(2, body)
 
     def test_batched_in_both_directions(self):
         def body(rank, size):

@@ -68,6 +68,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
   /// Whether any task has failed.
   bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
+  /// True at the first call: the group has received a message that is shorter than its tensor.
+  bool note_short_message() noexcept { return !has_short_message_.exchange(true); }
   /// Arranges that the task is fulfilled after it has ended. Returns false if the task is settled
   /// and no earlier one is waiting, and after stop(): the caller must then fulfil it. Throws
   /// std::system_error if no more threads can be made.
@@ -167,6 +169,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   std::uint64_t promised_ = 0;
   bool stop_ = false;
   std::atomic<bool> has_failed_{false};
+  std::atomic<bool> has_short_message_{false};
 };
 
 }  // namespace xylem::pytorch

@@ -36,12 +36,16 @@ void keep_for_ever(const Tensors& tensors) {
   kept.insert(kept.end(), tensors.begin(), tensors.end());
 }
 
+/// The first that failed, or null.
+const xylem::Work* failed_of(const Works& works) noexcept {
+  const auto failed = std::ranges::find_if(works, [](const auto& work) { return !work.status(); });
+  return failed == works.end() ? nullptr : &*failed;
+}
+
 /// The first failure, if there is one.
 Status outcome_of(const Works& works) {
-  for (const xylem::Work& work : works) {
-    if (Status status = work.status(); !status) return status;
-  }
-  return {};
+  const xylem::Work* const failed = failed_of(works);
+  return failed ? failed->status() : Status();
 }
 
 }  // namespace
@@ -104,9 +108,14 @@ void Task::settle() noexcept {
   for (const TaskPtr& part : begun_.parts) part->settle();
   const Status outcome = outcome_of(begun_.works);
   Recorder::get().end(name_.record, outcome.is_ok());
-  // Dump before any waiter learns of the failure and possibly ends the process.
-  if (is_worth_a_record(outcome)) Recorder::get().dump_once();
-  if (breaks_group(outcome)) pending_->note_failure();
+  const xylem::Work* const failed = failed_of(begun_.works);
+  if (!failed) {
+    note_length();
+  } else if (!failed->failed_alone()) {
+    // Dump before any waiter learns of the failure and possibly ends the process.
+    if (is_worth_a_record(outcome)) Recorder::get().dump_once();
+    if (breaks_group(outcome)) pending_->note_failure();
+  }
   // Destroying tensors may require Python's lock, which a thread waiting for our lock may hold. So
   // they are destroyed after our lock is released.
   Tensors kept;
@@ -138,6 +147,26 @@ void Task::settle() noexcept {
     settled_.store(true, std::memory_order_release);
   }
   pending_->remove(*this);  // The caller has a reference.
+}
+
+/// Warns of the first message of the group that is shorter than its tensor.
+void Task::note_length() const noexcept {
+  const bool is_receive =
+      name_.type == c10d::OpType::RECV || name_.type == c10d::OpType::RECVANYSOURCE;
+  if (!is_receive) return;
+  try {
+    const at::Tensor& tensor = begun_.outputs.front();
+    const auto room = static_cast<std::uint64_t>(tensor.numel());
+    const std::uint64_t came = begun_.works.front().count() / elements_per_item(tensor);
+    if (came >= room || !pending_->note_short_message()) return;
+    TORCH_WARN("xylem: a receive into a tensor of ", room, " elements got a message of ", came,
+               " from rank ", begun_.works.front().source(),
+               "; the rest of the tensor is unchanged. Further such messages of this group are not "
+               "logged",
+               pending_->note());
+  } catch (...) {
+    // Python was told to make warnings errors, which a call that succeeded does not raise.
+  }
 }
 
 void Task::fulfil() noexcept {

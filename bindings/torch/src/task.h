@@ -190,6 +190,7 @@ class Task final : public c10d::Work {
   FuturePtr make_future(c10::TypePtr type) const;
   /// A future that is completed with the task, either now or by the thread that serves futures.
   FuturePtr promise(FuturePtr& future, c10::TypePtr type);
+  void note_length() const noexcept;
   void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
 
   /// Where the landings on a device are. Those on the CPU are made by settle().
