@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -209,28 +211,17 @@ TEST(Bench, ComparesWithAnEarlierReport) {
   std::filesystem::remove(file);
 }
 
-/// The process ids of a command's children.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::vector<pid_t> children;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream stat(entry.path() / "stat");
-    std::string text;
-    std::getline(stat, text);
-    const auto end = text.rfind(") ");
-    if (end != std::string::npos && std::stoi(text.substr(end + 4)) == parent) {
-      children.push_back(std::stoi(name));
-    }
-  }
-  std::ranges::sort(children);
-  return children;
+/// The ranks that a command has started. Its other child belongs to another session.
+std::vector<pid_t> ranks_of(const Command& command) {
+  auto ranks = test::children_of(command.pid());
+  std::erase_if(ranks, [&](pid_t pid) { return ::getsid(pid) != ::getsid(command.pid()); });
+  return ranks;
 }
 
 TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
   Command command(bench({"all_reduce", "-n", "3", "-e", "64K", "--iters", "100000000"}));
   ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
-  const auto ranks = children_of(command.pid());
+  const auto ranks = ranks_of(command);
   ASSERT_EQ(ranks.size(), 3U);
   ::kill(ranks[2], SIGKILL);
   const auto done = command.wait(Deadline::after(kLimit));
@@ -267,7 +258,7 @@ TEST(Bench, EndsOnAllRanksIfOneCannotReadTheFileOfSchedules) {
 TEST(Bench, LeavesNothingAtCtrlC) {
   Command command(bench({"all_reduce", "-n", "2", "-e", "64K", "--iters", "100000000"}));
   ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
-  const auto ranks = children_of(command.pid());
+  const auto ranks = ranks_of(command);
   command.signal(SIGINT);
   const auto done = command.wait(Deadline::after(kLimit));
   EXPECT_EQ(done.exit_status, 128 + SIGINT);

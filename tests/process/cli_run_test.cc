@@ -8,7 +8,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -208,14 +219,97 @@ TEST(Run, EndsWhenItsReaderIsGone) {
   EXPECT_EQ(done.exit_status, 128 + SIGPIPE);
 }
 
-TEST(Run, TakesItsRanksAlongWhenItIsKilled) {
-  // The test removes this directory, since a killed `xylem run` cannot.
-  const test::TemporaryDirectory meeting;
-  Command command(shell_ranks(2, "echo $$; exec sleep 1000"), {{"TMPDIR", meeting.path()}});
+TEST(Run, LeavesNothingWhenItIsKilled) {
+  const test::TemporaryDirectory parent;
+  Command command(shell_ranks(2, "touch ${XYLEM_RENDEZVOUS#file://}/$$; echo $$; exec sleep 1000"),
+                  {{"TMPDIR", parent.path()}});
   ASSERT_TRUE(command.wait_for_lines(2, Deadline::after(kLimit)));
-  const auto pids = pids_of(command.said());
+  const auto children = test::children_of(command.pid());
+  EXPECT_GE(children.size(), 2U);
+  EXPECT_FALSE(std::filesystem::is_empty(parent.path()));
   command.signal(SIGKILL);
-  expect_gone(pids);
+  expect_gone(pids_of(command.said()));
+  expect_gone(children);
+  EXPECT_TRUE(std::filesystem::is_empty(parent.path()));
+}
+
+// Without further care a file that is opened later, such as that of signals, takes the number of
+// the closed stream.
+TEST(Run, EndsWhicheverStandardStreamsAreClosed) {
+  for (unsigned closed = 1; closed < 8; ++closed) {
+    const auto done = run_command(shell_ranks(2, "echo out; echo err >&2"), {}, kLimit, [closed] {
+      for (int fd = 0; fd < 3; ++fd) {
+        if ((closed >> fd & 1U) != 0) ::close(fd);
+      }
+      return true;
+    });
+    const bool is_output_closed = (closed & 2U) != 0;
+    EXPECT_TRUE(done.in_time) << closed;
+    EXPECT_EQ(done.exit_status, is_output_closed ? 4 : 0) << closed << done.err;
+  }
+}
+
+/// Lets `stream` be a device that is always full.
+Command::Preparation filling(int stream) {
+  return [stream] { return ::dup2(::open("/dev/full", O_WRONLY), stream) == stream; };
+}
+
+TEST(Run, ExitsWith4AndTheReasonIfOutputCannotBeWritten) {
+  // The second job is over before its output is written.
+  for (const char* script : {"trap '' PIPE; echo hello; exec sleep 1000", "echo hello"}) {
+    const auto done = run_command(shell_ranks(2, script), {}, kLimit, filling(STDOUT_FILENO));
+    EXPECT_TRUE(done.in_time);
+    EXPECT_EQ(done.exit_status, 4);
+    EXPECT_THAT(done.err, HasSubstr("standard output cannot be written: No space left on device"));
+  }
+  const auto errors =
+      run_command(shell_ranks(2, "echo hello >&2; exit 0"), {}, kLimit, filling(STDERR_FILENO));
+  EXPECT_EQ(errors.exit_status, 4) << "nothing else can tell of it";
+  const auto failed =
+      run_command(shell_ranks(1, "echo hello >&2; exit 7"), {}, kLimit, filling(STDERR_FILENO));
+  EXPECT_EQ(failed.exit_status, 7) << "the failure of a rank is the more important";
+}
+
+/// Denies a system call, as the profile of a container does.
+bool deny(std::uint32_t call) {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(filter), filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Run, WatchesItsRanksWherePidfdsAreDenied) {
+  const auto prepare = [] { return deny(SYS_pidfd_open); };
+  const auto right = run_command(shell_ranks(3, "exit 0"), {}, kLimit, prepare);
+  EXPECT_EQ(right.exit_status, 0) << right.err;
+  const auto wrong = run_command(shell_ranks(3, "[ $XYLEM_RANK = 2 ] && exit 7; exec sleep 1000"),
+                                 {}, kLimit, prepare);
+  EXPECT_TRUE(wrong.in_time);
+  EXPECT_EQ(wrong.exit_status, 7);
+}
+
+TEST(Run, WatchesItsRanksIfItsParentIgnoredTheEndOfChildren) {
+  const auto done = run_command(shell_ranks(2, "exit 7"), {}, kLimit,
+                                [] { return std::signal(SIGCHLD, SIG_IGN) != SIG_ERR; });
+  EXPECT_TRUE(done.in_time);
+  EXPECT_EQ(done.exit_status, 7);
+}
+
+TEST(Run, NeedsNoProc) {
+  const auto prepare = [] {
+    return (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
+  };
+  const auto run = run_command(shell_ranks(2, "exit 0"), {}, kLimit, prepare);
+  if (run.exit_status == Command::kNotPrepared) GTEST_SKIP() << "no mount namespace can be made";
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  const auto bench =
+      run_command({kXylem, "bench", "all_reduce", "-e", "8", "--iters", "2"}, {}, kLimit, prepare);
+  EXPECT_EQ(bench.exit_status, 0) << bench.err;
 }
 
 TEST(Run, EndsTheJobAtItsTimeOut) {

@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 namespace xylem::test {
 namespace {
@@ -26,6 +28,7 @@ UniqueFd open_pidfd(pid_t pid) {
 
 [[noreturn]] void become(const std::vector<std::string>& arguments,
                          const Command::Variables& variables,
+                         const Command::Preparation& prepare,
                          std::array<int, 3> streams) {
   ::setpgid(0, 0);
   for (int i = 0; i < 3; ++i) ::dup2(streams[static_cast<std::size_t>(i)], i);
@@ -33,6 +36,7 @@ UniqueFd open_pidfd(pid_t pid) {
   std::vector<char*> raw;
   for (const std::string& argument : arguments) raw.push_back(const_cast<char*>(argument.c_str()));
   raw.push_back(nullptr);
+  if (prepare && !prepare()) ::_exit(Command::kNotPrepared);
   ::execvp(raw.front(), raw.data());
   constexpr int kNotFound = 127;
   ::_exit(kNotFound);
@@ -40,12 +44,14 @@ UniqueFd open_pidfd(pid_t pid) {
 
 }  // namespace
 
-Command::Command(const std::vector<std::string>& arguments, const Variables& variables) {
+Command::Command(const std::vector<std::string>& arguments,
+                 const Variables& variables,
+                 const Preparation& prepare) {
   std::array<std::array<int, 2>, 3> pipes{};
   for (auto& ends : pipes) XYLEM_CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, errno);
   pid_ = ::fork();
   XYLEM_CHECK(pid_ >= 0, errno);
-  if (pid_ == 0) become(arguments, variables, {pipes[0][0], pipes[1][1], pipes[2][1]});
+  if (pid_ == 0) become(arguments, variables, prepare, {pipes[0][0], pipes[1][1], pipes[2][1]});
   in_.reset(pipes[0][1]);
   out_.reset(pipes[1][0]);
   err_.reset(pipes[2][0]);
@@ -123,8 +129,26 @@ Finished Command::wait(Deadline deadline, bool silently) {
 
 Finished run_command(const std::vector<std::string>& arguments,
                      const Command::Variables& variables,
-                     std::chrono::seconds limit) {
-  return Command(arguments, variables).wait(Deadline::after(limit));
+                     std::chrono::seconds limit,
+                     const Command::Preparation& prepare) {
+  return Command(arguments, variables, prepare).wait(Deadline::after(limit));
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stat(entry.path() / "stat");
+    std::string text;
+    std::getline(stat, text);
+    const auto end = text.rfind(") ");
+    if (end != std::string::npos && std::stoi(text.substr(end + 4)) == parent) {
+      children.push_back(std::stoi(name));
+    }
+  }
+  std::ranges::sort(children);
+  return children;
 }
 
 bool wait_until_gone(pid_t pid, Deadline deadline) {

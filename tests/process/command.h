@@ -29,9 +29,14 @@ struct Finished {
 class Command {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
+  /// Changes the child process before it becomes the program; false if it cannot.
+  using Preparation = std::function<bool()>;
+  static constexpr int kNotPrepared = 125;  ///< The exit status if the preparation fails.
 
   /// Starts a program in its own process group. Adds `variables` to this process's environment.
-  explicit Command(const std::vector<std::string>& arguments, const Variables& variables = {});
+  explicit Command(const std::vector<std::string>& arguments,
+                   const Variables& variables = {},
+                   const Preparation& prepare = {});
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
@@ -67,7 +72,11 @@ class Command {
 /// Runs a program until it ends.
 Finished run_command(const std::vector<std::string>& arguments,
                      const Command::Variables& variables = {},
-                     std::chrono::seconds limit = std::chrono::seconds(30));
+                     std::chrono::seconds limit = std::chrono::seconds(30),
+                     const Command::Preparation& prepare = {});
+
+/// The children of a process, in the order of their numbers.
+std::vector<pid_t> children_of(pid_t parent);
 
 /// Waits until a process has ended, which need not be a child of this one.
 bool wait_until_gone(pid_t pid, Deadline deadline);

@@ -9,10 +9,13 @@
 #include "run/run.h"
 #include "topo/topo.h"
 
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -27,11 +30,12 @@ int answer(const Answer& answer) {
   return answer.exit_status;
 }
 
-/// The path of this program, with its arguments.
+/// The path of this program, with its arguments. The path is that of the kernel's call of exec,
+/// since a container may have no /proc.
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::vector<std::string> command{error ? "xylem" : program.string()};
+  const auto* const path = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  std::vector<std::string> command{path};
+  if (command.front().find('/') == std::string::npos) command.front().insert(0, "./");
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }
@@ -56,6 +60,16 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
 
 namespace {
 
+/// Opens each standard stream that is closed, in the wrong direction, so that using it fails as on
+/// a closed stream. Otherwise a file that is opened later would take its number.
+void occupy_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number is `fd`.
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
 /// `error` is errno, or 0 if it is not known any more.
 int lost_output(int error) {
   std::fprintf(stderr, "xylem: the output cannot be written%s%s\n", error != 0 ? ": " : "",
@@ -66,6 +80,7 @@ int lost_output(int error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_streams();
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   try {
     const int status =

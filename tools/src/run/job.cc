@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The launcher's loop: one poll() over signals, process descriptors and output pipes.
+// The launcher's loop: one poll() over signals and output pipes. SIGCHLD announces the end of a
+// rank or of an orphaned descendant.
 #include "run/job.h"
 
 #include "exit_code.h"
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <set>
 
 namespace xylem::tools {
@@ -29,7 +32,9 @@ enum class Phase : std::uint8_t { running, failing, ending, killing };
 
 class Job {
  public:
-  Job(const JobOptions& options, const Signals& signals) : options_(options), signals_(signals) {
+  /// `remover` is a child of this process that does not belong to the job.
+  Job(const JobOptions& options, const Signals& signals, pid_t remover)
+      : options_(options), signals_(signals), remover_(remover) {
     if (options_.timeout) deadline_ = Deadline::after(*options_.timeout);
   }
   ~Job();
@@ -43,6 +48,8 @@ class Job {
   void wait();
   void on_signals();
   void on_output();
+  /// Ends the job if standard output cannot be written.
+  void on_lost_output();
   void on_endings();
   void on_deadline();
   void on_failure(std::uint32_t rank, const Ending& ending);
@@ -59,6 +66,7 @@ class Job {
 
   const JobOptions& options_;
   const Signals& signals_;
+  pid_t remover_;
   Sink output_{STDOUT_FILENO};
   Sink error_{STDERR_FILENO};
   std::vector<Rank> ranks_;
@@ -100,6 +108,10 @@ JobOutcome Job::run() {
     XYLEM_CHECK(rank.ending.has_value());
     outcome_.endings.push_back(*rank.ending);
   }
+  on_lost_output();  // Of the last lines.
+  // Nobody misses the lines for a standard error that was closed or whose reader has gone.
+  const int error = error_.error();
+  if (error != 0 && error != EPIPE && error != EBADF) outcome_.output_lost = true;
   return std::move(outcome_);
 }
 
@@ -109,7 +121,6 @@ void Job::wait() {
     if (!sink->empty()) watched.push_back({sink->fd(), POLLOUT, 0});
   }
   for (const Rank& rank : ranks_) {
-    if (!rank.ending) watched.push_back({rank.process.fd(), POLLIN, 0});
     for (const OutputStream* stream : {&rank.output, &rank.error}) {
       if (stream->open() && !stream->sink().full()) watched.push_back({stream->fd(), POLLIN, 0});
     }
@@ -119,7 +130,7 @@ void Job::wait() {
 
 void Job::on_signals() {
   while (const auto signal = signals_.next()) {
-    if (*signal == SIGCHLD) continue;  // an orphaned descendant died, see over()
+    if (*signal == SIGCHLD) continue;  // see on_endings() and over()
     if (ended_by_us()) {
       phase_ = Phase::killing;
       signal_all(SIGKILL);
@@ -142,10 +153,19 @@ void Job::on_output() {
   turn_ = passed_over.value_or(turn_);
   output_.flush();
   error_.flush();
-  if (output_.broken() && !ended_by_us()) {
+  on_lost_output();
+}
+
+void Job::on_lost_output() {
+  if (output_.error() == 0 || ended_by_us()) return;
+  if (output_.error() == EPIPE) {
     outcome_.interrupted_by = SIGPIPE;
-    begin_ending();
+  } else {
+    outcome_.output_lost = true;
+    say(fmt::format("standard output cannot be written: {}{}", std::strerror(output_.error()),
+                    alive() > 0 ? ": ending the job" : ""));
   }
+  begin_ending();
 }
 
 void Job::on_endings() {
@@ -219,7 +239,7 @@ void Job::signal_all(int signal) const {
 
 bool Job::over() {
   if (alive() > 0) return false;
-  const auto left = live_children();
+  const auto left = live_children(remover_);
   if (left.empty()) {
     for (Rank& rank : ranks_) {
       rank.output.finish();
@@ -250,7 +270,8 @@ void Job::say(std::string_view text) {
 int JobOutcome::exit_status() const noexcept {
   if (interrupted_by != 0) return kExitSignal + interrupted_by;
   if (timed_out) return kExitTimedOut;
-  return failure ? failure->ending.shell_status() : kExitRight;
+  if (failure) return failure->ending.shell_status();
+  return output_lost ? kExitOutput : kExitRight;
 }
 
 Result<JobOutcome> run_job(const JobOptions& options) {
@@ -258,7 +279,7 @@ Result<JobOutcome> run_job(const JobOptions& options) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   XYLEM_TRY(const Signals signals, Signals::take());
   XYLEM_TRY(const Membership membership, Membership::create(options.ranks));
-  Job job(options, signals);
+  Job job(options, signals, membership.remover());
   std::vector<RankOptions> ranks;
   for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
     RankOptions one;

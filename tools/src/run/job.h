@@ -3,7 +3,7 @@
 // run_job: runs one program as n ranks on this host, until no process of the job is left.
 //
 //   running ──a rank fails──► failing ──patience over──► ending ──grace over──► killing
-//      └──Ctrl-C, time-out, output closed, ranks gone but children left──►┘
+//      └──Ctrl-C, time-out, output lost, ranks gone but children left──►┘
 //
 // In `ending` every process of the job has received SIGTERM, and in `killing` SIGKILL. A job is
 // over when no descendant of its processes is alive, even if it moved to another group or session.
@@ -46,9 +46,10 @@ struct JobOutcome {
   std::optional<Failure> failure;  ///< The first rank that failed by itself.
   int interrupted_by = 0;          ///< The signal that ended the job; 0: none.
   bool timed_out = false;
+  bool output_lost = false;  ///< Lines of the ranks could not be written.
 
   /// The exit status for the shell: that of an interruption or time-out, otherwise of the first
-  /// failure, otherwise 0.
+  /// failure, otherwise kExitOutput if output was lost, otherwise 0.
   int exit_status() const noexcept;
 };
 

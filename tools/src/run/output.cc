@@ -30,7 +30,7 @@ bool Sink::full() const noexcept { return backlog_.size() >= kMostBacklog; }
 
 void Sink::flush() {
   std::size_t done = 0;
-  while (!broken_ && done < backlog_.size() && writable(fd_)) {
+  while (error_ == 0 && done < backlog_.size() && writable(fd_)) {
     const auto size = std::min<std::size_t>(backlog_.size() - done, PIPE_BUF);
     const ssize_t written = ::write(fd_, backlog_.data() + done, size);
     if (written >= 0) {
@@ -38,11 +38,11 @@ void Sink::flush() {
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
-      broken_ = true;
+      error_ = errno;
     }
   }
   backlog_.erase(0, done);
-  if (broken_) backlog_.clear();
+  if (error_ != 0) backlog_.clear();
 }
 
 bool OutputStream::read_some() {

@@ -27,12 +27,12 @@ class Sink {
   bool empty() const noexcept { return backlog_.empty(); }
   /// Whether streams must stop adding lines until some have been written.
   bool full() const noexcept;
-  /// The reader is gone. From then on all lines are dropped.
-  bool broken() const noexcept { return broken_; }
+  /// The errno of the write that failed, 0 if none did. After a failure all lines are dropped.
+  int error() const noexcept { return error_; }
 
  private:
   int fd_;
-  bool broken_ = false;
+  int error_ = 0;
   std::string backlog_;
 };
 

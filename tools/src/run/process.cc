@@ -5,6 +5,7 @@
 #include "run/process.h"
 
 #include "exit_code.h"
+#include "xylem/base/unique_fd.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +13,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,15 +140,7 @@ Result<Process> Process::start(const ProcessOptions& options) {
     return failure(error == ENOENT ? Code::invalid_argument : Code::unsupported,
                    fmt::format("cannot start {}: {}", options.command.front(), reason(error)));
   }
-  // Called by number, since the declaration in glibc 2.36 lacks extern "C".
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd) {
-    const int error = errno;
-    ::kill(-pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    return failure(Code::exhausted, fmt::format("cannot watch a process: {}", reason(error)));
-  }
-  return Process(pid, std::move(pidfd));
+  return Process(pid);
 }
 
 std::optional<Ending> Process::ending() const {
@@ -164,7 +156,7 @@ void Process::signal_group(int signal) const noexcept { ::kill(-pid_, signal); }
 
 void Process::reap() noexcept { ::waitpid(pid_, nullptr, 0); }
 
-std::vector<pid_t> live_children() {
+std::vector<pid_t> live_children(pid_t other) {
   std::vector<pid_t> children;
   const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), &::closedir);
   if (!processes) return children;
@@ -173,7 +165,7 @@ std::vector<pid_t> live_children() {
     pid_t pid = 0;
     const char* end = entry->d_name + std::strlen(entry->d_name);
     if (const auto [stop, error] = std::from_chars(entry->d_name, end, pid);
-        error != std::errc() || stop != end) {
+        error != std::errc() || stop != end || pid == other) {
       continue;
     }
     const auto kinship = kinship_of(entry->d_name);

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "xylem/base/status.h"
-#include "xylem/base/unique_fd.h"
 #include "xylem/topology/cpu_set.h"
 
 #include <sys/types.h>
@@ -42,7 +41,7 @@ struct ProcessOptions {
   sigset_t signal_mask{};  ///< Signals blocked in the program.
 };
 
-/// Move-only. An empty process may only be assigned to.
+/// An empty process may only be assigned to. Its end is announced by SIGCHLD.
 class Process {
  public:
   /// Starts the program. Failing to start it is an error here and not an ending: `invalid_argument`
@@ -53,8 +52,6 @@ class Process {
   Process() noexcept = default;
 
   pid_t pid() const noexcept { return pid_; }
-  /// Readable once the process has ended.
-  int fd() const noexcept { return pidfd_.get(); }
   /// How the process ended, if it has ended. Does not reap it.
   std::optional<Ending> ending() const;
   /// Sends a signal to the whole group. Must not be called after reap().
@@ -63,13 +60,12 @@ class Process {
   void reap() noexcept;
 
  private:
-  Process(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  explicit Process(pid_t pid) noexcept : pid_(pid) {}
 
   pid_t pid_ = 0;
-  UniqueFd pidfd_;
 };
 
-/// Children of this process, except zombies.
-std::vector<pid_t> live_children();
+/// Children of this process, except zombies and `other`.
+std::vector<pid_t> live_children(pid_t other);
 
 }  // namespace xylem::tools

@@ -40,6 +40,8 @@ class Membership {
   static Result<Membership> create(std::uint32_t ranks);
   /// The variables of one rank.
   std::vector<std::pair<std::string, std::string>> environment(std::uint32_t rank) const;
+  /// See PrivateDirectory::remover().
+  pid_t remover() const noexcept { return directory_.remover(); }
 
  private:
   Membership(PrivateDirectory directory, std::uint32_t ranks, std::string job, std::string secret)

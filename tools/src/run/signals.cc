@@ -25,6 +25,8 @@ Result<Signals> Signals::take() {
                    "cannot watch for signals: " + std::generic_category().message(error));
   }
   std::signal(SIGPIPE, SIG_IGN);
+  // A parent that ignores SIGCHLD passes this on, and then the kernel discards how children end.
+  std::signal(SIGCHLD, SIG_DFL);
   return Signals(std::move(fd), former);
 }
 
