@@ -56,6 +56,36 @@ TEST(RunCommandLine, NamesWhatIsMissing) {
   EXPECT_THAT(refused({"run", "-n", "2", "-x", "ls"}), HasSubstr("-x: no such flag"));
 }
 
+TEST(RunCommandLine, KnowsTheFlagsOfOtherLaunchers) {
+  EXPECT_THAT(refused({"run", "--hosts", "a,b", "-n", "2", "true"}),
+              HasSubstr("--hosts: no such flag (mpirun has one): xylem run starts ranks on this"));
+  EXPECT_THAT(refused({"run", "-n", "2", "--hostfile=nodes", "true"}), HasSubstr("--hostfile: no"));
+  EXPECT_THAT(refused({"run", "-np", "2", "true"}), HasSubstr("use -n RANKS"));
+  EXPECT_THAT(refused({"run", "--rank", "2", "true"}), HasSubstr("did you mean --ranks?"));
+  EXPECT_THAT(parsed<RunOptions>({"run", "-n", "2", "job", "--hosts", "a"}).command,
+              ElementsAre("job", "--hosts", "a"));
+}
+
+TEST(BenchCommandLine, KnowsTheFlagsOfNcclTests) {
+  for (const auto& [flag, remedy] :
+       std::vector<std::pair<std::string, std::string>>{{"-g", "-n RANKS --device cuda"},
+                                                        {"-t", "-n RANKS"},
+                                                        {"-w", "--warmup CALLS"},
+                                                        {"-c", "--check on|off"},
+                                                        {"-m", "--back-to-back"},
+                                                        {"-d", "--type TYPE"},
+                                                        {"-o", "--redop REDOP"},
+                                                        {"--warmup_iters", "--warmup CALLS"}}) {
+    const auto hint = testing::AllOf(HasSubstr(flag + ": no such flag"), HasSubstr("nccl-tests"),
+                                     HasSubstr("use " + remedy));
+    EXPECT_THAT(refused({"bench", "all_reduce", flag, "1"}), hint);
+    EXPECT_THAT(refused({"bench", flag, "1", "all_reduce"}), hint) << "1 is no operation";
+    EXPECT_THAT(refused({"bench", "all_reduce", "-b1K", flag + "=1"}), hint);
+  }
+  EXPECT_THAT(refused({"bench", "all_reduce", "-b1K", "-g1"}), HasSubstr("-g: no such flag"));
+  EXPECT_THAT(refused({"bench", "all_reduce", "--root", "-1"}), HasSubstr("no whole number"));
+}
+
 TEST(BenchCommandLine, HasTheDefaultsOfItsHelp) {
   const auto bench = parsed<BenchOptions>({"bench", "all_reduce"});
   EXPECT_THAT(bench.operations, ElementsAre(Operation::all_reduce));

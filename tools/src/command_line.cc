@@ -196,9 +196,6 @@ Split split_command(const std::vector<std::string>& arguments) {
 Status take_command(std::vector<std::string> rest,
                     const std::optional<std::vector<std::string>>& tail,
                     RunOptions& options) {
-  if (!rest.empty() && rest.front().starts_with('-')) {
-    return failure(Code::invalid_argument, fmt::format("{}: no such flag", rest.front()));
-  }
   options.command = std::move(rest);
   if (tail) {
     // this "--" belongs to the program
@@ -234,23 +231,36 @@ std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
   return usage_error("", verb.status().message());
 }
 
-/// Describes what a verb cannot accept: an unknown flag, with the nearest known one, or too many
-/// words.
-std::string unexpected(const CLI::App& verb, const std::vector<std::string>& arguments) {
-  std::vector<std::string> flags;
+/// The message about the first flag that the verb does not have, with the flag that was meant. For
+/// `run`, flags after the name of the program are the program's.
+std::optional<std::string> unknown_flag(const CLI::App& verb,
+                                        const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
-  const std::vector<std::string_view> known(flags.begin(), flags.end());
-  for (const std::string& argument : arguments) {
-    const std::string flag = argument.substr(0, argument.find('='));
-    if (!flag.starts_with('-') || std::ranges::find(known, flag) != known.end()) continue;
-    const auto nearest = nearest_name(flag, known);
-    return fmt::format("{}: no such flag{}", flag,
-                       nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const bool begins_with_verb = arguments.front() == verb.get_name();
+  for (std::size_t i = begins_with_verb ? 1 : 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!argument.starts_with('-') || argument == "-") {
+      if (verb.get_name() == "run") break;
+      continue;
+    }
+    const std::string foreign = hint_for_foreign_flag(verb.get_name(), argument);
+    if (!foreign.empty()) return foreign;
+    const std::string flag =
+        argument.starts_with("--") ? argument.substr(0, argument.find('=')) : argument.substr(0, 2);
+    if (std::ranges::find(known, flag) == known.end()) {
+      const auto nearest = nearest_name(flag, known);
+      return fmt::format("{}: no such flag{}", flag,
+                         nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+    }
+    const bool takes_value = verb.get_option(flag)->get_items_expected_min() > 0;
+    if (takes_value && flag == argument) ++i;  // The next argument is its value.
   }
-  return fmt::format("more than it takes: {}", fmt::join(verb.remaining(), " "));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -291,11 +301,15 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForVersion& version) {
     return Answer{std::string(version.what()) + '\n', kExitRight};
   } catch (const CLI::ExtrasError&) {
-    return usage_error(name(), unexpected(*verb(), arguments));
+    return usage_error(name(), unknown_flag(*verb(), arguments)
+                                   .value_or(fmt::format("more than it takes: {}",
+                                                         fmt::join(verb()->remaining(), " "))));
   } catch (const CLI::ParseError& error) {
-    return usage_error(name(), error.what());
+    return usage_error(name(), unknown_flag(*verb(), arguments).value_or(error.what()));
   }
   if (run_verb) {
+    if (const auto unknown = unknown_flag(run_verb, split.head))
+      return usage_error("run", *unknown);
     const Status status = take_command(run_verb.remaining(), split.tail, run);
     return status ? Command(std::move(run)) : usage_error("run", status.message());
   }

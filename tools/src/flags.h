@@ -58,6 +58,10 @@ CLI::Option* add_value(CLI::App& app,
   return option->type_name(type);
 }
 
+/// What to write instead of a flag of another program, such as nccl-tests or mpirun, that `verb`
+/// does not have; empty if `argument` is no such flag.
+std::string hint_for_foreign_flag(std::string_view verb, std::string_view argument);
+
 /// Fails unless `text` is one of `known`; the message lists all of them, and the nearest.
 Result<std::string> one_of(const std::string& text, std::span<const std::string_view> known);
 
