@@ -4,6 +4,7 @@
 #include "xylem/collectives/schedule.h"
 
 #include "xylem/base/check.h"
+#include "xylem/base/suggest.h"
 
 #include <fmt/format.h>
 
@@ -40,9 +41,12 @@ Result<Collective> parse_collective(std::string_view text) {
   for (std::size_t i = 0; i < kCollectiveNames.size(); ++i) {
     if (text == kCollectiveNames[i]) return static_cast<Collective>(i);
   }
+  text = text.substr(0, 40);
+  const auto nearest = nearest_name(text, kCollectiveNames);
   return failure(Code::invalid_argument,
-                 fmt::format("unknown collective '{}': use one of {}", text.substr(0, 40),
-                             fmt::join(kCollectiveNames, ", ")));
+                 fmt::format("unknown collective '{}': use one of {}{}", text,
+                             fmt::join(kCollectiveNames, ", "),
+                             nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest)));
 }
 
 bool has_root(Collective collective) noexcept {

@@ -183,6 +183,10 @@ TEST(PlanCommandLine, ReadsWhatToPlanFor) {
   EXPECT_THAT(refused({"plan", "reduce", "--format", "png"}), HasSubstr("svg"));
   EXPECT_THAT(refused({"plan"}), HasSubstr("operation is required"));
   EXPECT_THAT(refused({"plan", "al_reduce"}), HasSubstr("unknown collective 'al_reduce'"));
+  for (const char* name : {"allreduce", "AllReduce", "allgather", "reducescatter", "alltoall"}) {
+    EXPECT_THAT(refused({"plan", name}), HasSubstr("(did you mean ")) << name;
+  }
+  EXPECT_THAT(refused({"plan", "allreduce"}), HasSubstr("(did you mean all_reduce?)"));
   EXPECT_THAT(refused({"plan", "reduce", "--hosts", "0"}), HasSubstr("--hosts"));
 }
 
