@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import os
 import random
 import threading
@@ -209,6 +210,33 @@ class Members(unittest.TestCase):
             return slow.asked
 
         self.assertGreater(sum(run_ranks(2, body)), 0)
+
+
+    def test_a_receive_from_any_rank_tells_the_sender(self):
+        def body(rank, size):
+            for group in (dist.group.WORLD, dist.new_group([1, 2, 3]), dist.new_group([3, 1])):
+                if rank not in dist.get_process_group_ranks(group):
+                    continue
+                for sender, receiver in itertools.permutations(dist.get_process_group_ranks(group), 2):
+                    if rank == sender:
+                        dist.send(torch.ones(1), receiver, group=group)
+                    elif rank == receiver:
+                        assert dist.recv(torch.zeros(1), group=group) == sender
+            if rank > 0:  # Torch sorts the members of its own groups.
+                order = [3, 1, 2]
+                store = dist.PrefixStore("order", dist.distributed_c10d._get_default_store())
+                group = native_group(store, order.index(rank), 3, "order", order)
+                if rank == 1:
+                    group.send([torch.ones(1)], 2, 0).wait()
+                elif rank == 2:
+                    work = group.recv_anysource([torch.zeros(1)], 0)
+                    work.wait()
+                    assert work._source_rank() == 1, work._source_rank()
+                group.barrier().wait()
+                group.shutdown()
+            dist.barrier()
+
+        run_ranks(4, body)
 
 
 class Threads(unittest.TestCase):

@@ -22,6 +22,12 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
+std::vector<std::uint32_t> job_ranks(const Communicator& group) {
+  std::vector<std::uint32_t> ranks(group.size());
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) ranks[rank] = group.world_rank(rank);
+  return ranks;
+}
+
 }  // namespace
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
@@ -30,7 +36,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       membership_(join_group(store_, group_)),
-      pending_(std::make_shared<Pending>(membership_.job->note)),
+      pending_(std::make_shared<Pending>(membership_.job->note, job_ranks(membership_.group))),
       on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()) {
   on_devices_->blocking_wait = group_.blocking_wait;

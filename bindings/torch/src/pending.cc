@@ -40,6 +40,10 @@ Pending::Callbacks::~Callbacks() {
   for (const auto& [group, server] : borrowed_) group->give_back(*server);
 }
 
+int Pending::rank_of(std::uint32_t job_rank) const noexcept {
+  return static_cast<int>(std::ranges::find(job_ranks_, job_rank) - job_ranks_.begin());
+}
+
 bool Pending::Callbacks::are_running() noexcept { return outermost != nullptr; }
 
 void Pending::add(const TaskPtr& task) {

@@ -39,8 +39,10 @@ class Pending : public std::enable_shared_from_this<Pending> {
   struct Borrowed;
 
  public:
-  /// `note` is appended to the errors of tasks.
-  explicit Pending(std::string note) : id_(++made), note_(std::move(note)) {}
+  /// `note` is appended to the errors of tasks. `job_ranks` has the rank in the job of each rank of
+  /// the group.
+  Pending(std::string note, std::vector<std::uint32_t> job_ranks)
+      : id_(++made), note_(std::move(note)), job_ranks_(std::move(job_ranks)) {}
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending() = default;
@@ -48,6 +50,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Tells the group from all others of this process.
   std::uint64_t id() const noexcept { return id_; }
   const std::string& note() const noexcept { return note_; }
+  /// The rank in the group of a rank of the job; the size of the group if it has no such rank.
+  int rank_of(std::uint32_t job_rank) const noexcept;
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
   /// Settles tasks that have ended without being waited for. Looks at some, by itself at a few.
@@ -159,6 +163,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
 
   const std::uint64_t id_;
   const std::string note_;
+  const std::vector<std::uint32_t> job_ranks_;
   mutable std::mutex mutex_;
   std::list<TaskPtr> tasks_;
   std::atomic<std::size_t> listed_{0};  ///< Size of `tasks_`.

@@ -212,7 +212,7 @@ int Task::sourceRank() const {
     const WithoutPython released;
     (void)begun_.works.front().wait();
   }
-  return static_cast<int>(begun_.works.front().source());
+  return pending_->rank_of(begun_.works.front().source());
 }
 
 Tensors Task::result() {
