@@ -450,10 +450,10 @@ class Store(unittest.TestCase):
         dist.destroy_process_group()
     """
 
-    def test_a_job_has_one_connection_to_the_store_beside_that_of_torch(self):
+    def test_a_job_uses_the_connection_to_the_store_that_torch_has(self):
         printed = run_program(self.PROGRAM, "--nproc-per-node=2")
         for rank in range(2):
-            self.assertIn(f"rank {rank}: [2, 2]", printed)
+            self.assertIn(f"rank {rank}: [1, 1]", printed)
 
 
 if __name__ == "__main__":

@@ -74,10 +74,15 @@ def eventually(condition: Callable[[], bool], what: str = "what was expected") -
 
 @contextlib.contextmanager
 def raising(error: type[BaseException], pattern: str):
-    """Fails unless the block raises `error` with a text that matches `pattern`."""
+    """Fails unless the block raises `error` with a text that matches `pattern`.
+
+    Returns a list, which has the text after the block.
+    """
+    texts = []
     try:
-        yield
+        yield texts
     except error as raised:
+        texts.append(str(raised))
         if not re.search(pattern, str(raised), re.DOTALL):
             raise AssertionError(f"{raised!r} does not say {pattern!r}") from raised
     else:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import hashlib
 import inspect
 import itertools
 import os
@@ -20,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from ranks import Condition, eventually, raising, run_ranks
+from ranks import Condition, all_meet, eventually, raising, run_ranks
 
 SEATS = 1024
 
@@ -156,7 +158,8 @@ class Members(unittest.TestCase):
 
             if rank == 1:
                 # The first rank has come, since its name is in the store.
-                store.wait(["late//xylem/current"], timedelta(seconds=Condition.DEADLINE))
+                members = hashlib.sha1(str(list(range(size))).encode()).hexdigest()
+                store.wait([f"late//xylem/{members}/current"], timedelta(seconds=Condition.DEADLINE))
                 with raising(dist.DistBackendError, "rank 0, the first of the group, still waits"):
                     make(0.5)
                 gave_up.tell()
@@ -169,6 +172,41 @@ class Members(unittest.TestCase):
                 done.wait()
             dist.barrier()
             assert sum_over(None) == size
+
+        run_ranks(3, body)
+
+    def check_different_lists(self, lists: list[list[int]], first: set[int], formed: set[int]) -> None:
+        """The ranks `first` call new_group before the others. Those not in `formed` learn of two lists."""
+        meets = all_meet(len(lists))
+
+        def body(rank, size):
+            if rank not in first:
+                meets.wait()
+            named = r"rank \d calls new_group with the ranks \[.*\], rank \d with \[.*\];"
+            with contextlib.nullcontext() if rank in formed else raising(dist.DistBackendError, named) as told:
+                group = dist.new_group(lists[rank], timeout=timedelta(seconds=20))
+                assert sum_over(group, 10.0**rank) == sum(10**member for member in lists[rank])
+            if rank not in formed:
+                for ranks in lists:
+                    assert str(ranks) in told[0], (ranks, told)
+            if rank in first:
+                meets.wait()
+            dist.barrier()
+            assert sum_over(None) == size
+
+        run_ranks(len(lists), body)
+
+    def test_ranks_that_come_at_once_with_different_lists_learn_of_both(self):
+        self.check_different_lists([[0, 3], [1, 2], [1, 2], [0, 3]], {0, 2}, set())
+        self.check_different_lists([[0, 1], [1, 2], [1, 2]], {0, 1}, set())
+
+    def test_a_rank_with_another_list_than_a_group_that_has_formed_learns_of_both(self):
+        self.check_different_lists([[0, 1], [1, 2], [1, 2]], {1, 2}, {1, 2})
+        self.check_different_lists([[0, 1, 2], [1, 2], [1, 2]], {1, 2}, {1, 2})
+
+    def test_each_rank_may_make_a_group_of_itself(self):
+        def body(rank, size):
+            assert sum_over(dist.new_group([rank]), rank) == rank
 
         run_ranks(3, body)
 
@@ -485,6 +523,20 @@ class BesideGloo(unittest.TestCase):
                     dist.all_reduce(torch.ones(rank), group=mine)
 
         run_ranks(3, body)
+
+    def test_ranks_with_different_lists_never_meet(self):
+        """Without a job in common, lists cannot be compared, since the store may hold those of an earlier start."""
+
+        def body(rank, size):
+            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
+            dist.destroy_process_group()
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            if rank % 2 == 0:
+                with raising(dist.DistBackendError, "new_group with the same list of ranks"):
+                    dist.new_group([0, 3] if rank == 0 else [1, 2], timedelta(seconds=1), "xylem")
+            dist.barrier()
+
+        run_ranks(4, body)
 
     def test_gloo_waits_where_torch_gives_members_different_names(self):
         """The reason why members meet by their ranks (docs/pytorch.md)."""

@@ -32,7 +32,7 @@ std::vector<std::uint32_t> job_ranks(const Communicator& group) {
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
     : c10d::Backend(group.rank, group.size),
-      store_(meeting_place(store, group.name, group.global_ranks)),
+      store_(meeting_place(store, group.name)),
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       membership_(join_group(store_, group_)),

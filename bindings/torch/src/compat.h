@@ -69,17 +69,6 @@ constexpr OpType all_gather_coalesced_type() {
   }
 }
 
-/// A separate connection to the store, if torch supports that: waiting on a connection blocks its
-/// other users.
-template <typename Store>
-c10::intrusive_ptr<Store> another_connection(const c10::intrusive_ptr<Store>& store) {
-  if constexpr (requires { store->clone(); }) {
-    return store->clone();
-  } else {
-    return store;
-  }
-}
-
 template <typename Options>
 void set_group(Options& options,
                const std::string& name,

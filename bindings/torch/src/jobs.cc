@@ -208,7 +208,11 @@ Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupO
   for (std::size_t rank = 0; std::cmp_less(rank, group.size); ++rank) {
     world_ranks.push_back(world_rank_of(group, rank));
   }
-  const auto meeting = meet(store, {group.rank, world_ranks}, card_of(offers), deadline);
+  // A group of one takes no data from others, whatever their lists are.
+  const bool is_compared =
+      group.size > 1 && !group.global_ranks.empty() && !is_hash(group.name) && !offers.empty();
+  const Member self{group.rank, world_ranks, is_compared ? offers.front().job->name : ""};
+  const auto meeting = meet(store, self, card_of(offers), deadline);
   if (!meeting) check(meeting.status());
   Choice choice = choose(meeting->cards);
   if (!choice.job.empty()) return form(std::move(offers), std::move(choice), *meeting, group);

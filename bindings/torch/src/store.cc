@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.h"
 
-#include "compat.h"
 #include "failure.h"
 
 #include <c10/util/StringUtil.h>
-#include <pthread.h>
+#include <c10/util/hash.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -62,12 +60,23 @@ std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
   return std::string(value.begin(), value.end());
 }
 
-/// The value of a key, once it is set. Nothing if it is not set before the deadline.
-std::optional<std::string> value_of(c10d::Store& store, const std::string& key, Deadline deadline) {
+/// The value of a key, once it is set. Nothing if it is not set before the deadline, or if `stop`,
+/// which is asked now and then, says so.
+template <typename Stop>
+std::optional<std::string> value_of(c10d::Store& store,
+                                    const std::string& key,
+                                    Deadline deadline,
+                                    const Stop& stop) {
+  constexpr unsigned kLooks = 8;
+  unsigned looks = 0;
   for (Pause pause;; pause.take(deadline)) {
     if (auto value = peek(store, key)) return value;
-    if (deadline.passed()) return std::nullopt;
+    if (deadline.passed() || (++looks % kLooks == 0 && stop())) return std::nullopt;
   }
+}
+
+std::optional<std::string> value_of(c10d::Store& store, const std::string& key, Deadline deadline) {
+  return value_of(store, key, deadline, [] { return false; });
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -80,9 +89,11 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 Status did_not_come(std::size_t size, const std::string& missing) {
-  return failure(Code::timed_out, "of the group's " + std::to_string(size) +
-                                      " ranks these did not come: " + missing +
-                                      "; all members must call init_process_group or new_group");
+  return failure(Code::timed_out,
+                 "of the group's " + std::to_string(size) +
+                     " ranks these did not come: " + missing +
+                     "; all members must call init_process_group, or new_group with "
+                     "the same list of ranks");
 }
 
 /// The prefix of a PrefixStore, which has no function that tells it.
@@ -91,53 +102,6 @@ struct Prefixed : c10d::PrefixStore {
     return store.*(&Prefixed::prefix_);
   }
 };
-
-/// The connections to stores that this process has for its groups. Thread-safe.
-class Connections {
- public:
-  using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-  /// Never destroyed, since groups may be destroyed after static objects are.
-  static Connections& get() {
-    static auto* const kConnections = new Connections;  // NOLINT(cppcoreguidelines-owning-memory)
-    return *kConnections;
-  }
-  StorePtr of(const StorePtr& store) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(pairs_,
-                  [](const Pair& pair) { return pair.theirs.expired() || pair.ours.expired(); });
-    for (const Pair& pair : pairs_) {
-      if (pair.theirs.lock() != store) continue;
-      if (StorePtr ours = pair.ours.lock()) return ours;
-    }
-    StorePtr ours = another_connection(store);
-    pairs_.push_back(
-        {c10::weak_intrusive_ptr<c10d::Store>(store), c10::weak_intrusive_ptr<c10d::Store>(ours)});
-    return ours;
-  }
-
- private:
-  struct Pair {
-    c10::weak_intrusive_ptr<c10d::Store> theirs, ours;
-  };
-  Connections() {
-    // No other thread may hold the lock when a process forks: it would stay locked in the child.
-    pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                   [] { get().mutex_.unlock(); });
-  }
-
-  std::mutex mutex_;
-  std::vector<Pair> pairs_;
-};
-
-/// The same store over a connection of Xylem's own, if torch supports that: waiting on a connection
-/// blocks its other users. Groups whose stores have one connection share the other one, too.
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
-  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
-  if (prefixed == nullptr) return Connections::get().of(store);
-  return c10::make_intrusive<c10d::PrefixStore>(Prefixed::of(*prefixed),
-                                                own_connection(prefixed->getUnderlyingStore()));
-}
 
 class TorchStore final : public Store {
  public:
@@ -198,8 +162,64 @@ std::string random_text() {
   return text;
 }
 
-/// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret.
-constexpr const char* kCurrent = "xylem/current";
+std::string text_of(const std::vector<std::uint64_t>& ranks) {
+  return c10::str("[", c10::Join(", ", ranks), "]");
+}
+
+/// Compares the lists of ranks with which the ranks of a job call new_group for one group. The rank
+/// that comes first leaves its list, and a rank with another list leaves that.
+class Lists {
+ public:
+  Lists(c10d::Store& store, const Member& self)
+      : store_(store),
+        rank_(self.world_ranks[static_cast<std::size_t>(self.rank)]),
+        list_(text_of(self.world_ranks)),
+        first_(self.job.empty() ? "" : "xylem/" + self.job + "/list"),
+        other_(first_ + "/other") {}
+
+  /// Fails if the rank that came first has another list.
+  Status come() {
+    if (first_.empty()) return {};
+    const std::string mine = std::to_string(rank_) + " " + list_;
+    const std::vector<std::uint8_t> bytes(mine.begin(), mine.end());
+    std::vector<std::uint8_t> first;
+    try {
+      first = store_.compareSet(first_, {}, bytes);
+    } catch (const std::exception&) {  // Some stores cannot do that.
+      if (!store_.check({first_})) store_.set(first_, bytes);
+      first = store_.get(first_);
+    }
+    const Status agrees = compare({first.begin(), first.end()});
+    if (!agrees) store_.set(other_, bytes);
+    return agrees;
+  }
+  /// Fails if a rank with another list has come.
+  Status look() const {
+    if (first_.empty()) return {};
+    const auto other = peek(store_, other_);
+    return other ? compare(*other) : Status();
+  }
+
+ private:
+  Status compare(const std::string& theirs) const {
+    const auto space = theirs.find(' ');
+    if (space == std::string::npos || theirs.substr(space + 1) == list_) return {};
+    return failure(Code::mismatch,
+                   c10::str("rank ", rank_, " calls new_group with the ranks ", list_, ", rank ",
+                            theirs.substr(0, space), " with ", theirs.substr(space + 1),
+                            "; all ranks must make the same groups in the same order"));
+  }
+
+  c10d::Store& store_;
+  const std::uint64_t rank_;
+  const std::string list_, first_, other_;
+};
+
+/// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret. The
+/// key depends on the list of the members, so that only ranks with the same list meet.
+std::string current_key(const Member& member) {
+  return "xylem/" + c10::sha1(text_of(member.world_ranks)).str() + "/current";
+}
 
 /// The keys of one meeting.
 struct Keys {
@@ -237,6 +257,7 @@ Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store,
 Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& self,
                      const std::string& card,
+                     const Lists& lists,
                      Deadline deadline) {
   const std::string current = random_text() + random_text();
   const Keys keys(name_in(current));
@@ -244,18 +265,21 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
   const std::size_t size = self.world_ranks.size();
   // A group of one rank has nobody to tell.
   if (size == 1) return meeting_of(store, current, cards);
-  store->set(kCurrent, current);
+  store->set(current_key(self), current);
   // If this takes long, a member may have given up that came early; then the cards are read again.
   constexpr std::chrono::milliseconds kLong{100};
   const auto begun = Clock::now();
+  Status agrees;
+  const auto disagree = [&] { return !(agrees = lists.look()); };
   const auto read_cards = [&] {
     cards.resize(1);
-    for (std::size_t rank = 1; rank < size; ++rank) {
-      cards.push_back(value_of(*store, keys.of_member(rank), deadline).value_or(""));
+    for (std::size_t rank = 1; rank < size && agrees; ++rank) {
+      cards.push_back(value_of(*store, keys.of_member(rank), deadline, disagree).value_or(""));
     }
   };
   read_cards();
   if (Clock::now() - begun > kLong) read_cards();
+  if (!agrees) return agrees;
   std::string missing;
   for (std::size_t rank = 1; rank < size; ++rank) {
     if (cards[rank] == kGone) cards[rank].clear();
@@ -274,14 +298,14 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
 class Joining {
  public:
   Joining(const c10::intrusive_ptr<c10d::Store>& store, const Member& self, const std::string& card)
-      : store_(store), self_(self), own_(numbered(card)) {}
+      : store_(store), self_(self), first_key_(current_key(self)), own_(numbered(card)) {}
 
   /// Looks for a name, and puts this member's card under a new one. Rank 0 draws a name for the
   /// next group of the same members as soon as it has stored the cards of this one. So a new name
   /// only counts if the cards under the last one are not this meeting's. Returns the cards in that
   /// case.
   std::optional<std::vector<std::string>> find_name() {
-    auto found = peek(*store_, kCurrent);
+    auto found = peek(*store_, first_key_);
     if (!found || *found == current_) return std::nullopt;
     if (auto all = find_cards()) return all;
     current_ = *std::move(found);
@@ -313,6 +337,7 @@ class Joining {
 
   const c10::intrusive_ptr<c10d::Store>& store_;
   const Member& self_;
+  const std::string first_key_;
   const std::string own_;  ///< This member's card.
   std::string current_;    ///< The name and secret under which it lies.
   bool is_of_another_ = false;
@@ -321,8 +346,9 @@ class Joining {
 Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& self,
                      const std::string& card,
+                     const Lists& lists,
                      Deadline deadline) {
-  constexpr unsigned kLooksForCards = 8;  // For each look for another name.
+  constexpr unsigned kLooksForCards = 8;  // For each look for another name or another list.
   // Rank 0 may come to its limit a little later, and knows who did not come.
   constexpr std::chrono::seconds kForWordOfFirst{1};
   const Deadline last = Deadline::after(deadline.left() + kForWordOfFirst);
@@ -331,7 +357,9 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
   for (Pause pause; !(joining.has_name() ? last : deadline).passed(); pause.take(last)) {
     std::optional<std::vector<std::string>> lines;
     const bool needs_name = !joining.has_name() || joining.is_of_another();
-    if (needs_name || ++looks % kLooksForCards == 0) lines = joining.find_name();
+    const bool looks_around = ++looks % kLooksForCards == 0;
+    if (looks_around) XYLEM_TRY(lists.look());
+    if (needs_name || looks_around) lines = joining.find_name();
     if (!lines && !joining.is_of_another()) lines = joining.find_cards();
     if (!lines) continue;
     const std::string missing = lines->front();
@@ -345,7 +373,8 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
   return failure(Code::timed_out,
                  first + ", the first of the group, " +
                      (has_come ? "still waits for others" : "did not come in time") +
-                     "; all members must call init_process_group or new_group");
+                     "; all members must call init_process_group, or new_group with the same "
+                     "list of ranks");
 }
 
 }  // namespace
@@ -361,21 +390,20 @@ bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {
   return value_of(store, key, deadline).has_value();
 }
 
-c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
-                                              const std::string& group_name,
-                                              const std::vector<std::uint64_t>& world_ranks) {
-  auto own = own_connection(store);
+bool is_hash(const std::string& group_name) {
   constexpr std::size_t kHashDigits = 40;
-  const bool is_hash = group_name.size() == kHashDigits &&
-                       group_name.find_first_not_of("0123456789abcdef") == std::string::npos;
-  auto* const of_device = dynamic_cast<c10d::PrefixStore*>(own.get());
-  if (!is_hash || of_device == nullptr) return own;
+  return group_name.size() == kHashDigits &&
+         group_name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const std::string& group_name) {
+  auto* const of_device = dynamic_cast<c10d::PrefixStore*>(store.get());
+  if (!is_hash(group_name) || of_device == nullptr) return store;
   const auto next = of_device->getUnderlyingStore();
   auto* const of_group = dynamic_cast<c10d::PrefixStore*>(next.get());
-  if (of_group == nullptr || Prefixed::of(*of_group) != group_name + "/") return own;
-  std::string prefix = "ranks";
-  for (const std::uint64_t rank : world_ranks) prefix += "_" + std::to_string(rank);
-  return c10::make_intrusive<c10d::PrefixStore>(prefix + "/" + Prefixed::of(*of_device),
+  if (of_group == nullptr || Prefixed::of(*of_group) != group_name + "/") return store;
+  return c10::make_intrusive<c10d::PrefixStore>("hashed/" + Prefixed::of(*of_device),
                                                 of_group->getUnderlyingStore());
 }
 
@@ -384,8 +412,10 @@ Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
                      const std::string& card,
                      Deadline deadline) {
   try {
-    return member.rank == 0 ? host(store, member, card, deadline)
-                            : join(store, member, card, deadline);
+    Lists lists(*store, member);
+    XYLEM_TRY(lists.come());
+    return member.rank == 0 ? host(store, member, card, lists, deadline)
+                            : join(store, member, card, lists, deadline);
   } catch (const std::exception& error) {
     return failure(Code::internal, std::string("torch's store failed: ") + error.what());
   }

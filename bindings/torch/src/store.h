@@ -22,19 +22,24 @@ void fill_at_random(void* bytes, std::size_t size);
 /// (TCPStore).
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
-/// The store in which the members of a group meet, over a connection of Xylem's own. `store` is the
-/// one that torch gives to a backend, with a prefix of the group's name. With
-/// use_local_synchronization this name is a hash, which differs among the members if they have made
-/// different groups before (up to torch 2.15, `_hash_ranks_to_str`); so these groups get a prefix
-/// of their members.
+/// Whether torch has named the group by a hash. With use_local_synchronization it does so, and the
+/// hash differs among the members if they have made different groups before (up to torch 2.15,
+/// `_hash_ranks_to_str`). The name of any other group counts the groups that were made before, also
+/// at ranks that are no members.
+bool is_hash(const std::string& group_name);
+
+/// The store in which the members of a group meet. `store` is the one that torch gives to a
+/// backend, with a prefix of the group's name, which is dropped if it is a hash.
 c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
-                                              const std::string& group_name,
-                                              const std::vector<std::uint64_t>& world_ranks);
+                                              const std::string& group_name);
 
 /// A member of a group that is being made.
 struct Member {
   int rank = 0;
   std::vector<std::uint64_t> world_ranks;  ///< Those of all members.
+  /// A job that this rank has in common with the others, in which all ranks make groups in the same
+  /// order, so that their lists of members can be compared. Empty if there is none.
+  std::string job;
 };
 
 /// What the members of a new group have in common.
@@ -45,9 +50,10 @@ struct Meeting {
   std::vector<std::string> cards;  ///< What each member had to say.
 };
 
-/// Meets the other members in the group's store. `card` is what this member tells the others: one
-/// line of text. The store may contain data from an earlier meeting of the same group: a job
-/// restarted by torchrun keeps its store.
+/// Meets the other members in the group's store: those with the same list of members. If another
+/// rank of the job has come with another list, fails with an error that names both. `card` is what
+/// this member tells the others: one line of text. The store may contain data from an earlier
+/// meeting of the same group: a job restarted by torchrun keeps its store.
 ///
 /// Rank 0 draws a name and puts it into the store. Every other rank stores its card under that
 /// name, with a number that it has drawn. Once all have come, rank 0 stores all cards together, and
