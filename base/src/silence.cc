@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/base/silence.h"
 
+#include <fmt/format.h>
+
 // The kernel's header is needed, since the tcp_info of glibc ends before tcpi_bytes_acked.
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -9,28 +11,53 @@
 #include <algorithm>
 
 namespace xylem {
+namespace {
 
-bool Silence::is_too_long(int socket, Clock::time_point now) noexcept {
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// TCP_RTO_MAX_MS of <linux/tcp.h>, which older headers lack.
+constexpr int kMostBetweenRepetitions = 44;
+/// What is sent at least this long after the last answer is sent after a silence of kLongest.
+constexpr milliseconds kUnanswered = Silence::kAsks + Silence::kLongest;
+/// Time for an answer, in addition to what TCP expects.
+constexpr milliseconds kPatience{500};
+
+}  // namespace
+
+void Silence::ask_often(int socket) noexcept {
+  const int value = milliseconds(kAsks).count();
+  ::setsockopt(socket, IPPROTO_TCP, kMostBetweenRepetitions, &value, sizeof(value));
+}
+
+std::string Silence::text(milliseconds silent) {
+  return fmt::format("its host has not answered for {} s",
+                     std::chrono::floor<std::chrono::seconds>(silent).count());
+}
+
+std::optional<milliseconds> Silence::too_long(int socket, Clock::time_point now) noexcept {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  // Either bytes are in flight and none is acknowledged, or the peer's window is closed and window
-  // probes are not answered. A stopped process also has a closed window, but its kernel answers the
-  // probes, and each answer resets the number of probes to 0.
-  constexpr int kUnansweredProbes = 3;
-  const bool is_silent = info.tcpi_probes >= kUnansweredProbes ||
-                         (info.tcpi_unacked > 0 && info.tcpi_bytes_acked == acknowledged_);
-  acknowledged_ = info.tcpi_bytes_acked;
-  if (!is_silent) {
-    since_ = Clock::time_point::max();
-    return false;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  // A peer that only sends acknowledges nothing new, but it is not silent.
+  const milliseconds quiet(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
+  if (quiet < kUnanswered) {
+    *this = {};
+    return std::nullopt;
   }
-  since_ = std::min(since_, now);
-  // tcpi_last_ack_recv also counts the time before there were bytes in flight, during which the
-  // host left the kernel's probes unanswered. But the silence must have been seen from here for a
-  // while, too, since this host may have been suspended.
-  constexpr auto kSeen = std::chrono::seconds(1);
-  return now - since_ >= kSeen && std::chrono::milliseconds(info.tcpi_last_ack_recv) >= kLongest;
+  // Bytes are in flight, and the last ones, new or repeated, were sent late enough. Or there are
+  // only probes (of the peer's life, or of its closed window), and the kernel has sent one more
+  // since.
+  const bool is_asked = info.tcpi_unacked > 0
+                            ? quiet - milliseconds(info.tcpi_last_data_sent) >= kUnanswered
+                            : has_passed_ && info.tcpi_probes > probes_;
+  if (!has_passed_) probes_ = info.tcpi_probes;
+  has_passed_ = true;
+  if (!asked_ && is_asked) asked_ = now;
+  // The patience is counted from what was seen here, since this host may have been suspended.
+  const microseconds answer_time(info.tcpi_rtt + 4 * info.tcpi_rttvar);
+  const bool is_over = asked_ && now - *asked_ >= kPatience + answer_time;
+  return is_over ? std::optional(quiet) : std::nullopt;
 }
 
 }  // namespace xylem

@@ -278,9 +278,11 @@ void Job::on_late_gate(Execution& execution, const execution::OnDevice::Copy& co
 
 void Job::on_body(Message& message) { operation_of(message).group->on_body(message); }
 
-void Job::on_link_lost(std::uint32_t world_rank, Code code) {
-  suspect_all(world_rank, failure(code, fmt::format("rank {} lost its connection to rank {} ({})",
-                                                    rank(), world_rank, name(code))));
+void Job::on_link_lost(std::uint32_t world_rank, const Status& why) {
+  suspect_all(
+      world_rank,
+      failure(why.code(), fmt::format("rank {} lost its connection to rank {} ({}): {}", rank(),
+                                      world_rank, name(why.code()), why.message())));
 }
 
 // ---- what the control plane has heard ----

@@ -97,7 +97,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   void on_copied(Execution& execution) override;
   void on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) override;
   void on_body(Message& message) override;
-  void on_link_lost(std::uint32_t world_rank, Code code) override;
+  void on_link_lost(std::uint32_t world_rank, const Status& why) override;
   unsigned turn() override;
   bool arm(std::vector<pollfd>& descriptors) override;
   bool waits_for_device() override;

@@ -303,8 +303,8 @@ std::uint32_t Wires::rank_behind(transport::EndpointId endpoint) const noexcept 
 
 void Wires::on_wanted(transport::EndpointId endpoint) { control_.ask_for(rank_behind(endpoint)); }
 
-void Wires::on_lost(transport::EndpointId endpoint, Code code) {
-  listener_.on_link_lost(rank_behind(endpoint), code);
+void Wires::on_lost(transport::EndpointId endpoint, const Status& why) {
+  listener_.on_link_lost(rank_behind(endpoint), why);
 }
 
 Status Wires::adopt(Encounter encounter) {

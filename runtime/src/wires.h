@@ -66,7 +66,7 @@ WireOptions wire_options(const Config& config, transport::DeviceMemory* devices)
 class WiresListener {
  public:
   /// The connection to a rank has ended although nobody closed it here. Called by the token holder.
-  virtual void on_link_lost(std::uint32_t world_rank, Code code) = 0;
+  virtual void on_link_lost(std::uint32_t world_rank, const Status& why) = 0;
 
  protected:
   ~WiresListener() = default;
@@ -147,7 +147,7 @@ class Wires final : private transport::TcpOwner {
         links_(control.size()) {}
 
   void on_wanted(transport::EndpointId endpoint) override;
-  void on_lost(transport::EndpointId endpoint, Code code) override;
+  void on_lost(transport::EndpointId endpoint, const Status& why) override;
   std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
 
   Status exchange_facts(const PeerFacts& mine, Deadline deadline);

@@ -2,7 +2,6 @@
 #include "support/memory_control.h"
 
 #include "runtime/src/bootstrap/socket.h"
-#include "xylem/base/silence.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -31,9 +30,7 @@ std::array<UniqueFd, 2> connected_sockets() {
   if (!caller || !runtime::wait_for(listener->get(), POLLIN, deadline)) return {};
   auto callee = runtime::accept_from(listener->get());
   if (!callee) return {};
-  for (const int end : {caller->get(), callee->get()}) {
-    runtime::keep_alive(end, Silence::kLongest);
-  }
+  for (const int end : {caller->get(), callee->get()}) runtime::keep_alive(end);
   return {std::move(*caller), std::move(*callee)};
 }
 

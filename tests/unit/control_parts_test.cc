@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of start-up without threads: handshake, frames, gather, neighbours, interface choice,
-// attendance.
+// attendance, silent hosts.
 #include "runtime/src/bootstrap/attendance.h"
 #include "runtime/src/bootstrap/bruck_gather.h"
 #include "runtime/src/bootstrap/card.h"
@@ -9,15 +9,29 @@
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/interface.h"
 #include "runtime/src/bootstrap/neighbours.h"
+#include "runtime/src/bootstrap/socket.h"
+#include "xylem/base/silence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <linux/filter.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace xylem::runtime {
 namespace {
@@ -386,6 +400,130 @@ TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {
   const auto interfaces = list_interfaces();
   ASSERT_TRUE(interfaces);
   EXPECT_EQ(choose_interface(*interfaces, "", *meeting)->chosen.address.host(), "127.0.0.1");
+}
+
+// --- Hosts that do not answer -----------------------------------------------------
+
+/// When the first end of a connection sends, in milliseconds after the test began.
+struct Traffic {
+  int first = -1;  ///< -1: never.
+  int every = 0;   ///< 0: once.
+};
+
+/// A connection over the loopback interface whose packets are dropped for a while.
+class DroppingConnection {
+ public:
+  /// Drops packets from `begins` on for `lasts`, both in milliseconds.
+  DroppingConnection(int begins, int lasts, Traffic traffic)
+      : begins_(begins), heals_(begins + lasts), traffic_(traffic), next_(traffic.first) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+    const auto listener = listen_on(*SocketAddress::parse("127.0.0.1", 0));
+    auto caller = connect_to(*SocketAddress::of_socket(listener->get()), deadline);
+    if (!caller || !wait_for(listener->get(), POLLIN, deadline)) return;
+    ends_ = {std::move(*caller), std::move(*accept_from(listener->get()))};
+    for (const UniqueFd& end : ends_) keep_alive(end.get());
+  }
+
+  /// Does what is due at `now`, in milliseconds after the test began.
+  void advance(int now) {
+    if (!drops_ && now >= begins_ && now < heals_) drop(true);
+    if (drops_ && now >= heals_) drop(false);
+    if (next_ >= 0 && now >= next_) {
+      next_ = traffic_.every > 0 ? next_ + traffic_.every : -1;
+      std::array<std::byte, 100> bytes{};
+      (void)::send(ends_[0].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+      const bool has_failed = connect_outcome(ends_[i].get()) != 0;
+      if (!lost_at_[i] && (has_failed || silences_[i].too_long(ends_[i].get(), Clock::now()))) {
+        lost_at_[i] = now;
+      }
+    }
+  }
+
+  /// When each end was found to be silent, in milliseconds after the packets were dropped first.
+  std::vector<int> lost_after() const {
+    std::vector<int> after;
+    for (const auto& at : lost_at_) {
+      if (at) after.push_back(*at - begins_);
+    }
+    return after;
+  }
+  bool is_acknowledged() const {
+    int left = 0;
+    return ::ioctl(ends_[0].get(), SIOCOUTQ, &left) == 0 && left == 0;
+  }
+  std::string name() const {
+    return "silent for " + std::to_string(heals_ - begins_) + " ms from " +
+           std::to_string(begins_) + " on, sends at " + std::to_string(traffic_.first) +
+           " and every " + std::to_string(traffic_.every) + " ms";
+  }
+
+ private:
+  void drop(bool drops) {
+    drops_ = drops;
+    sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+    const sock_fprog filter{1, nothing};
+    for (const UniqueFd& end : ends_) {
+      ::setsockopt(end.get(), SOL_SOCKET, drops ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &filter,
+                   sizeof filter);
+    }
+  }
+
+  int begins_, heals_;
+  Traffic traffic_;
+  int next_;
+  bool drops_ = false;
+  std::array<UniqueFd, 2> ends_;
+  std::array<Silence, 2> silences_;
+  std::array<std::optional<int>, 2> lost_at_;
+};
+
+/// Lets time pass for all connections.
+void run(std::vector<DroppingConnection>& connections, int milliseconds) {
+  const auto began = Clock::now();
+  for (int now = 0; now < milliseconds;) {
+    for (DroppingConnection& each : connections) each.advance(now);
+    ::poll(nullptr, 0, 50);
+    now = static_cast<int>(
+        std::chrono::floor<std::chrono::milliseconds>(Clock::now() - began).count());
+  }
+}
+
+/// Idle, with bytes in flight when the silence begins, sending first within the silence, sending
+/// all the time.
+const std::vector<Traffic> kTraffic = {{-1, 0}, {990, 0}, {1500, 0}, {2800, 0}, {4000, 0}, {0, 20}};
+
+TEST(Silence, OfLessThanTheLimitEndsNoConnection) {
+  std::vector<DroppingConnection> connections;
+  for (const int lasts : {1000, 2500, 3500, 4000, 4500, 4900}) {
+    for (const Traffic& traffic : kTraffic) {
+      for (const int begins : {1000, 1400}) connections.emplace_back(begins, lasts, traffic);
+    }
+  }
+  run(connections, 9000);
+  for (const DroppingConnection& each : connections) {
+    EXPECT_THAT(each.lost_after(), testing::IsEmpty()) << each.name();
+    EXPECT_TRUE(each.is_acknowledged()) << each.name();
+  }
+}
+
+TEST(Silence, OfMoreThanTheLimitIsFoundWithinThePromisedTime) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  constexpr int kMostBetweenRepetitions = 44, kSecond = 1000;  // TCP_RTO_MAX_MS of Linux 6.15
+  const bool asks_often = ::setsockopt(socket.get(), IPPROTO_TCP, kMostBetweenRepetitions, &kSecond,
+                                       sizeof kSecond) == 0;
+  const int promised = asks_often ? 9000 : 12'000;
+  std::vector<DroppingConnection> connections;
+  for (const Traffic& traffic : kTraffic) {
+    for (const int begins : {1000, 1400}) connections.emplace_back(begins, 60'000, traffic);
+  }
+  run(connections, 1500 + promised);
+  for (const DroppingConnection& each : connections) {
+    EXPECT_THAT(each.lost_after(), AllOf(testing::SizeIs(2), testing::Each(testing::Gt(5000)),
+                                         testing::Each(testing::Le(promised))))
+        << each.name();
+  }
 }
 
 }  // namespace

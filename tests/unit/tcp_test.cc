@@ -31,7 +31,9 @@ namespace {
 /// Records what a transport tells its owner.
 struct Owner final : TcpOwner {
   void on_wanted(EndpointId endpoint) override { wanted.push_back(endpoint); }
-  void on_lost(EndpointId endpoint, Code code) override { lost.emplace_back(endpoint, code); }
+  void on_lost(EndpointId endpoint, const Status& why) override {
+    lost.emplace_back(endpoint, why.code());
+  }
 
   std::vector<EndpointId> wanted;
   std::vector<std::pair<EndpointId, Code>> lost;

@@ -137,7 +137,7 @@ TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
 }
 
 struct Silent final : runtime::WiresListener {
-  void on_link_lost(std::uint32_t, Code) override {}
+  void on_link_lost(std::uint32_t, const Status&) override {}
 };
 
 /// The ciphers with which ranks 0 and 1 of three hosts seal what they send each other. The test

@@ -34,7 +34,10 @@ UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
 }
 
 Status ended(int error) {
-  return failure(Code::peer_lost, error == 0 ? "its connection was closed" : error_text(error));
+  return failure(Code::peer_lost, error == 0 ? "its connection was closed"
+                                  : error == ETIMEDOUT
+                                      ? Silence::text(Silence::kLongest + 2 * Silence::kAsks)
+                                      : error_text(error));
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ ControlLink::ControlLink(UniqueFd fd,
       is_remote_(!self.same_network(peer.host)),
       writer_(keys.outgoing),
       records_(keys.incoming) {
-  keep_alive(fd_.get(), Silence::kLongest);
+  keep_alive(fd_.get());
 }
 
 void ControlLink::push(const ControlFrame& frame) {
@@ -104,9 +107,8 @@ Result<bool> ControlLink::receive() {
 }
 
 Status ControlLink::check_silence(Clock::time_point now) {
-  if (!silence_.is_too_long(fd_.get(), now)) return {};
-  return failure(Code::peer_lost,
-                 fmt::format("its host has not answered for {} s", Silence::kLongest.count()));
+  const auto silent = silence_.too_long(fd_.get(), now);
+  return silent ? failure(Code::peer_lost, Silence::text(*silent)) : Status();
 }
 
 void ControlLink::finish_sending() noexcept { ::shutdown(fd_.get(), SHUT_WR); }

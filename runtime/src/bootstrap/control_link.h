@@ -10,7 +10,7 @@
 //   … and leaves a forked    the child's copy keeps the connection open; on this host the process
 //     child behind           itself is watched (pidfd), and its neighbours there tell the others
 //   its host or network dies the kernel's keepalive ends the connection, or this rank notices that
-//                            bytes stay unacknowledged, after 5 s
+//                            bytes stay unacknowledged (Silence)
 //   it is stopped, or busy   it is not dead: its kernel still answers, and nothing else counts
 //
 // The program itself sends no heartbeats, since these would declare a stopped process dead.
@@ -60,8 +60,8 @@ class ControlLink {
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// Must be called now and then for remote peers. Returns an error if sent bytes have not been
-  /// acknowledged for too long.
+  /// Must be called now and then for remote peers. Returns an error if the peer's host has been
+  /// silent for too long.
   Status check_silence(Clock::time_point now);
 
   /// Tells the peer that nothing more will be sent.

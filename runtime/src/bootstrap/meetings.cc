@@ -2,7 +2,6 @@
 #include "bootstrap/meetings.h"
 
 #include "bootstrap/socket.h"
-#include "xylem/base/silence.h"
 
 #include <fmt/format.h>
 
@@ -112,7 +111,7 @@ void Meetings::on_invited(const Invitation& invitation) {
   // Nothing more to do: the host will invite again.
   if (!socket) return note_failure(host, socket.status());
   give_up_early(socket->get());
-  keep_alive(socket->get(), Silence::kLongest);
+  keep_alive(socket->get());
   greeter_.call(*std::move(socket), handshake, host);
 }
 
@@ -148,7 +147,7 @@ void Meetings::on_proven(Greeting greeting) {
   met_[rank] = true;
   tries_.erase(rank);
   // With this, a broken path is noticed even if nothing is sent.
-  keep_alive(greeting.fd(), Silence::kLongest);
+  keep_alive(greeting.fd());
   guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});
   stop_listening_if_done();

@@ -3,6 +3,8 @@
 // Stream sockets.
 #include "bootstrap/socket.h"
 
+#include "xylem/base/silence.h"
+
 #include <fmt/format.h>
 
 #include <netinet/in.h>
@@ -154,11 +156,16 @@ void give_up_early(int fd) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }
 
-void keep_alive(int fd, std::chrono::seconds silence) noexcept {
+void keep_alive(int fd) noexcept {
+  constexpr int kSeconds = Silence::kAsks.count();
+  // The first probe may be lost just when the network fails, so one more than fit into the longest
+  // silence must be answered.
+  constexpr int kProbes = Silence::kLongest / Silence::kAsks + 1;
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(silence.count()));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  Silence::ask_often(fd);
 }
 
 }  // namespace xylem::runtime

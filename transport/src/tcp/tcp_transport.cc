@@ -249,13 +249,14 @@ unsigned SocketTransport::tell() {
   if (outcomes_.empty() && losses_.empty()) return 0;
   telling_.swap(outcomes_);
   telling_losses_.swap(losses_);
+  // A loss is told before the operations end for which it is the reason.
+  for (const Loss& loss : telling_losses_) {
+    if (owner_ != nullptr) owner_->on_lost(loss.id, loss.why);
+  }
   for (const Outcome& outcome : telling_) {
     outcome.operation->code = outcome.code;
     outcome.operation->bytes = outcome.bytes;
     outcome.operation->done(*outcome.operation);
-  }
-  for (const Loss& loss : telling_losses_) {
-    if (owner_ != nullptr) owner_->on_lost(loss.id, loss.code);
   }
   const auto count = static_cast<unsigned>(telling_.size() + telling_losses_.size());
   telling_.clear();
@@ -267,30 +268,27 @@ void SocketTransport::end_silent(Clock::time_point now) noexcept {
   for (std::size_t i = connected_.size(); i-- > 0;) {
     const EndpointId id = connected_[i];
     Endpoint& endpoint = at(id);
-    if (!endpoint.silence.is_too_long(endpoint.socket.get(), now)) continue;
-    lose(id, Code::link_lost, "its host does not answer");
+    const auto silent = endpoint.silence.too_long(endpoint.socket.get(), now);
+    if (silent) lose(id, failure(Code::link_lost, Silence::text(*silent)));
   }
 }
 
 void SocketTransport::lose(EndpointId id, Io io) {
-  Code code = Code::link_lost;
-  std::string_view why = "it broke, or what came over it was not what its peer sent";
   if (io == Io::ended) {
-    code = Code::peer_lost;
-    why = "its peer has ended it";
+    lose(id, failure(Code::peer_lost, "its peer has ended it"));
   } else if (at(id).inbox.lacks_memory()) {
-    code = Code::exhausted;
-    why = "there is no memory for what comes over it";
+    lose(id, failure(Code::exhausted, "there is no memory for what comes over it"));
+  } else {
+    lose(id, failure(Code::link_lost, "it broke, or what came over it was not what its peer sent"));
   }
-  lose(id, code, why);
 }
 
-void SocketTransport::lose(EndpointId id, Code code, std::string_view why) {
+void SocketTransport::lose(EndpointId id, const Status& why) {
   if (logger_.enabled(LogLevel::info)) {
-    logger_.info(fmt::format("the connection of tcp endpoint {} has ended: {}", id, why));
+    logger_.info(fmt::format("the connection of tcp endpoint {} has ended: {}", id, why.message()));
   }
-  disconnect(at(id), Endpoint::State::lost, code);
-  losses_.push_back({id, code});
+  disconnect(at(id), Endpoint::State::lost, why.code());
+  losses_.push_back({id, why});
 }
 
 void SocketTransport::disconnect(Endpoint& endpoint, Endpoint::State state, Code code) {

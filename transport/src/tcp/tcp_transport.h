@@ -75,7 +75,7 @@ class SocketTransport final : public TcpTransport {
   };
   struct Loss {
     EndpointId id;
-    Code code;
+    Status why;
   };
 
   SocketTransport(TcpOptions options, Logger logger);
@@ -85,7 +85,7 @@ class SocketTransport final : public TcpTransport {
   void pump(EndpointId id);
   void watch(EndpointId id);
   void lose(EndpointId id, Io io);
-  void lose(EndpointId id, Code code, std::string_view why);
+  void lose(EndpointId id, const Status& why);
   void disconnect(Endpoint& endpoint, Endpoint::State state, Code code);
   unsigned tell();
 

@@ -53,10 +53,11 @@ class TcpOwner {
   /// An endpoint has something to send and no connection. The owner is expected to make one and to
   /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
-  /// The connection of an endpoint has ended although nobody closed the endpoint. `code` is
-  /// peer_lost if the peer ended the connection, exhausted if there was no memory for an incoming
-  /// message, and link_lost otherwise. Called from the same places as Operation::done.
-  virtual void on_lost(EndpointId endpoint, Code code) = 0;
+  /// The connection of an endpoint has ended although nobody closed the endpoint. The code of `why`
+  /// is peer_lost if the peer ended the connection, exhausted if there was no memory for an incoming
+  /// message, and link_lost otherwise. Called from the same places as Operation::done, before the
+  /// operations end that this connection had.
+  virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
 
  protected:
   ~TcpOwner() = default;
@@ -70,8 +71,8 @@ class TcpTransport : public Transport {
   /// Gives an endpoint its connection. If the endpoint already had one, or is closed, `connection`
   /// is closed instead. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
-  /// Ends, with link_lost, connections whose peer has not acknowledged sent data for too long
-  /// (Silence); on_lost() reports them. Call regularly.
+  /// Ends, with link_lost, connections whose peer's host has been silent for too long (Silence);
+  /// on_lost() reports them. Call regularly.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
   /// Whether the endpoint has a connection or had one.
   virtual bool has_met(EndpointId endpoint) const noexcept = 0;
