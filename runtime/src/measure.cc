@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -20,77 +21,171 @@ namespace {
 using collectives::CostModel;
 using collectives::LinkCost;
 
-constexpr std::uint64_t kSmall = 8;
+constexpr std::uint64_t kMedium = 64 << 10;
 constexpr std::uint64_t kLarge = 1 << 20;
 constexpr int kSmallRounds = 100;
 constexpr int kLargeRounds = 8;
 constexpr std::uint32_t kTag = 0;
+/// How long a link is measured, from the first answer on. A round trip that has begun is finished.
+/// The sum, with that of measure_core(), is the 0.3 s that docs/configuration.md states.
+constexpr std::chrono::milliseconds kLocalBudget{80}, kRemoteBudget{200}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
 
 double in_microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Submits a call and waits for it. At the deadline, ends everything pending before it returns.
+/// Submits a call and waits for it. If it has not ended at the deadline, the watch ends it, and
+/// finds out which rank does not answer.
 Status complete(Group& world, Call&& call, Deadline deadline) {
   const Work work = world.submit(std::move(call));
-  Status status = work.wait_for(deadline.left());
-  if (status.code() != Code::timed_out || work.test()) return status;
-  (void)world.abort("the start took longer than XYLEM_START_TIMEOUT");
-  (void)work.wait();
-  return failure(Code::timed_out,
-                 "measuring the links took longer than XYLEM_START_TIMEOUT; a rank stopped after "
-                 "it had come");
+  work.set_timeout(deadline.left());
+  const Status status = work.wait();
+  if (status.code() != Code::timed_out) return status;
+  return failure(
+      Code::timed_out,
+      fmt::format("the start took longer than XYLEM_START_TIMEOUT: {}", status.message()),
+      status.peer());
 }
 
-/// The other rank of a ping-pong, and the deadline.
-struct Partner {
-  std::uint32_t rank = 0;
-  bool first = false;  ///< True if this rank sends first, and measures.
-  Deadline deadline;
+/// What the rank that measures tells its partner: the next message to send back.
+struct Order {
+  std::uint64_t bytes = 0;  ///< 0: there is none.
+  std::uint64_t pull_from = transport::kAnySize;
 };
 
-Status transfer(Group& world,
-                CallKind kind,
-                const Partner& partner,
-                const std::shared_ptr<std::vector<std::byte>>& data) {
-  Call call;
-  call.kind = kind;
-  call.type = DataType::uint8;
-  call.count = data->size();
-  call.peer = partner.rank;
-  call.tag = kTag;
-  call.input = data->data();
-  call.output = data->data();
-  call.owned = data;
-  return complete(world, std::move(call), partner.deadline);
+/// Two ranks that exchange messages. One of them measures, and decides which messages there are and
+/// when they end, since it alone knows how long they take. The other follows.
+class Pair {
+ public:
+  Pair(Context& context, Group& world, std::uint32_t partner, Deadline deadline)
+      : context_(context), world_(world), partner_(partner), deadline_(deadline) {}
+
+  bool follows() const { return partner_ < world_.rank(); }
+
+  /// Half of the time of a round trip of the smallest message, in microseconds. The order is itself
+  /// that message.
+  Result<double> round_trip() {
+    write({sizeof(Order), transport::kAnySize});
+    const auto begin = Clock::now();
+    XYLEM_TRY(transfer(CallKind::send, order_, sizeof(Order)));
+    XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
+    return in_microseconds(Clock::now() - begin) / 2;
+  }
+
+  /// The same for a message of this size.
+  Result<double> round_trip(std::uint64_t bytes, std::uint64_t pull_from = transport::kAnySize) {
+    write({bytes, pull_from});
+    XYLEM_TRY(transfer(CallKind::send, order_, sizeof(Order)));
+    context_.pull_from(pull_from);
+    const auto begin = Clock::now();
+    XYLEM_TRY(transfer(CallKind::send, data_, bytes));
+    XYLEM_TRY(transfer(CallKind::recv, data_, bytes));
+    return in_microseconds(Clock::now() - begin) / 2;
+  }
+
+  /// Ends the exchange.
+  Status end() {
+    write({});
+    return transfer(CallKind::send, order_, sizeof(Order));
+  }
+
+  /// Does what the partner orders, until it ends the exchange.
+  Status follow() {
+    for (;;) {
+      XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
+      Order order;
+      std::memcpy(&order, order_->data(), sizeof order);
+      if (order.bytes == 0) return {};
+      const bool is_small = order.bytes == sizeof(Order);
+      if (!is_small) {
+        context_.pull_from(order.pull_from);
+        XYLEM_TRY(transfer(CallKind::recv, data_, order.bytes));
+      }
+      XYLEM_TRY(transfer(CallKind::send, is_small ? order_ : data_, order.bytes));
+    }
+  }
+
+ private:
+  /// Memory that outlives the exchange if a transport still uses it after an error.
+  using Memory = std::shared_ptr<std::vector<std::byte>>;
+
+  void write(const Order& order) { std::memcpy(order_->data(), &order, sizeof order); }
+
+  Status transfer(CallKind kind, const Memory& memory, std::uint64_t bytes) {
+    Call call;
+    call.kind = kind;
+    call.type = DataType::uint8;
+    call.count = std::min<std::uint64_t>(bytes, memory->size());
+    call.peer = partner_;
+    call.tag = kTag;
+    call.input = memory->data();
+    call.output = memory->data();
+    call.owned = memory;
+    return complete(world_, std::move(call), deadline_);
+  }
+
+  Context& context_;
+  Group& world_;
+  std::uint32_t partner_;
+  Deadline deadline_;
+  Memory order_ = std::make_shared<std::vector<std::byte>>(sizeof(Order));
+  Memory data_ = std::make_shared<std::vector<std::byte>>(kLarge);
+};
+
+/// How a bandwidth became known, for the log.
+enum class Origin : std::uint8_t { measured, estimated, assumed };
+
+std::string_view text(Origin origin) {
+  switch (origin) {
+    case Origin::measured: return "measured";
+    case Origin::estimated: return "estimated by one message, since more take too long";
+    case Origin::assumed: return "assumed, since messages take too long to measure it";
+  }
+  return {};
 }
 
-/// Half of the quickest round trip, in microseconds; meaningful at the rank that sends first. The
-/// quickest is taken because other load on the machine passes and must not enter the constants.
-Result<double> ping_pong(Group& world, const Partner& partner, std::uint64_t bytes, int rounds) {
-  const auto data = std::make_shared<std::vector<std::byte>>(bytes);
+/// The result of the quickest of several rounds, which end with the budget; there is at least one.
+/// The quickest is taken because other load on the machine passes and must not enter the constants.
+template <typename Round>
+Result<double> quickest(int rounds, Deadline budget, Round round) {
   double best = std::numeric_limits<double>::max();
-  for (int round = 0; round <= rounds; ++round) {  // round 0 warms up
-    const auto begin = Clock::now();
-    XYLEM_TRY(transfer(world, partner.first ? CallKind::send : CallKind::recv, partner, data));
-    XYLEM_TRY(transfer(world, partner.first ? CallKind::recv : CallKind::send, partner, data));
-    if (round > 0) best = std::min(best, in_microseconds(Clock::now() - begin) / 2);
-  }
+  do {
+    XYLEM_TRY(const double took, round());
+    best = std::min(best, took);
+  } while (--rounds > 0 && !budget.passed());
   return best;
 }
 
-Result<LinkCost> measure_link(Group& world, const Partner& partner) {
-  XYLEM_TRY(const double small, ping_pong(world, partner, kSmall, kSmallRounds));
-  XYLEM_TRY(const double large, ping_pong(world, partner, kLarge, kLargeRounds));
-  return LinkCost{small, static_cast<double>(kLarge) / std::max(large - small, 1.0) / 1e3};
+/// Measures the bandwidth, as far as the budget allows. Returns how it was found.
+Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
+  // TCP sends its first 64 KiB in three round trips or more.
+  constexpr double kSlowStart = 4;
+  const auto left = [&] { return in_microseconds(budget.left()); };
+  if (2 * cost.alpha_us * kSlowStart > left()) return Origin::assumed;
+  const auto rate = [&](std::uint64_t bytes, double took) {
+    return static_cast<double>(bytes) / std::max(took - cost.alpha_us, 1.0) / 1e3;
+  };
+  XYLEM_TRY(const double first, pair.round_trip(kMedium));
+  cost.bandwidth_GBps = rate(kMedium, first);
+  // The first message of a size warms up, and at least one more must follow.
+  constexpr double kRounds = 4;
+  const bool is_fast = kRounds * first * kLarge / kMedium <= left();
+  const std::uint64_t bytes = is_fast ? kLarge : kMedium;
+  if (is_fast) XYLEM_TRY(pair.round_trip(bytes));
+  if (2 * first > left()) return Origin::estimated;
+  XYLEM_TRY(const double took,
+            quickest(kLargeRounds, budget, [&] { return pair.round_trip(bytes); }));
+  cost.bandwidth_GBps = rate(bytes, took);
+  return Origin::measured;
 }
 
 /// The speed of a local kernel in GB/s: the best of a few passes over 1 MiB.
 template <typename Pass>
 double rate(Pass pass) {
   double best = 1e-3;
-  for (int round = 0; round < 8; ++round) {
+  const Deadline budget = Deadline::after(kCoreBudget / 2);
+  for (int round = 0; round < 8 && (round == 0 || !budget.passed()); ++round) {
     const auto begin = Clock::now();
     pass();
     best = std::max(best, static_cast<double>(kLarge) /
@@ -159,21 +254,19 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
 }
 
 /// Finds the size from which pulling is quicker than copying through slots, and the bandwidth then.
-Status measure_pull(Context& context, Group& world, const Partner& partner, Tuning& tuning) {
-  constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, 64 << 10};
+Status measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
+  constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, kMedium};
   // Copying through slots works on every system, so pulling has to be clearly quicker.
   constexpr double kClearly = 0.9;
-  bool has_won = true;
   tuning.pull_from = transport::kAnySize;
-  // All sizes are measured even after pulling has lost: both ends must exchange the same messages,
-  // whatever each of them measures.
   for (const std::uint64_t bytes : kSizes) {
-    context.pull_from(transport::kAnySize);
-    XYLEM_TRY(const double through_slots, ping_pong(world, partner, bytes, kLargeRounds));
-    context.pull_from(bytes);
-    XYLEM_TRY(const double pulled, ping_pong(world, partner, bytes, kLargeRounds));
-    has_won = has_won && pulled < kClearly * through_slots;
-    if (!has_won) continue;
+    const auto half_trip = [&](std::uint64_t pull_from) -> Result<double> {
+      XYLEM_TRY(pair.round_trip(bytes, pull_from));  // This warms up.
+      return quickest(kLargeRounds, budget, [&] { return pair.round_trip(bytes, pull_from); });
+    };
+    XYLEM_TRY(const double through_slots, half_trip(transport::kAnySize));
+    XYLEM_TRY(const double pulled, half_trip(bytes));
+    if (budget.passed() || pulled >= kClearly * through_slots) return {};
     tuning.pull_from = bytes;
     if (bytes != kLarge) continue;
     LinkCost& local = tuning.model.local;
@@ -190,22 +283,47 @@ bool shares_cores(const CostModel& model, std::uint32_t rank) {
   return cores > 0 && std::ranges::count(model.host, host) > cores;
 }
 
-Status measure_links(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
+/// Measures the link to the partner, within or between hosts.
+Result<Origin> measure_link(const Context& context, Pair& pair, bool local, Tuning& tuning) {
+  LinkCost& cost = local ? tuning.model.local : tuning.model.remote;
+  // This makes the connection, and waits for a partner that is busy with another pair.
+  XYLEM_TRY(pair.round_trip());
+  const auto longest = local ? kLocalBudget : kRemoteBudget;
+  const Deadline budget = Deadline::after(longest);
+  XYLEM_TRY(cost.alpha_us, quickest(kSmallRounds, Deadline::after(longest / 4),
+                                    [&] { return pair.round_trip(); }));
+  XYLEM_TRY(const Origin origin, measure_bandwidth(pair, cost, budget));
+  if (local && !context.config().pull_from) XYLEM_TRY(measure_pull(pair, tuning, budget));
+  XYLEM_TRY(pair.end());
+  return origin;
+}
+
+/// Returns whether all was measured that this rank measures.
+Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
+  bool is_complete = true;
   for (const bool local : {true, false}) {
     const auto other = partner(model, world, local);
     if (!other) continue;
-    const Partner with{*other, world.rank() < *other, deadline};
-    XYLEM_TRY(const auto cost, measure_link(world, with));
-    (local ? model.local : model.remote) = cost;
-    if (local && !context.config().pull_from) {
-      XYLEM_TRY(measure_pull(context, world, with, tuning));
+    Pair pair(context, world, *other, deadline);
+    if (pair.follows()) {
+      XYLEM_TRY(pair.follow());
+      continue;
+    }
+    XYLEM_TRY(const Origin origin, measure_link(context, pair, local, tuning));
+    is_complete = is_complete && origin == Origin::measured;
+    LinkCost& cost = local ? model.local : model.remote;
+    if (world.rank() == 0) {
+      context.logger.info(
+          fmt::format("start: a message {} takes {:.3g} us; bandwidth {:.3g} GB/s, {}",
+                      local ? "within a host" : "between hosts", cost.alpha_us, cost.bandwidth_GBps,
+                      text(origin)));
     }
     // On shared cores, writing and reading do not overlap, so the measured time contains both. The
     // estimate counts each of them by itself, and needs the bandwidth of one.
-    if (local && shares_cores(model, world.rank())) model.local.bandwidth_GBps *= 2;
+    if (local && shares_cores(model, world.rank())) cost.bandwidth_GBps *= 2;
   }
-  return {};
+  return is_complete;
 }
 
 }  // namespace
@@ -235,11 +353,11 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   call.input = call.output = &known;
   XYLEM_TRY(complete(world, std::move(call), deadline));
   if (known == 0) {
-    XYLEM_TRY(measure_links(context, world, tuning, deadline));
+    XYLEM_TRY(const bool is_complete, measure_links(context, world, tuning, deadline));
     if (world.rank() == 0) measure_core(tuning.model);
     // Links measured with a given XYLEM_PULL_FROM do not describe the machine, so they are not
-    // saved.
-    if (use_file && is_asked && world.rank() == 0) {
+    // saved. Neither are constants of which some could not be measured.
+    if (use_file && is_asked && is_complete && world.rank() == 0) {
       const Status saved = save_tuning(source, tuning, deadline);
       if (!saved) context.logger.warn(saved.message());
     }

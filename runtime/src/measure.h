@@ -4,6 +4,10 @@
 // receiver should copy messages out of the sender's process. Ranks exchange a few messages in
 // pairs, and rank 0 times its reductions and copies. All ranks use the results of rank 0, so that
 // they choose the same algorithms.
+//
+// Measuring has a budget of 0.3 s. In each pair one rank measures, and tells the other which
+// message comes next and when there is none, so a slow link ends the exchange at both ranks alike.
+// What does not fit into the budget keeps its assumed value, and rank 0 says so in the log.
 #pragma once
 
 #include "config.h"
@@ -22,8 +26,8 @@ struct Context;
 /// The tuning that is assumed before anything is measured, and with XYLEM_TUNING=off.
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
 
-/// Collective over `world`, whose job has this `context`; takes some milliseconds. With a tuning
-/// file, rank 0 reads the file, or writes it after measuring.
+/// Collective over `world`, whose job has this `context`; takes some milliseconds over quick links.
+/// With a tuning file, rank 0 reads the file, or writes it after measuring everything.
 Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline);
 
 }  // namespace xylem::runtime
