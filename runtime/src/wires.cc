@@ -119,7 +119,8 @@ WireOptions wire_options(const Config& config, transport::DeviceMemory* devices)
   return {.use_host = transport == "auto" || transport == "shm",
           .require_host = transport == "shm",
           .protection = config.protection,
-          .devices = devices};
+          .devices = devices,
+          .meets_early = (transport == "auto" || transport == "tcp") && config.tuning != "off"};
 }
 
 Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
@@ -131,6 +132,7 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
                                               Deadline deadline) {
   std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
   XYLEM_TRY(wires->exchange_facts(mine, deadline));
+  wires->meet_early();
   const std::uint32_t local = wires->local_ranks();
   if (options.require_host && local != control.size()) {
     return failure(Code::unsupported,
@@ -155,6 +157,15 @@ Status Wires::exchange_facts(const PeerFacts& mine, Deadline deadline) {
     peers_.push_back(std::move(peer));
   }
   return {};
+}
+
+/// The connection is between rank 0 and the first rank of another host (measure.h).
+void Wires::meet_early() const {
+  if (rank_ != 0 || !options_.meets_early || std::ranges::all_of(peers_, &PeerFacts::has_rdma))
+    return;
+  const auto other = std::ranges::find_if(
+      peers_, [this](const PeerFacts& peer) { return peer.kernel != peers_[0].kernel; });
+  if (other != peers_.end()) control_.ask_for(static_cast<std::uint32_t>(other - peers_.begin()));
 }
 
 std::vector<std::uint32_t> Wires::ranks_beside() const {

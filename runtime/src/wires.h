@@ -59,6 +59,9 @@ struct WireOptions {
   /// How TCP protects payload.
   transport::Protection protection = transport::Protection::auth;
   transport::DeviceMemory* devices = nullptr;  ///< See WireRequest.
+  /// If set, rank 0 asks for the connection over which hosts are measured as soon as it knows the
+  /// hosts, so that it is made while the ranks exchange addresses.
+  bool meets_early = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
@@ -151,6 +154,7 @@ class Wires final : private transport::TcpOwner {
   std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
 
   Status exchange_facts(const PeerFacts& mine, Deadline deadline);
+  void meet_early() const;
   Status open_host(const WireMaker& make, Deadline deadline);
   Status all_share(const Status& made) const;
   Result<std::vector<std::byte>> meet_host(Deadline deadline);

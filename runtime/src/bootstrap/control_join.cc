@@ -105,22 +105,26 @@ Status ControlJoin::publish(const SocketAddress& address) {
     key_ = Key(placement_.secret, "xylem control", context);
     network_->open_meetings(Key(placement_.secret, "xylem payload", context));
   };
+  const std::string session_key = key_of("session", 0);
+  const std::string card_key = key_of("card", placement_.rank);
+  const ByteVector card = Card{dialect_, self_.host, address}.write();
   if (placement_.rank == 0) {
     const Nonce session = make_nonce();
-    XYLEM_TRY(store_.set(key_of("session", 0), session));
+    XYLEM_TRY(store_.set(session_key, session));
     use_session(session);
+    return store_.set(card_key, card);
   }
+  if (start_ == nullptr) XYLEM_TRY(store_.set(card_key, card));
   XYLEM_TRY(
-      store_.set(key_of("card", placement_.rank), Card{dialect_, self_.host, address}.write()));
-  if (placement_.rank != 0) {
-    XYLEM_TRY(const ByteVector session, ask_store(key_of("session", 0)));
-    use_session(session);
-  }
+      const ByteVector session,
+      explained(start_ == nullptr ? store_.get(session_key, deadline_)
+                                  : start_->set_and_get(card_key, card, session_key, deadline_)));
+  use_session(session);
   return {};
 }
 
-Result<ByteVector> ControlJoin::ask_store(const std::string& key) {
-  auto value = store_.get(key, deadline_);
+/// What the store answered; a time-out names the ranks that are missing.
+Result<ByteVector> ControlJoin::explained(Result<ByteVector> value) {
   // A store that knows who is missing has named them already.
   if (value.code() == Code::timed_out && !value.status().peer()) return explain_timeout();
   return value;
@@ -134,7 +138,7 @@ Status ControlJoin::read_cards() {
 }
 
 Status ControlJoin::read_card(std::uint32_t rank) {
-  XYLEM_TRY(const ByteVector bytes, ask_store(key_of("card", rank)));
+  XYLEM_TRY(const ByteVector bytes, explained(store_.get(key_of("card", rank), deadline_)));
   const auto card = Card::read(bytes);
   if (!card) {
     return failure(Code::mismatch,

@@ -60,7 +60,7 @@ class ControlJoin {
   Status publish(const SocketAddress& address);
   Status read_cards();
   Status read_card(std::uint32_t rank);
-  Result<ByteVector> ask_store(const std::string& key);
+  Result<ByteVector> explained(Result<ByteVector> value);
   Status connect_all();
   /// Ends the start because of `why`. Returns the failure that all ranks get.
   Status give_up(Status why);

@@ -14,6 +14,14 @@ constexpr std::size_t kLongestText = 4096;
 
 }  // namespace
 
+Result<ByteVector> StartStore::set_and_get(std::string_view key,
+                                           ByteSpan value,
+                                           std::string_view wanted,
+                                           Deadline deadline) {
+  XYLEM_TRY(set(key, value));
+  return get(wanted, deadline);
+}
+
 ByteVector write_verdict(const Status& why) {
   ByteVector bytes;
   WireWriter(bytes)

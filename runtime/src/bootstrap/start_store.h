@@ -18,6 +18,11 @@ class StartStore : public Store {
   /// Why the start has failed, as far as is known without waiting; OK while it goes on. set() and
   /// get() fail with it, too.
   virtual Status verdict() = 0;
+  /// Sets `key` and gets `wanted`, in one round trip where the store can.
+  virtual Result<std::vector<std::byte>> set_and_get(std::string_view key,
+                                                     std::span<const std::byte> value,
+                                                     std::string_view wanted,
+                                                     Deadline deadline);
   /// Tells the store that the start has failed here, and why. Returns the verdict: `why`, or what
   /// another rank has told before.
   virtual Status give_up(const Status& why) = 0;

@@ -28,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// How long a living server takes at most to answer if it need not wait for anybody.
-constexpr auto kAnswerTime = std::chrono::seconds(5);
+constexpr auto kAnswerTime = std::chrono::seconds(10);
 /// How long a rank that gives up waits for the verdict of the start (start_store.h).
 constexpr auto kLastWord = std::chrono::seconds(1);
 
@@ -41,6 +41,12 @@ Result<StoreReply> read_reply(int fd, Deadline deadline) {
 }
 
 Status server_gone(const Status& how) {
+  if (how.code() == Code::timed_out) {
+    return failure(Code::timed_out,
+                   fmt::format("rank 0, which serves the start, has not answered for {} s",
+                               kAnswerTime.count()),
+                   0);
+  }
   return failure(Code::peer_lost,
                  fmt::format("rank 0, which serves the start, has ended ({})", how.message()), 0);
 }
@@ -185,7 +191,7 @@ class Search {
   Result<Membership> run(const std::vector<SocketAddress>& addresses) {
     for (;;) {
       for (const SocketAddress& address : addresses) {
-        auto found = call(address, key_, self_, earlier(deadline_, Deadline::after(kPatience)));
+        auto found = call(address, key_, self_, earlier(deadline_, Deadline::after(patience_)));
         if (found) return found;
         if (is_final(found.status())) return explained(address, found.status());
         if (is_more_telling(found.status())) {
@@ -195,12 +201,14 @@ class Search {
         if (deadline_.passed()) return not_found();
       }
       pause();
+      // The way to rank 0 may be long, or lose packets.
+      patience_ = std::min(2 * patience_, kMostPatience);
     }
   }
 
  private:
-  /// How long to try one address; there may be several.
-  static constexpr auto kPatience = std::chrono::seconds(2);
+  /// How long to try one address at first, and at most; there may be several.
+  static constexpr std::chrono::seconds kPatience{2}, kMostPatience{16};
 
   /// True if another attempt cannot help.
   bool is_final(const Status& status) {
@@ -260,6 +268,7 @@ class Search {
   int strangers_ = 0;
   std::uint64_t rounds_ = 0;
   milliseconds pause_{2};
+  std::chrono::seconds patience_ = kPatience;
 };
 
 }  // namespace
@@ -298,15 +307,17 @@ Result<StoreReply> TcpStore::hear(Deadline deadline) {
   return reply;
 }
 
+void TcpStore::ask(ByteSpan requests) noexcept {
+  static_cast<void>(send_all(fd_.get(), requests, Deadline::after(kAnswerTime)).is_ok());
+}
+
 Status TcpStore::set(std::string_view key, std::span<const std::byte> value) {
   XYLEM_TRY(check_entry(key, value.size()));
   XYLEM_TRY(verdict_);
-  const Deadline deadline = Deadline::after(kAnswerTime);
   ByteVector request;
   write_request(request, StoreAsk::set, key, value);
-  // Even if sending fails, the server's last reply may be waiting to be read.
-  static_cast<void>(send_all(fd_.get(), request, deadline).is_ok());
-  XYLEM_TRY(const StoreReply reply, hear(deadline));
+  ask(request);
+  XYLEM_TRY(const StoreReply reply, hear(Deadline::after(kAnswerTime)));
   return reply.status();
 }
 
@@ -315,11 +326,31 @@ Result<std::vector<std::byte>> TcpStore::get(std::string_view key, Deadline dead
   XYLEM_TRY(verdict_);
   ByteVector request;
   write_request(request, StoreAsk::get, key, {});
-  static_cast<void>(send_all(fd_.get(), request, Deadline::after(kAnswerTime)).is_ok());
+  ask(request);
+  return this->value(deadline);
+}
+
+Result<std::vector<std::byte>> TcpStore::set_and_get(std::string_view key,
+                                                     std::span<const std::byte> value,
+                                                     std::string_view wanted,
+                                                     Deadline deadline) {
+  XYLEM_TRY(check_entry(key, value.size()));
+  XYLEM_TRY(check_entry(wanted, 0));
+  XYLEM_TRY(verdict_);
+  ByteVector requests;
+  write_request(requests, StoreAsk::set, key, value);
+  write_request(requests, StoreAsk::get, wanted, {});
+  ask(requests);
+  XYLEM_TRY(const StoreReply reply, hear(Deadline::after(kAnswerTime)));
+  XYLEM_TRY(reply.status());
+  return this->value(deadline);
+}
+
+Result<std::vector<std::byte>> TcpStore::value(Deadline deadline) {
   if (wait_for(fd_.get(), POLLIN, deadline).code() == Code::timed_out) {
-    request.clear();
+    ByteVector request;
     write_request(request, StoreAsk::answer_now, {}, {});
-    static_cast<void>(send_all(fd_.get(), request, Deadline::after(kAnswerTime)).is_ok());
+    ask(request);
   }
   XYLEM_TRY(StoreReply reply, hear(Deadline::after(kAnswerTime)));
   XYLEM_TRY(reply.status());

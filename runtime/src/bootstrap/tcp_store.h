@@ -44,11 +44,19 @@ class TcpStore final : public StartStore {
 
   Status set(std::string_view key, std::span<const std::byte> value) override;
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
+  Result<std::vector<std::byte>> set_and_get(std::string_view key,
+                                             std::span<const std::byte> value,
+                                             std::string_view wanted,
+                                             Deadline deadline) override;
   int fd() const noexcept override { return fd_.get(); }
   Status verdict() override;
   Status give_up(const Status& why) override;
 
  private:
+  /// Sends requests. Even if that fails, the server's last reply may be waiting to be read.
+  void ask(ByteSpan requests) noexcept;
+  /// Waits for the value that was asked for last.
+  Result<std::vector<std::byte>> value(Deadline deadline);
   /// Waits for the server's next reply. The verdict of the start, or the end of the server, is an
   /// error, which then stays.
   Result<StoreReply> hear(Deadline deadline);
