@@ -2,6 +2,7 @@
 //
 // Starts of real processes under every launcher, and what the survivors report when a rank dies.
 #include "process/command.h"
+#include "process/hosts.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/sanitizer.h"
 
@@ -373,53 +374,22 @@ TEST(BootstrapProcess, MpichsMpirunStartsRanks) {
 
 // --- Hosts connected by a network ----------------------------------------------
 
-/// Two network namespaces with a virtual cable between them, removed at the end with all they
-/// contain.
-class Wire {
- public:
-  Wire()
-      : a_("xyl" + std::to_string(::getpid()) + "a"), b_("xyl" + std::to_string(::getpid()) + "b") {
-    ok_ = ip({"netns", "add", a_}) && ip({"netns", "add", b_}) &&
-          ip({"-n", a_, "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns",
-              b_}) &&
-          ip({"-n", a_, "addr", "add", "10.99.0.1/24", "dev", "wire0"}) &&
-          ip({"-n", b_, "addr", "add", "10.99.0.2/24", "dev", "wire0"}) &&
-          ip({"-n", a_, "link", "set", "wire0", "up"}) &&
-          ip({"-n", b_, "link", "set", "wire0", "up"});
-  }
-  Wire(const Wire&) = delete;
-  Wire& operator=(const Wire&) = delete;
-  ~Wire() {
-    ip({"netns", "del", a_});
-    ip({"netns", "del", b_});
-  }
-  bool ok() const { return ok_; }
-  void cut() const { EXPECT_TRUE(ip({"-n", a_, "link", "set", "wire0", "down"})); }
-  std::unique_ptr<Command> run(std::size_t rank, const Command::Variables& variables) const {
-    return std::make_unique<Command>(
-        std::vector<std::string>{"ip", "netns", "exec", rank == 0 ? a_ : b_, kRank}, variables);
-  }
-
- private:
-  static bool ip(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "ip");
-    return run_command(arguments).exit_status == 0;
-  }
-
-  std::string a_, b_;
-  bool ok_ = false;
-};
+/// Starts two ranks, each on a host of its own.
+Ranks start_across(const Hosts& hosts, const std::string& directory) {
+  Ranks ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.push_back(hosts.run(rank, {kRank}, xylem_rank(rank, 2, "file://" + directory)));
+  expect_gathered(ranks);
+  return ranks;
+}
 
 TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
-  const Wire wire;
-  if (!wire.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
+  const Hosts hosts;
+  if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
   std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
   const std::string directory = ::mkdtemp(pattern.data());
-  Ranks ranks;
-  for (std::size_t rank = 0; rank < 2; ++rank)
-    ranks.push_back(wire.run(rank, xylem_rank(rank, 2, "file://" + directory)));
-  expect_gathered(ranks);
+  const Ranks ranks = start_across(hosts, directory);
   EXPECT_THAT(ranks[0]->said(), HasSubstr("over wire0"));
 
   ranks[1]->signal(SIGSTOP);
@@ -429,7 +399,7 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   ranks[1]->signal(SIGCONT);
   EXPECT_TRUE(ranks[1]->wait_for_output("heard 300 from 0", soon()));
 
-  wire.cut();
+  ASSERT_TRUE(hosts.cut());
   for (const auto& rank : ranks)
     EXPECT_TRUE(rank->wait_for_output("lost", Deadline::after(seconds(12)))) << rank->said();
   std::filesystem::remove_all(directory);
@@ -437,16 +407,13 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
 
 TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
   if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
-  const Wire wire;
-  if (!wire.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
+  const Hosts hosts;
+  if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
   std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
   const std::string directory = ::mkdtemp(pattern.data());
-  Ranks ranks;
-  for (std::size_t rank = 0; rank < 2; ++rank)
-    ranks.push_back(wire.run(rank, xylem_rank(rank, 2, "file://" + directory)));
-  expect_gathered(ranks);
-  wire.cut();
-  const Deadline promised = Deadline::after(seconds(7));
+  const Ranks ranks = start_across(hosts, directory);
+  ASSERT_TRUE(hosts.cut());
+  const Deadline promised = Deadline::after(seconds(9));
   EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(3500))));
   ranks[1]->write("flood 1\nstay\n");
   EXPECT_TRUE(ranks[1]->wait_for_output("lost", promised)) << ranks[1]->said();

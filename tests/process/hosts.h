@@ -57,9 +57,12 @@ class Hosts {
   /// Runs `body` on a host, in a thread of this process and therefore as its user.
   void within(std::size_t host, const std::function<void()>& body) const;
 
- private:
+  /// Runs the program `ip`; true if it succeeds.
   static bool ip(std::vector<std::string> arguments);
+  /// Cuts the cable, which neither host is told.
+  bool cut() const { return ip({"-n", names_[0], "link", "set", "wire0", "down"}); }
 
+ private:
   std::array<std::string, kCount> names_;
   bool ok_ = false;
 };
