@@ -25,11 +25,13 @@ xylem_check_target(format "${XYLEM_CLANG_FORMAT}" "clang-format 14"
 xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
 # Headers are seen through the sources that include them; generated files are not ours.
+set(XYLEM_TIDY_SOURCES "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$" CACHE STRING
+  "Regular expression for the paths of the sources that the target tidy reads")
 # The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
 xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
   "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet -p "${PROJECT_BINARY_DIR}"
   -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000
-  "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$")
+  "${XYLEM_TIDY_SOURCES}")
 if(TARGET xylem_commit)
   add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
 endif()
