@@ -102,6 +102,16 @@ TEST_F(CudaComputeTest, ADeviceWithoutMemoryOperationsIsUnsupported) {
   EXPECT_THAT(std::string(compute.status().message()), HasSubstr("stream memory operations"));
 }
 
+// The driver has found neither machine code for its GPU nor PTX that it can compile.
+TEST_F(CudaComputeTest, KernelsForOtherGpusAreUnsupportedAndNameTheSettingOfTheBuild) {
+  for (const char* fault : {"cuLibraryLoadData:1=209", "cuLibraryLoadData:1=222"}) {
+    begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS}, {"FAKE_CUDA_FAULTS", fault}});
+    const auto compute = make();
+    EXPECT_EQ(compute.status().code(), Code::unsupported) << fault;
+    EXPECT_THAT(std::string(compute.status().message()), HasSubstr("XYLEM_CUDA_ARCHITECTURES=all"));
+  }
+}
+
 TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
   begin({});  // Without FAKE_CUDA_KERNELS no kernel is found.
   const auto compute = make();

@@ -3,6 +3,8 @@
 
 #include "cuda/device_kernels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <mutex>
@@ -59,9 +61,17 @@ Status LoadedKernels::set_up(CUdevice device) {
       driver_->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
       "cuDeviceGetAttribute"));
   most_blocks_ = static_cast<std::uint32_t>(processors) * kBlocksPerProcessor;
-  XYLEM_TRY(driver_->check(driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
-                                                      nullptr, 0, nullptr, nullptr, 0),
-                           "cuLibraryLoadData"));
+  const CUresult result = driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
+                                                     nullptr, 0, nullptr, nullptr, 0);
+  const Status status = driver_->check(result, "cuLibraryLoadData");
+  if (result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
+    return failure(Code::unsupported,
+                   fmt::format("{}: Xylem was built without machine code for this GPU, and the "
+                               "driver is older than the CUDA it was built with; build with "
+                               "XYLEM_CUDA_ARCHITECTURES=all, or update the driver",
+                               status.message()));
+  }
+  XYLEM_TRY(status);
   for (const std::string& name : names_) {
     XYLEM_TRY(kernels_.emplace_back(), name.empty() ? Result<CUkernel>(nullptr) : find(name));
   }
