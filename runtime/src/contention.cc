@@ -12,12 +12,15 @@ using std::chrono::nanoseconds;
 /// A shorter span is no loss: a rank that shares the core and only waits gives it back sooner, and
 /// so does a thread of the system.
 constexpr std::chrono::microseconds kLoss{900};
-/// Contention ends after this number of probes in a row without a loss, which follow each other
-/// after kBetweenProbes.
+/// Contention ends after this number of probes in a row without a loss.
 constexpr unsigned kFreeProbes = 8;
+/// How long after a loss the next probe is made, at first and at most. A loss without contention,
+/// such as by a thread of the system, so costs the polling of a few milliseconds only.
+constexpr std::chrono::microseconds kFirstInterval{500};
+constexpr milliseconds kLongestInterval{1000};
+/// How long after a probe without a loss, at most. So all of them take longer together than a data
+/// loader waits between two batches.
 constexpr milliseconds kBetweenProbes{2};
-/// How long after a loss the next probe is made, at first and at most.
-constexpr milliseconds kFirstInterval{8}, kLongestInterval{1000};
 
 }  // namespace
 
@@ -41,7 +44,7 @@ void Contention::note_probe(nanoseconds span, Clock::time_point now) noexcept {
     next_probe_ = now + interval_;
     return;
   }
-  next_probe_ = now + kBetweenProbes;
+  next_probe_ = now + std::min<nanoseconds>(interval_, kBetweenProbes);
   if (++free_probes_ < kFreeProbes) return;
   losses_ = 0;
   ended_ = now;

@@ -45,8 +45,8 @@ class Contention {
   unsigned losses_to_begin_ = 1;
   unsigned losses_ = 0;       ///< In a row.
   unsigned free_probes_ = 0;  ///< Probes in a row that lost no time.
-  /// Time from a probe that lost time to the next one. It grows while contention lasts, since each
-  /// such probe costs a time slice.
+  /// Time from a loss to the next probe. It grows while contention lasts or comes back, since each
+  /// loss costs a time slice.
   std::chrono::nanoseconds interval_{0};
   Clock::time_point next_probe_{};
   Clock::time_point ended_{};  ///< When contention ended last.

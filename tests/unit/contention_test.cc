@@ -79,7 +79,7 @@ TEST(Contention, NeedsSeveralLossesInARowWhereRanksShareCores) {
 TEST(Contention, EndsSoonAfterTheOtherProgramsHaveEnded) {
   Rank rank;
   rank.yield(kSlice);
-  rank.sleep_for(milliseconds(50), [] { return kFree; });
+  rank.sleep_for(milliseconds(10), [] { return kFree; });
   EXPECT_FALSE(rank.contention.is_present());
 }
 
