@@ -492,7 +492,7 @@ Status Job::shutdown(bool force) {
 /// Like shutdown(), but nothing is destroyed, no call is ended, and no callback of the program is
 /// called: what they use may have been destroyed already.
 void Job::leave_at_exit(Deadline limit) noexcept try {
-  const Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
+  Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
   const auto one_at_a_time = lock_until(shutdown_mutex_, patience);
   if (!one_at_a_time || !context_.process.allows()) return;
   // The token is never given up if a signal handler has interrupted its holder to call exit().
@@ -502,6 +502,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   while (context_.progress.with_token([this] { return owes_calls(); })) {
     if (last.passed()) {
       context_.logger.warn("the program has ended with operations pending; they are dropped");
+      patience = Deadline::after(kGoodbye);
       break;
     }
     std::this_thread::yield();

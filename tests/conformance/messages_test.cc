@@ -363,11 +363,13 @@ TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
 }
 
 TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
-  std::latch has_left(2), is_over(2);
+  std::latch is_sent(2), has_left(2), is_over(2);
   run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const auto other = world.duplicate();
     EXPECT_TRUE(other.is_ok());
+    if (world.rank() == 1) send_many(world, 0);
+    is_sent.arrive_and_wait();
     if (world.rank() == 0) {
       EXPECT_TRUE(runtime.shutdown());
     }
@@ -376,7 +378,9 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
       std::int64_t none = 0;
       EXPECT_EQ(other->recv(into(none), 0, 2).wait().code(), Code::peer_lost)
           << "rank 0 has reported that it left";
-      send_many(world, 0);
+      const Status late = world.send(one(none), 0).wait();
+      EXPECT_EQ(late.code(), Code::peer_lost);
+      EXPECT_EQ(late.peer(), 0U);
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_TRUE(runtime.shutdown());
       EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(3));

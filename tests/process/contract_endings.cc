@@ -29,8 +29,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint32_t kEnds = 0, kReceives = 1, kGoesOn = 2;  // The ranks.
-constexpr std::uint32_t kSmall = 1, kLarge = 2, kLast = 3;      // Tags.
+constexpr std::uint32_t kEnds = 0, kReceives = 1, kGoesOn = 2;          // The ranks.
+constexpr std::uint32_t kSmall = 1, kLarge = 2, kLast = 3, kReady = 4;  // Tags.
 constexpr std::size_t kMany = 1 << 20;
 
 /// Never destroyed.
@@ -163,7 +163,10 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
   check(apart.status(), "duplicate");
   ending->buffer.assign(kMany, 7.0F);
   const std::span<const float> sends(ending->buffer);
+  if (me != kEnds) check(world.send(sends.first(1), kEnds, kReady).wait(), "ready");
   if (me == kEnds) {
+    for (const std::uint32_t other : {kReceives, kGoesOn})
+      check(world.recv(std::span(ending->buffer).first(1), other, kReady).wait(), "all are ready");
     check(world.send(sends.first(1), kReceives, kSmall).wait(), "send");
     Work large;
     if (is_good) large = world.send(sends, kReceives, kLarge);
