@@ -7,22 +7,26 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import hashlib
 import inspect
 import itertools
 import os
 import random
+import sys
+import tempfile
 import threading
 import time
 import unittest
 from datetime import timedelta
+from typing import Callable
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from ranks import Condition, all_meet, eventually, raising, run_ranks
+from ranks import Condition, all_meet, context, eventually, raising, run_ranks
 
 SEATS = 1024
 
@@ -496,6 +500,117 @@ class Ends(unittest.TestCase):
             group.shutdown()
 
         run_ranks(3, body)
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process has ended, also one for which its parent has not waited yet."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+class Programs(unittest.TestCase):
+    """Programs that end without destroy_process_group()."""
+
+    def check_others(self, end: Callable[[], object], is_normal: bool) -> None:
+        """Ends the program of rank 0. If that is normal, it has sent messages to rank 1 before."""
+
+        def body(rank, size):
+            processes = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+            dist.all_gather(processes, torch.tensor([os.getpid()]))
+            word = torch.full((16,), 7.0)
+            if rank == 0:
+                for other in range(1, size):
+                    dist.recv(word, other)  # All have ended the call before.
+                if is_normal:
+                    dist.send(word, 1)
+                    dist.isend(torch.ones(1 << 20), 1, tag=1)
+                dist.irecv(word, 2)  # Which is never sent.
+                end()
+            dist.send(word, 0)
+            large = torch.zeros(1 << 20)
+            if rank == 1 and is_normal:
+                dist.recv(large, 0, tag=1)
+                assert large.eq(1).all()
+            eventually(lambda: has_ended(int(processes[0])), "the end of rank 0")
+            if not is_normal:
+                with raising(dist.DistBackendError, "rank 0 on .* was lost"):
+                    dist.recv(word, 0)
+                return
+            word.zero_()
+            if rank == 1:
+                dist.recv(word, 0)
+                dist.send(word, 2)
+            else:
+                dist.recv(word, 1)
+            assert word.eq(7).all()
+            begin = time.monotonic()
+            with raising(dist.DistBackendError, "rank 0 left the job"):
+                dist.all_reduce(word)
+            assert time.monotonic() - begin < 5
+
+        run_ranks(3, body, killed=(0,))
+
+    def test_that_end_normally_leave_in_good_order(self):
+        # As a program of Python ends: first the interpreter, and then the process by exit().
+        self.check_others(lambda: ctypes.pythonapi.Py_Exit(0), is_normal=True)
+
+    def test_that_end_with_another_status_are_lost(self):
+        self.check_others(lambda: ctypes.pythonapi.Py_Exit(1), is_normal=False)
+
+    def test_that_end_without_exit_handlers_are_lost(self):
+        self.check_others(lambda: os._exit(0), is_normal=False)
+
+    def check_child(self, end: Callable[[], object], is_normal: bool) -> None:
+        """The same for a child of multiprocessing, which ends by os._exit()."""
+
+        def program(rank: int, path: str) -> None:
+            store = dist.FileStore(path, 2)
+            dist.init_process_group("xylem", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=20))
+            word = torch.full((16,), 7.0)
+            if rank == 0:
+                dist.recv(word, 1)
+                if is_normal:
+                    dist.send(word, 1)
+                end()
+                return
+            dist.send(word, 0)
+            has_sent.wait()
+            word.zero_()
+            if is_normal:
+                dist.recv(word, 0)
+                assert word.eq(7).all()
+            else:
+                with raising(dist.DistBackendError, "rank 0 on .* was lost"):
+                    dist.recv(word, 0)
+
+        has_sent = Condition()
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "store")
+            children = [context.Process(target=program, args=(rank, path)) for rank in range(2)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join(Condition.DEADLINE)
+                has_sent.tell()
+            codes = [child.exitcode for child in children]
+            for child in children:
+                child.kill()
+            assert codes == [0 if is_normal else 1, 0], codes
+
+    def test_that_are_forked_and_return_leave_in_good_order(self):
+        self.check_child(lambda: None, is_normal=True)
+
+    def test_that_are_forked_and_exit_leave_in_good_order(self):
+        self.check_child(lambda: sys.exit(0), is_normal=True)
+
+    def test_that_are_forked_and_fail_are_lost(self):
+        self.check_child(lambda: sys.exit(1), is_normal=False)
+
+    def test_that_are_forked_and_raise_are_lost(self):
+        self.check_child(lambda: 1 // 0, is_normal=False)
 
 
 class BesideGloo(unittest.TestCase):

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import multiprocessing.util
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,9 +43,26 @@ def _blocking_wait() -> native.BlockingWait:
     )
 
 
+@functools.cache
+def _leave_at_end_of_child(process: int) -> None:
+    """If this process is a child of multiprocessing, and ends normally, lets it leave its jobs in good order.
+
+    A forked child ends by os._exit(), which runs no exit handlers, but it runs its finalizers before.
+    """
+
+    def leave() -> None:
+        error = sys.exc_info()[1]  # That with which the program ends.
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            native.leave_jobs()
+
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, leave, exitpriority=-1000)  # After all others.
+
+
 def _create(options: Any, backend_options: Any) -> C10dBackend:
     """Called by torch for each group that this process is a member of."""
     configure()
+    _leave_at_end_of_child(os.getpid())
     return native.create(
         store=options.store,
         rank=options.group_rank,
