@@ -18,9 +18,10 @@ constexpr unsigned kFreeProbes = 8;
 /// such as by a thread of the system, so costs the polling of a few milliseconds only.
 constexpr std::chrono::microseconds kFirstInterval{500};
 constexpr milliseconds kLongestInterval{1000};
-/// How long after a probe without a loss, at most. So all of them take longer together than a data
-/// loader waits between two batches.
+/// How long after a probe without a loss, at most. Where contention has come back, eight of them
+/// take longer than a data loader waits between two batches.
 constexpr milliseconds kBetweenProbes{2};
+constexpr milliseconds kSoon{16};
 
 }  // namespace
 
@@ -29,7 +30,7 @@ void Contention::note(nanoseconds span, Clock::time_point now) noexcept {
   if (losses_ < losses_to_begin_ || is_present()) return;
   // Contention that comes back soon has not really ended: neighbours that wait now and then leave
   // the core free for moments.
-  const bool is_back = now - ended_ < kLongestInterval;
+  const bool is_back = now - ended_ < std::max<nanoseconds>(interval_, kSoon);
   interval_ = is_back ? std::clamp<nanoseconds>(2 * interval_, kFirstInterval, kLongestInterval)
                       : kFirstInterval;
   free_probes_ = 0;

@@ -60,7 +60,8 @@ class CoreBinding {
 
   static inline thread_local CoreBinding* of_this_thread = nullptr;
 
-  cpu_set_t before_{};  ///< The cores of the thread, while it is bound.
+  // Not initialized, since every wait makes an object of this class.
+  cpu_set_t before_;  ///< The cores of the thread, while it is bound.
   int core_ = kNone;    ///< To which it is bound.
 };
 

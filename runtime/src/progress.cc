@@ -3,16 +3,11 @@
 
 #include "xylem/execution/patience.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdio>
-#include <string_view>
 #include <utility>
 
 namespace xylem::runtime {
@@ -27,6 +22,9 @@ constexpr std::chrono::milliseconds kLongestSleep{50};
 constexpr std::chrono::milliseconds kShare{10};
 /// How often a thread that waits beside the program looks whether the program computes.
 constexpr microseconds kLookAtProgram{500};
+/// How long a waiter sleeps between two turns if the transports cannot be slept on.
+constexpr microseconds kNap{50};
+
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
 /// read.
 template <typename Yield, typename Sleep>
@@ -40,17 +38,18 @@ bool idle(Idleness& idleness, bool is_crowded, const Yield& yield, const Sleep& 
   return looked;
 }
 
-/// Counts its object from begin() on.
+/// Counts its object between begin() and end().
 class Counted {
  public:
   explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) {}
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
-  ~Counted() {
-    if (has_begun_) count_.fetch_sub(1, std::memory_order_relaxed);
-  }
+  ~Counted() { end(); }
   void begin() noexcept {
     if (!std::exchange(has_begun_, true)) count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void end() noexcept {
+    if (std::exchange(has_begun_, false)) count_.fetch_sub(1, std::memory_order_relaxed);
   }
 
  private:
@@ -86,8 +85,10 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
   if (!policy_.sleep) waiter = Waiter::program;
   Idleness idleness(policy_);
   Counted counted(programs_);
+  const auto park_here = [&] { park(ended, deadline); };
   while (!ended.load(std::memory_order_acquire)) {
     if (!must_give_way(waiter) && try_acquire()) {
+      counted.end();
       visited();
       drive(ended, deadline, waiter);
       release();
@@ -95,30 +96,33 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
       continue;
     }
     if (waiter == Waiter::program) counted.begin();
-    // A thread of the program, or one that acquires, may need this core to take the token.
-    if (waiter == Waiter::beside && !held()) sched_yield();
-    const auto park_here = [&] { park(ended, deadline); };
-    bool looked = true;
-    if (waiter == Waiter::beside || contention_.is_present()) {
+    const bool parks = waiter == Waiter::beside || contention_.is_present();
+    // Some thread is about to take the token, and may need this core.
+    if (parks && !held()) sched_yield();
+    if (parks && waiter == Waiter::program) ask_for_token();
+    if (parks) {
       park_here();
-    } else {
-      looked = idle(idleness, is_crowded(), sched_yield, park_here);
+    } else if (!idle(idleness, is_crowded(), sched_yield, park_here)) {
+      continue;
     }
-    if (looked) {
-      wanted_.fetch_add(1, std::memory_order_seq_cst);
-      notify();
-      wanted_.fetch_sub(1, std::memory_order_relaxed);
-      if (deadline.passed()) return ended.load(std::memory_order_acquire);
-    }
+    ask_for_token();
+    if (deadline.passed()) return ended.load(std::memory_order_acquire);
   }
   return true;
 }
 
+/// Makes the progress thread, or a thread beside the program, give up the token soon.
+void Progress::ask_for_token() noexcept {
+  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  notify();
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+}
+
 /// Makes turns until the operation ends, the deadline passes, or the thread must give way, and
-/// waits in between.
+/// waits in between. At least one turn is made, even if the deadline has passed.
 void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   CoreBinding binding;
-  while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed()) {
+  do {
     if (must_be_patient(waiter, binding)) {
       client_.set_patient(true);
       drive_patiently(ended, deadline, waiter, binding);
@@ -126,7 +130,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
     } else {
       drive_eagerly(ended, deadline, waiter, binding);
     }
-  }
+  } while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed());
   if (waiter == Waiter::beside) client_.show_computing(false);
 }
 
@@ -196,38 +200,53 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
                                Deadline deadline,
                                Waiter waiter,
                                CoreBinding& binding) {
-  // Yielding would give up the core for several milliseconds, so it is for transports that cannot
-  // be slept on.
   constexpr unsigned kRefusals = 16;
   unsigned refused = 0;
-  auto look = Clock::now() + kLookAtProgram;
+  auto next_look = Clock::now() + kLookAtProgram;
   for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(waiter);
        ++turns) {
-    if (client_.turn() != 0) {
+    const bool is_idle = client_.turn() == 0;
+    if (!is_idle && turns % kTurnsPerLook != 0) continue;
+    const auto now = Clock::now();
+    if (is_idle) {
+      if (ended.load(std::memory_order_acquire) || deadline.point() <= now) return;
+      // Peers have been woken, and nothing has arrived for this rank.
+      if (probe_contention(now)) continue;
+      if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now))) {
+        refused = 0;
+      } else if (++refused >= kRefusals) {
+        binding.release();  // A thread that polls needs a core that is free.
+        nap();
+      }
+    } else {
       refused = 0;
-      if (turns % kTurnsPerLook != 0) continue;
-    } else if (ended.load(std::memory_order_acquire) || deadline.passed()) {
-      return;
-    } else if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) {
-      refused = 0;
-    } else if (++refused >= kRefusals) {
-      binding.release();  // A thread that polls needs a core that is free.
-      sched_yield();
     }
-    if (const auto now = Clock::now(); now >= look) {
-      probe_contention(now);
-      if (!must_be_patient(waiter, binding)) return;
-      look = Clock::now() + kLookAtProgram;
-    }
+    if (now < next_look) continue;
+    if (!must_be_patient(waiter, binding)) return;
+    next_look = Clock::now() + kLookAtProgram;
   }
 }
 
-/// See Contention::wants_probe().
-void Progress::probe_contention(Clock::time_point now) noexcept {
-  if (!contention_.is_present() || !contention_.wants_probe(now)) return;
+/// Waits for a moment where nothing would end a sleep: while a device works, or over a transport
+/// that cannot be slept on. Where other programs compute, a yield would cost a time slice.
+void Progress::nap() noexcept {
+  if (!contention_.is_present()) {
+    sched_yield();
+    return;
+  }
+  const timespec moment{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kNap).count()};
+  ::ppoll(nullptr, 0, &moment, nullptr);
+}
+
+/// Finds out whether other programs still compute, if it is time to (Contention::wants_probe()).
+/// True if a probe was made.
+bool Progress::probe_contention(Clock::time_point now) noexcept {
+  if (!contention_.is_present() || !contention_.wants_probe(now)) return false;
+  const auto before = Clock::now();
   sched_yield();
   const auto after = Clock::now();
-  contention_.note_probe(after - now, after);
+  contention_.note_probe(after - before, after);
+  return true;
 }
 
 bool Progress::acquire_until(Deadline deadline) {

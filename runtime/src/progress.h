@@ -6,11 +6,12 @@
 // gives it up. Waiting first spins if there is a core for each local rank, then yields, then
 // sleeps.
 //
-// A thread that waits beside the program's own, such as one that completes futures, is patient
-// while the program computes, here or at another rank of this host, and wherever ranks share cores:
-// it sleeps at once, since polling would take a core from a program, and wakes sleeping peers only
-// when it has nothing else to do. So each of two such ranks does as much as it can before it
-// sleeps, instead of waking for every slice.
+// A waiter is patient while other programs compute on the cores (contention.h): it sleeps at once,
+// and wakes sleeping peers only when it has nothing else to do. So each of two such ranks does as
+// much as it can before it sleeps, instead of being woken for every piece of a message. A thread
+// that waits beside the program's own, such as one that completes futures, is also patient while
+// the program computes, here or at another rank of this host, and wherever ranks share cores, since
+// polling would take a core from a program.
 #pragma once
 
 #include "contention.h"
@@ -147,8 +148,11 @@ class Progress {
                        CoreBinding& binding);
   bool must_give_way(Waiter waiter) const noexcept;
   bool must_be_patient(Waiter waiter, CoreBinding& binding);
-  void probe_contention(Clock::time_point now) noexcept;
-  /// Whether more threads of the program wait than may spin; the caller counts as one of them.
+  bool probe_contention(Clock::time_point now) noexcept;
+  void nap() noexcept;
+  void ask_for_token() noexcept;
+  /// Whether more threads wait than may spin: the token holder, and those of the program that wait
+  /// without the token.
   bool is_crowded() const noexcept {
     return policy_.is_crowded(programs_.load(std::memory_order_relaxed) + 1);
   }
@@ -162,7 +166,7 @@ class Progress {
   Client& client_;
   WaitPolicy policy_;
   SpinLearner learner_;    ///< Learns from the holder's idle periods.
-  Contention contention_;  ///< The same.
+  Contention contention_;  ///< What the holder has noticed of other programs.
   ProgramThread program_;
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 namespace xylem::runtime {
 
@@ -27,7 +28,7 @@ struct WaitPolicy {
   /// True if the waiter sleeps at once while there is contention for the cores (contention.h).
   bool heeds_contention = false;
   /// How many threads of this rank may spin at the same time; see is_crowded().
-  std::uint32_t spinners = 1;
+  std::uint32_t spinners = std::numeric_limits<std::uint32_t>::max();
   /// True if a thread that waits beside the program stays on the program's core while programs
   /// compute, here and at other ranks of the host. The system would also let it take the core of
   /// another rank, which would then be late.

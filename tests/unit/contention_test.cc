@@ -115,29 +115,37 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
   EXPECT_EQ(rank.probes, 0);
 }
 
-/// A call that ends when its waiter has become patient.
-class PatientCall : public Progress::Client {
+/// The calls of a rank that waits for a peer.
+class Calls : public Progress::Client {
  public:
+  explicit Calls(const WaitPolicy& policy) { progress.set_policy(policy); }
+
   unsigned turn() override {
     // Whatever happens, the test ends.
-    ended = ended || is_patient || patience.passed();
+    if (ends(*this) || patience.passed()) ended = true;
     return 0;
   }
-  bool arm(std::vector<pollfd>& /*descriptors*/) override { return true; }
+  bool arm(std::vector<pollfd>& /*descriptors*/) override { return ++sleeps > 0; }
   bool waits_for_device() override { return false; }
-  void set_patient(bool is) override { is_patient = is_patient || is; }
+  void set_patient(bool is) override {
+    is_patient = is;
+    was_patient = was_patient || is;
+  }
   void show_computing(bool /*computes*/) override {}
   bool do_peers_compute() override { return false; }
   void on_release() override {}
 
   const Deadline patience = Deadline::after(seconds(20));
+  bool (*ends)(const Calls&) = nullptr;  ///< Whether the call ends in this turn.
   std::atomic<bool> ended{false};
-  bool is_patient = false;
+  bool is_patient = false, was_patient = false;
+  int sleeps = 0;
+  Progress progress{*this};
 };
 
-/// Whether a thread that waits by this policy becomes patient while another thread computes on the
-/// only core of both.
-bool becomes_patient(const WaitPolicy& policy) {
+/// Whether a thread that waits by this policy sleeps while another thread computes on the only core
+/// of both.
+bool sleeps_beside_a_neighbour(const WaitPolicy& policy) {
   const int core = ::sched_getcpu();
   std::atomic<bool> computes{true};
   std::thread neighbour([&] {
@@ -146,24 +154,54 @@ bool becomes_patient(const WaitPolicy& policy) {
     while (computes.load()) {
     }
   });
-  PatientCall call;
-  Progress progress(call);
-  progress.set_policy(policy);
+  Calls calls(policy);
+  calls.ends = [](const Calls& now) { return now.is_patient && now.sleeps > 0; };
   CoreBinding binding;
   binding.bind(core);
-  progress.wait(call.ended, call.patience);
+  calls.progress.wait(calls.ended, calls.patience);
   computes = false;
   neighbour.join();
-  return call.is_patient;
+  return calls.was_patient && calls.sleeps > 0;
 }
 
 TEST(Contention, MakesAWaiterSleepWhetherItSpinsOrYields) {
   WaitPolicy spins = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
   spins.spin = seconds(100);
-  EXPECT_TRUE(becomes_patient(spins));
+  EXPECT_TRUE(sleeps_beside_a_neighbour(spins));
   WaitPolicy yields = WaitPolicy::make(WaitMode::automatic, 1, 2, false);
   yields.yield = seconds(100);
-  EXPECT_TRUE(becomes_patient(yields));
+  EXPECT_TRUE(sleeps_beside_a_neighbour(yields));
+}
+
+TEST(Contention, EndsThoughEveryCallEndsAfterAShortSleep) {
+  WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
+  policy.spin = seconds(100);
+  Calls calls(policy);
+  // Turns that take long look like a core that was lost.
+  calls.ends = [](const Calls& now) {
+    const Deadline loss = Deadline::after(milliseconds(now.is_patient ? 0 : 1));
+    while (!loss.passed()) {
+    }
+    return now.is_patient;
+  };
+  calls.progress.wait(calls.ended, calls.patience);
+  EXPECT_TRUE(calls.was_patient);
+  // Short calls: each ends in the turn after its waiter has announced a sleep.
+  calls.ends = [](const Calls& now) { return !now.is_patient || now.sleeps > 0; };
+  bool is_over = false;
+  while (!is_over && !calls.patience.passed()) {
+    calls.ended = false;
+    calls.sleeps = 0;
+    calls.progress.wait(calls.ended, Deadline::after(microseconds(100)));
+    is_over = calls.sleeps == 0 && calls.ended;
+  }
+  EXPECT_TRUE(is_over);
+}
+
+TEST(Progress, MakesATurnThoughTheDeadlineHasPassed) {
+  Calls calls(WaitPolicy::make(WaitMode::automatic, 2, 2, true));
+  calls.ends = [](const Calls& /*now*/) { return true; };
+  EXPECT_TRUE(calls.progress.wait(calls.ended, Deadline::after(seconds(-1))));
 }
 
 }  // namespace

@@ -81,6 +81,9 @@ TEST(Idleness, BeginsByYieldingIfMoreThreadsWaitThanMaySpin) {
   bool looked = false;
   EXPECT_EQ(Idleness(policy).step(policy.is_crowded(2), looked), Idleness::Next::spin);
   EXPECT_EQ(Idleness(policy).step(policy.is_crowded(3), looked), Idleness::Next::yield);
+  for (const WaitMode fixed : {WaitMode::spin, WaitMode::yield, WaitMode::sleep}) {
+    EXPECT_FALSE(WaitPolicy::make(fixed, 4, 2, true).is_crowded(100));
+  }
 }
 
 }  // namespace
