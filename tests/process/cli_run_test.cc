@@ -298,6 +298,17 @@ TEST(Run, WatchesItsRanksIfItsParentIgnoredTheEndOfChildren) {
   EXPECT_EQ(done.exit_status, 7);
 }
 
+TEST(Run, ContinuesAtASignalThatItsParentIgnores) {
+  Command command(shell_ranks(1, "echo ready; exec cat"), {},
+                  [] { return std::signal(SIGHUP, SIG_IGN) != SIG_ERR; });  // nohup
+  ASSERT_TRUE(command.wait_for_output("ready", Deadline::after(kLimit)));
+  command.signal(SIGHUP);
+  command.write("hello\n");
+  const Finished done = command.wait(Deadline::after(kLimit));
+  EXPECT_EQ(done.exit_status, 0);
+  EXPECT_EQ(done.out, "[0] ready\n[0] hello\n");
+}
+
 TEST(Run, NeedsNoProc) {
   const auto prepare = [] {
     return (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&

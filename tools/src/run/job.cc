@@ -19,8 +19,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <set>
+#include <system_error>
 
 namespace xylem::tools {
 namespace {
@@ -162,7 +162,8 @@ void Job::on_lost_output() {
     outcome_.interrupted_by = SIGPIPE;
   } else {
     outcome_.output_lost = true;
-    say(fmt::format("standard output cannot be written: {}{}", std::strerror(output_.error()),
+    say(fmt::format("standard output cannot be written: {}{}",
+                    std::generic_category().message(output_.error()),
                     alive() > 0 ? ": ending the job" : ""));
   }
   begin_ending();

@@ -15,7 +15,13 @@ Result<Signals> Signals::take() {
   sigset_t watched;
   sigset_t former;
   ::sigemptyset(&watched);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&watched, signal);
+  ::sigaddset(&watched, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction former_action {};
+    ::sigaction(signal, nullptr, &former_action);
+    // nohup ignores SIGHUP, and a shell SIGINT for commands in its background.
+    if (former_action.sa_handler != SIG_IGN) ::sigaddset(&watched, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &watched, &former);
   UniqueFd fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) {

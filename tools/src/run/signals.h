@@ -2,7 +2,8 @@
 //
 // Signals: a descriptor that reports the signals that end a launcher, and the deaths of its
 // children. During the lifetime of a Signals object these signals are blocked, and writing to a
-// closed pipe is an error instead of ending the process.
+// closed pipe is an error instead of ending the process. Signals that the process ignores, as nohup
+// has it ignore SIGHUP, stay ignored.
 #pragma once
 
 #include "xylem/base/status.h"
