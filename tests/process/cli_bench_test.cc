@@ -8,11 +8,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -253,6 +257,91 @@ TEST(Bench, EndsOnAllRanksIfOneCannotReadTheFileOfSchedules) {
     EXPECT_THAT(done.err, HasSubstr(rank == ranks[1] ? "XYLEM_SCHEDULES=/nowhere/plans: the file"
                                                      : "rank 1 ended during the start"));
   }
+}
+
+TEST(Bench, KeepsTheRowsSoFarAtCtrlC) {
+  const test::TemporaryDirectory directory;
+  const std::string json = directory.path() + "/keep.json";
+  const std::string csv = directory.path() + "/keep.csv";
+  const auto text = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  std::ofstream(json) << "before";
+  const std::vector<std::string> reports{"--json", json, "--csv", csv};
+  const auto interrupt = [&](std::vector<std::string> arguments, const char* output, int signal) {
+    arguments.insert(arguments.end(), reports.begin(), reports.end());
+    Command command(bench(arguments));
+    EXPECT_TRUE(command.wait_for_output(output, Deadline::after(kLimit)));
+    command.signal(signal);
+    EXPECT_EQ(command.wait(Deadline::after(kLimit)).exit_status, 128 + signal);
+  };
+  interrupt({"all_reduce", "--iters", "100000000"}, "algorithm\n", SIGINT);
+  EXPECT_EQ(text(json), "before") << "there is no row to replace it";
+  EXPECT_FALSE(std::filesystem::exists(csv));
+  // 23 rows are left when the first one is printed, and each takes 0.2 s.
+  interrupt({"all_reduce"}, "recursive_doubling\n", SIGTERM);
+  const Json report = Json::parse(text(json));
+  EXPECT_EQ(report["complete"], false);
+  ASSERT_GE(report["results"].size(), 1U);
+  EXPECT_EQ(report["results"][0]["bytes"], 8);
+  EXPECT_FALSE(report["environment"]["transports"].empty());
+  EXPECT_THAT(text(csv), HasSubstr("\nall_reduce,"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 2);
+}
+
+TEST(Bench, ExitsWith4IfItsOutputCannotBeWritten) {
+  Command command(bench({"all_reduce"}));
+  ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
+  command.stop_reading();
+  const auto left = command.wait(Deadline::after(kLimit));
+  EXPECT_EQ(left.exit_status, 4);
+  EXPECT_EQ(left.err, "xylem bench: the output cannot be written: Broken pipe\n");
+  const auto full = run_command(bench({"all_reduce"}), {}, kLimit, [] {
+    return ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO) == STDOUT_FILENO;
+  });
+  EXPECT_EQ(full.exit_status, 4);
+  EXPECT_EQ(full.err, "xylem bench: the output cannot be written: No space left on device\n");
+  const auto closed =
+      run_command(bench({"all_reduce"}), {}, kLimit, [] { return ::close(STDOUT_FILENO) == 0; });
+  EXPECT_EQ(closed.exit_status, 4);
+  for (const char* flag : {"--json", "--csv"}) {
+    const auto report = run_command(
+        bench({"all_reduce", "-e", "8", "--iters", "2", flag, "/dev/full"}), {}, kLimit);
+    EXPECT_EQ(report.exit_status, 4);
+    EXPECT_EQ(report.err, std::string("xylem bench: ") + flag +
+                              " /dev/full cannot be written: No space left on device\n");
+  }
+}
+
+TEST(Bench, PrintsCsvAndTheAverageAfterTheRows) {
+  const auto done = run_command(
+      bench({"all_gather", "-b", "1K", "-e", "2K", "--iters", "2", "--csv", "-"}), {}, kLimit);
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, testing::StartsWith("op,algorithm,transport,ranks,bytes"));
+  EXPECT_EQ(std::ranges::count(done.out, '\n'), 3);
+  EXPECT_EQ(rows_of(done.err).size(), 2U) << "the table";
+  EXPECT_THAT(done.err, testing::ContainsRegex("\n# average bus bandwidth: [0-9.e-]+ GB/s\n$"));
+}
+
+TEST(Bench, SaysThatRanksShareCores) {
+  const auto one_core = [] {
+    cpu_set_t cores;
+    if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
+    int first = 0;
+    while (!CPU_ISSET(first, &cores)) ++first;
+    CPU_ZERO(&cores);
+    CPU_SET(first, &cores);
+    return ::sched_setaffinity(0, sizeof cores, &cores) == 0;
+  };
+  const auto shared =
+      run_command(bench({"barrier", "-n", "3", "--iters", "2"}), {}, kLimit, one_core);
+  EXPECT_EQ(shared.exit_status, 0) << shared.err;
+  EXPECT_THAT(shared.err, HasSubstr("1 core for 3 ranks, which take turns"));
+  EXPECT_THAT(shared.err, HasSubstr("--iters"));
+  const auto alone =
+      run_command(bench({"barrier", "-n", "1", "--iters", "2"}), {}, kLimit, one_core);
+  EXPECT_EQ(alone.err, "");
 }
 
 TEST(Bench, LeavesNothingAtCtrlC) {

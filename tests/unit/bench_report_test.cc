@@ -2,13 +2,20 @@
 //
 // Reports: their JSON follows its schema, their table has the columns of nccl-tests, and an earlier
 // report can be the baseline.
+#include "support/temporary_directory.h"
 #include "tools/src/bench/report.h"
+#include "tools/src/bench/report_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace xylem::tools {
 namespace {
@@ -68,6 +75,89 @@ TEST(ReportJson, SaysNullForAResultThatWasNotChecked) {
   EXPECT_TRUE(report["results"].at(0)["redop"].is_null());
 }
 
+TEST(ReportJson, SaysWhetherItIsComplete) {
+  EXPECT_EQ(nlohmann::json::parse(to_json({}, {}))["complete"], true);
+  EXPECT_EQ(nlohmann::json::parse(to_json({}, {}, false))["complete"], false);
+}
+
+TEST(ReportCsv, HasTheFieldsOfJsonInOneLineForEachRow) {
+  auto odd = row(Operation::all_gather, 64, 1);
+  odd.algorithm = "a, \"b\"";
+  odd.checked = false;
+  std::istringstream lines(to_csv({row(Operation::all_reduce, 1000, 1), odd}));
+  std::string names, first, second, rest;
+  std::getline(lines, names);
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_EQ(names,
+            "op,algorithm,transport,ranks,bytes,count,type,redop,root,in_place,allocated,device,"
+            "stream,offset,parts,iterations,time_us_min,time_us_p50,time_us_p99,algbw_GBps,"
+            "busbw_GBps,limit_us,wrong");
+  EXPECT_EQ(first,
+            "all_reduce,ring,shm,4,1000,250,float32,sum,,false,false,host,false,0,,100,0.5,1.0,2.0,"
+            "1.0,1.5,,0");
+  EXPECT_THAT(second, testing::StartsWith(R"(all_gather,"a, ""b""",shm,4,64,16,float32,,,)"));
+  EXPECT_THAT(second, testing::EndsWith(",,")) << "neither a limit nor a check";
+  EXPECT_FALSE(std::getline(lines, rest));
+}
+
+class ReportFileTest : public testing::Test {
+ protected:
+  std::string path(const char* name) const { return directory_.path() + '/' + name; }
+  std::string text(const char* name) const {
+    std::ifstream file(path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void hold(const char* name, const char* text) const { std::ofstream(path(name)) << text; }
+  std::ptrdiff_t entries() const {
+    return std::distance(std::filesystem::directory_iterator(directory_.path()), {});
+  }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(ReportFileTest, KeepsWhatItHoldsUntilItIsWritten) {
+  hold("kept", "before");
+  std::filesystem::permissions(path("kept"), std::filesystem::perms(0640));
+  {
+    auto kept = ReportFile::open(path("kept"));
+    auto fresh = ReportFile::open(path("fresh"));
+    ASSERT_TRUE(kept && fresh);
+    EXPECT_EQ(entries(), 1) << "a new file appears only when it is written";
+    EXPECT_EQ(text("kept"), "before");
+    EXPECT_TRUE(kept->write("after"));
+    EXPECT_TRUE(fresh->write("new"));
+  }
+  EXPECT_EQ(text("kept"), "after");
+  EXPECT_EQ(text("fresh"), "new");
+  EXPECT_EQ(std::filesystem::status(path("kept")).permissions(), std::filesystem::perms(0640));
+  EXPECT_EQ(entries(), 2);
+}
+
+TEST_F(ReportFileTest, WritesLinksInPlace) {
+  hold("target", "a longer text than the next");
+  std::filesystem::create_symlink(path("target"), path("symbolic"));
+  auto symbolic = ReportFile::open(path("symbolic"));
+  ASSERT_TRUE(symbolic);
+  EXPECT_TRUE(symbolic->write("one"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path("symbolic")));
+  EXPECT_EQ(text("target"), "one");
+  std::filesystem::create_hard_link(path("target"), path("hard"));
+  auto hard = ReportFile::open(path("hard"));
+  ASSERT_TRUE(hard);
+  EXPECT_TRUE(hard->write("two"));
+  EXPECT_EQ(text("target"), "two") << "both names are still those of one file";
+}
+
+TEST_F(ReportFileTest, SaysWhyItCannotBeWritten) {
+  const auto missing = ReportFile::open(path("none/report"));
+  EXPECT_THAT(std::string(missing.status().message()),
+              HasSubstr("none/report cannot be written: No such file"));
+  auto full = ReportFile::open("/dev/full");
+  ASSERT_TRUE(full);
+  EXPECT_THAT(std::string(full->write("text").message()), HasSubstr("No space left on device"));
+}
+
 TEST(ExitStatus, IsOneIfAnyRowIsWrong) {
   auto wrong = row(Operation::all_reduce, 64, 1);
   wrong.measured.wrong = 1;
@@ -89,6 +179,13 @@ TEST(Table, HasTheColumnsOfNcclTests) {
       ElementsAre("1000", "250", "float32", "sum", "2", "2.00", "0.50", "0.50", "0", "-", "ring"));
   EXPECT_EQ(all[2].find("time") + 4, table_line(row(Operation::reduce, 1000, 2)).find("2.00") + 4)
       << "columns are aligned with their names";
+}
+
+TEST(Table, EndsWithTheMeanOfTheBusBandwidths) {
+  // 1 and 3 GB/s, times 1.5 for 4 ranks.
+  EXPECT_EQ(average_line(std::vector{row(Operation::all_reduce, 1000, 1),
+                                     row(Operation::all_reduce, 3000, 1)}),
+            "# average bus bandwidth: 3 GB/s\n");
 }
 
 TEST(Table, SaysNoneWhereThereIsNoReductionOrRoot) {

@@ -109,7 +109,8 @@ TEST(BenchCommandLine, ReadsEveryFlag) {
                             "--in-place", "--algorithm", "ring",       "--transport",
                             "ucx-tcp",    "--warmup",    "0",          "--iters",
                             "7",          "--check",     "off",        "--back-to-back",
-                            "--json",     "-",           "--baseline", "before.json"});
+                            "--json",     "-",           "--baseline", "before.json",
+                            "--csv",      "rows.csv"});
   EXPECT_EQ(bench.ranks, 4U);
   EXPECT_EQ(bench.begin, Bytes{1024});
   EXPECT_EQ(bench.end, Bytes{1 << 20});
@@ -125,6 +126,7 @@ TEST(BenchCommandLine, ReadsEveryFlag) {
   EXPECT_FALSE(bench.check);
   EXPECT_TRUE(bench.back_to_back);
   EXPECT_EQ(bench.json, "-");
+  EXPECT_EQ(bench.csv, "rows.csv");
   EXPECT_EQ(bench.baseline, "before.json");
 }
 
@@ -161,6 +163,7 @@ TEST(BenchCommandLine, NamesTheFlagTheValueAndTheRemedy) {
   EXPECT_THAT(refused({"bench", "all_reduce", "--algoritm=ring"}),
               HasSubstr("did you mean --algorithm?"));
   EXPECT_THAT(refused({"bench"}), HasSubstr("what to measure"));
+  EXPECT_THAT(refused({"bench", "reduce", "--json", "-", "--csv", "-"}), HasSubstr("two files"));
   EXPECT_THAT(refused({"bench", "all_reduce", "reduce"}), HasSubstr("more than it takes: reduce"));
 }
 

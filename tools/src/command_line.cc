@@ -210,6 +210,10 @@ Status check_bench(const BenchOptions& options) {
   if (options.operations.empty()) {
     return failure(Code::invalid_argument, "say what to measure: xylem bench all_reduce");
   }
+  if (!options.json.empty() && options.json == options.csv) {
+    return failure(Code::invalid_argument,
+                   fmt::format("--json and --csv both write {}: name two files", options.json));
+  }
   if (options.begin <= options.end) return {};
   return failure(Code::invalid_argument,
                  fmt::format("-b {} is more than -e {}: sizes go from the smallest to the largest",

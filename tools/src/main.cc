@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
   try {
     const int status =
         xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
+    if (status == xylem::tools::kExitOutput) return status;  // The verb has said why.
     // Otherwise a failure to write the rest of the buffer would go unnoticed.
     if (std::ferror(stdout) != 0) return lost_output(0);
     return std::fflush(stdout) == 0 ? status : lost_output(errno);

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <thread>
+
 namespace xylem::tools {
 namespace {
 
@@ -28,6 +30,13 @@ int start_ranks(const BenchOptions& options, const std::vector<std::string>& com
   job.speaker = "xylem bench";
   job.command = command;
   job.ranks = options.ranks.value_or(kDefaultRanks);
+  const std::uint32_t cores = std::thread::hardware_concurrency();
+  if (job.ranks > cores && cores > 0) {
+    fmt::print(stderr,
+               "xylem bench: {} core{} for {} ranks, which take turns (-n is the number of ranks; "
+               "nccl-tests' -n is --iters)\n",
+               cores, cores == 1 ? "" : "s", job.ranks);
+  }
   job.first_rank_direct = true;
   job.explained_exits = true;
   job.patience = kPatience;

@@ -156,7 +156,9 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "Measure operations between processes, and check their results\n\n"
       "Under torchrun, mpirun, srun or xylem run the launcher's ranks take part; without one,\n"
       "bench starts its own on this host. Columns, sizes and bandwidths are those of nccl-tests.\n"
-      "Exit status: 0 right, 1 wrong result, 2 usage, 3 a peer was lost or time ran out.\n\n"
+      "Exit status: 0 right, 1 wrong result, 2 usage, 3 a peer was lost or time ran out,\n"
+      "4 the output could not be written. Ctrl-C leaves the rows so far in the files of --json\n"
+      "and --csv.\n\n"
       "OPERATION is all, or one of{}\n",
       operation_lines()));
   app.formatter(std::make_shared<HelpFormatter>("xylem bench OPERATION [OPTIONS]"));
@@ -175,6 +177,9 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
   app.add_option("--json", options.json,
                  "Write the report as JSON as well; - for standard output, and the table to\n"
                  "standard error")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--csv", options.csv, "Write the rows as CSV as well; - as for --json")
       ->type_name("FILE")
       ->group(group);
   app.add_option("--baseline", options.baseline,

@@ -56,6 +56,7 @@ struct BenchOptions {
   bool back_to_back = false;
 
   std::string json;      ///< File to write, or "-" for standard output; empty: none.
+  std::string csv;       ///< As `json`.
   std::string baseline;  ///< Earlier JSON to compare with; empty: none.
 };
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,16 @@ std::string header_text(const BenchEnvironment& environment);
 std::string table_head(Operation operation, bool in_place, bool with_ratio);
 std::string table_line(const BenchRow& row);
 
-std::string to_json(const BenchEnvironment& environment, const std::vector<BenchRow>& rows);
+/// The mean of the rows' bus bandwidths, in one line that begins with '#'. `rows` has at least one.
+std::string average_line(std::span<const BenchRow> rows);
+
+/// `is_complete` is false if the session ended before all rows were measured.
+std::string to_json(const BenchEnvironment& environment,
+                    const std::vector<BenchRow>& rows,
+                    bool is_complete = true);
+/// A line with the names of the columns, then one for each row. The columns are the fields of the
+/// rows in JSON; null is an empty field.
+std::string to_csv(const std::vector<BenchRow>& rows);
 
 /// The times of an earlier report.
 class Baseline {

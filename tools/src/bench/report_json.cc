@@ -6,7 +6,10 @@
 #include "xylem/base/file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 namespace xylem::tools {
 namespace {
@@ -55,6 +58,25 @@ Json row_json(const BenchRow& row) {
   return json;
 }
 
+/// The name of a column of CSV for a path in a row, such as "/time_us/p50".
+std::string column_name(std::string path) {
+  path.erase(0, 1);
+  std::ranges::replace(path, '/', '_');
+  return path;
+}
+
+/// A value as a field of CSV (RFC 4180).
+std::string field_text(const Json& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) return value.dump();
+  std::string text = value.get<std::string>();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) {
+    text.insert(at, 1, '"');
+  }
+  return '"' + text + '"';
+}
+
 /// The value of a field in a report that was written before the field existed.
 std::string_view default_of(std::string_view field, const Json& row) {
   if (field == "offset") return "0";
@@ -87,14 +109,30 @@ Status not_a_report(const std::string& source, std::string_view why) {
 
 }  // namespace
 
-std::string to_json(const BenchEnvironment& environment, const std::vector<BenchRow>& rows) {
+std::string to_json(const BenchEnvironment& environment,
+                    const std::vector<BenchRow>& rows,
+                    bool is_complete) {
   Json results = Json::array();
   for (const BenchRow& row : rows) results.push_back(row_json(row));
   constexpr int kIndent = 2;
   const Json report = {{"schema", kReportSchema},
+                       {"complete", is_complete},
                        {"environment", environment_json(environment)},
                        {"results", results}};
   return report.dump(kIndent, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string to_csv(const std::vector<BenchRow>& rows) {
+  std::vector<std::string> fields;
+  const Json names = row_json({}).flatten();
+  for (const auto& field : names.items()) fields.push_back(column_name(field.key()));
+  std::string text = fmt::format("{}\n", fmt::join(fields, ","));
+  for (const BenchRow& row : rows) {
+    fields.clear();
+    for (const Json& value : row_json(row).flatten()) fields.push_back(field_text(value));
+    text += fmt::format("{}\n", fmt::join(fields, ","));
+  }
+  return text;
 }
 
 Result<Baseline> Baseline::parse(const std::string& text, const std::string& source) {

@@ -12,6 +12,7 @@
 #include "bench/place.h"
 #include "bench/progress_bar.h"
 #include "bench/report.h"
+#include "bench/reports.h"
 #include "bench/selection.h"
 #include "exit_code.h"
 #include "xylem/xylem.h"
@@ -19,8 +20,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <optional>
+#include <span>
+#include <system_error>
 #include <utility>
 
 namespace xylem::tools {
@@ -28,28 +33,33 @@ namespace {
 
 class Session {
  public:
-  Session(const Runtime& runtime, const BenchOptions& options)
-      : runtime_(runtime), options_(options), world_(runtime.world()) {}
+  Session(const Runtime& runtime, const BenchOptions& options, Reports& reports)
+      : runtime_(runtime), options_(options), reports_(reports), world_(runtime.world()) {}
 
   /// The exit status, or the reason why the session ended early.
   Result<int> run();
 
  private:
   bool first() const { return world_.rank() == 0; }
-  /// Standard output, unless that is used for JSON.
-  std::FILE* table() const { return options_.json == "-" ? stderr : stdout; }
+  /// Prints on rank 0, to standard output unless that is used for a report.
+  void print(std::string_view text);
+  /// Whether rank 0 could not print something. Collective.
+  Result<bool> is_output_lost() const;
 
   Status prepare();
   Status choose_place();
   Status open_files();
-  Status measure_operation(Operation operation, ProgressBar& progress);
+  /// Returns false, with rows left out, if the output is lost.
+  Result<bool> measure_operation(Operation operation, ProgressBar& progress);
   Result<BenchRow> measure_row(Operation operation, Bytes size, Call& call);
   Result<std::optional<double>> measure_limit(const BenchRow& row);
   std::vector<Bytes> sizes_of(Operation operation) const;
-  Status report();
+  /// Writes the reports. Returns the exit status.
+  Result<int> report();
 
   const Runtime& runtime_;
   const BenchOptions& options_;
+  Reports& reports_;
   Place place_;
   bool is_mesh_ = false;  ///< The devices carry out calls on streams by themselves.
   Communicator world_, control_;
@@ -57,25 +67,39 @@ class Session {
   BenchEnvironment environment_;
   std::optional<Baseline> baseline_;
   std::optional<Copies> copies_;
-  std::ofstream json_file_;
+  int output_error_ = 0;  ///< The errno of the first failure to print; 0 if there was none.
   std::vector<BenchRow> rows_;
 };
 
 Result<int> Session::run() {
   XYLEM_TRY(prepare());
-  if (first()) {
-    fmt::print(table(), "{}", header_text(environment_));
-    for (const std::string& reason : selection_.left_out) fmt::print(table(), "# {}\n", reason);
-  }
+  std::string header = header_text(environment_);
+  for (const std::string& reason : selection_.left_out) header += fmt::format("# {}\n", reason);
+  print(header);
   std::size_t rows = 0;
   for (const Operation operation : selection_.operations) rows += sizes_of(operation).size();
   ProgressBar progress(rows, first());
   for (const Operation operation : selection_.operations) {
-    XYLEM_TRY(measure_operation(operation, progress));
+    XYLEM_TRY(const bool is_complete, measure_operation(operation, progress));
+    if (!is_complete) return kExitOutput;
   }
   progress.clear();
-  XYLEM_TRY(report());
-  return exit_status(rows_);
+  return report();
+}
+
+void Session::print(std::string_view text) {
+  if (!first() || output_error_ != 0) return;
+  std::FILE* const to = options_.json == "-" || options_.csv == "-" ? stderr : stdout;
+  if (std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0) return;
+  output_error_ = errno;
+  fmt::print(stderr, "xylem bench: the output cannot be written: {}\n",
+             std::generic_category().message(output_error_));
+}
+
+Result<bool> Session::is_output_lost() const {
+  XYLEM_TRY(const std::uint64_t error,
+            from_first(control_, static_cast<std::uint64_t>(output_error_)));
+  return error != 0;
 }
 
 Status Session::prepare() {
@@ -91,6 +115,7 @@ Status Session::prepare() {
   if (place_.orders_calls()) {
     environment_.buffers += is_mesh_ ? ", by the devices alone" : ", by the CPU";
   }
+  reports_.describe(environment_);
   return {};
 }
 
@@ -114,42 +139,35 @@ Status Session::open_files() {
   if (!options_.baseline.empty()) {
     XYLEM_TRY(baseline_, Baseline::read(options_.baseline));
   }
-  if (!options_.json.empty() && options_.json != "-") {
-    json_file_.open(options_.json);
-    if (!json_file_) {
-      return failure(Code::invalid_argument,
-                     fmt::format("--json {}: cannot be written", options_.json));
-    }
-  }
-  return {};
+  return reports_.open();
 }
 
 std::vector<Bytes> Session::sizes_of(Operation operation) const {
   return traits(operation).sizing == Sizing::none ? std::vector<Bytes>{Bytes{0}} : sweep(options_);
 }
 
-Status Session::measure_operation(Operation operation, ProgressBar& progress) {
+Result<bool> Session::measure_operation(Operation operation, ProgressBar& progress) {
   const auto sizes = sizes_of(operation);
   XYLEM_TRY(Call call, Call::create(world_, operation, options_, place_, sizes.back()));
-  if (first()) {
-    progress.clear();
-    fmt::print(table(), "{}",
-               table_head(operation, options_.in_place && traits(operation).in_place,
-                          baseline_.has_value()));
-    std::fflush(table());
-  }
+  progress.clear();
+  print(table_head(operation, options_.in_place && traits(operation).in_place,
+                   baseline_.has_value()));
+  const std::size_t earlier_rows = rows_.size();
   for (const Bytes size : sizes) {
+    XYLEM_TRY(const bool is_lost, is_output_lost());
+    if (is_lost) return false;
     progress.show(fmt::format("{} {}", traits(operation).name, format_bytes(size)));
     XYLEM_TRY(BenchRow row, measure_row(operation, size, call));
     progress.advance();
-    if (first()) {
-      progress.clear();
-      fmt::print(table(), "{}", table_line(row));
-      std::fflush(table());
-    }
+    progress.clear();
+    print(table_line(row));
+    if (first()) reports_.add(row);
     rows_.push_back(std::move(row));
   }
-  return {};
+  if (traits(operation).sizing != Sizing::none) {
+    print(average_line(std::span(rows_).subspan(earlier_rows)));
+  }
+  return true;
 }
 
 Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& call) {
@@ -201,21 +219,16 @@ Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   return std::optional(least_time(traffic, row.size, copied));
 }
 
-Status Session::report() {
-  if (options_.json.empty()) return {};
+Result<int> Session::report() {
   // Only now are the lanes of all used connections known.
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
-  if (!first()) return {};
-  const std::string text = to_json(environment_, rows_);
-  if (options_.json == "-") {
-    fmt::print("{}", text);
-    return {};
+  if (!first()) return exit_status(rows_);
+  reports_.describe(environment_);
+  if (const Status status = reports_.write(); !status) {
+    fmt::print(stderr, "xylem bench: {}\n", status.message());
+    return kExitOutput;
   }
-  json_file_ << text;
-  json_file_.close();
-  return json_file_ ? Status()
-                    : failure(Code::invalid_argument,
-                              fmt::format("--json {}: writing failed", options_.json));
+  return output_error_ != 0 ? kExitOutput : exit_status(rows_);
 }
 
 /// One rank prints for all: the first one, or the second one if the first was lost.
@@ -226,6 +239,13 @@ bool speaks(std::uint32_t rank, const Status& status) {
 }  // namespace
 
 int take_part(const BenchOptions& options) {
+  // A reader that has gone is a failure to write, which all ranks learn of.
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto reports = Reports::create(options);
+  if (!reports) {
+    fmt::print(stderr, "xylem bench: {}\n", reports.status().message());
+    return exit_code(reports.code());
+  }
   Options start;
   if (!options.transport.empty()) start.transport = options.transport;
   if (!options.algorithm.empty()) start.algorithm = forced_algorithms(options);
@@ -234,7 +254,10 @@ int take_part(const BenchOptions& options) {
     fmt::print(stderr, "xylem bench: {}\n", runtime.status().message());
     return exit_code(runtime.code());
   }
-  const auto code = Session(*runtime, options).run();
+  const auto code = Session(*runtime, options, **reports).run();
+  if (const Status status = (*reports)->write_rows_so_far(); !status) {
+    fmt::print(stderr, "xylem bench: {}\n", status.message());
+  }
   if (!code) {
     if (speaks(runtime->rank(), code.status())) {
       fmt::print(stderr, "xylem bench: {}\n", code.status().message());

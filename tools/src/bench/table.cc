@@ -107,4 +107,11 @@ std::string table_line(const BenchRow& row) {
   return text;
 }
 
+std::string average_line(std::span<const BenchRow> rows) {
+  double sum = 0;
+  for (const BenchRow& row : rows) sum += bus_bandwidth(row).value;
+  return fmt::format("# average bus bandwidth: {:.4g} GB/s\n",
+                     sum / static_cast<double>(rows.size()));
+}
+
 }  // namespace xylem::tools

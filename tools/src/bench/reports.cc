@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes reports at the end of a session or at a signal, whichever comes first.
+#include "bench/reports.h"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace xylem::tools {
+namespace {
+
+constexpr std::string_view kStandardOutput = "-";
+
+Status print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return {};
+  }
+  return failure(Code::invalid_argument, fmt::format("standard output cannot be written: {}",
+                                                     std::generic_category().message(errno)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Reports>> Reports::create(const BenchOptions& options) {
+  std::unique_ptr<Reports> made(new Reports);
+  bool has_files = false;
+  for (const auto& [flag, path] :
+       {std::pair("--json", options.json), std::pair("--csv", options.csv)}) {
+    if (path.empty()) continue;
+    made->reports_.push_back({flag, path, std::nullopt});
+    has_files |= path != kStandardOutput;
+  }
+  if (!has_files) return made;
+  XYLEM_TRY(Signals signals, Signals::take());
+  made->signals_.emplace(std::move(signals));
+  made->stop_.reset(::eventfd(0, EFD_CLOEXEC));
+  if (!made->stop_) {
+    return failure(Code::exhausted, fmt::format("cannot make an event descriptor: {}",
+                                                std::generic_category().message(errno)));
+  }
+  made->watcher_ = std::thread([reports = made.get()] { reports->watch(); });
+  return made;
+}
+
+Reports::~Reports() {
+  if (!watcher_.joinable()) return;
+  ::eventfd_write(stop_.get(), 1);
+  watcher_.join();
+}
+
+Status Reports::open() {
+  for (Report& report : reports_) {
+    if (report.path == kStandardOutput) continue;
+    auto file = ReportFile::open(report.path);
+    if (!file) {
+      return failure(file.code(), fmt::format("{} {}", report.flag, file.status().message()));
+    }
+    const std::lock_guard lock(mutex_);
+    report.file.emplace(*std::move(file));
+  }
+  return {};
+}
+
+void Reports::describe(const BenchEnvironment& environment) {
+  const std::lock_guard lock(mutex_);
+  environment_ = environment;
+}
+
+void Reports::add(const BenchRow& row) {
+  const std::lock_guard lock(mutex_);
+  rows_.push_back(row);
+}
+
+Status Reports::write(bool is_complete) {
+  const std::lock_guard lock(mutex_);
+  if (!is_complete && rows_.empty()) return {};
+  Status first;
+  for (Report& report : std::exchange(reports_, {})) {
+    Status status;
+    if (report.file) status = report.file->write(text_of(report, is_complete));
+    else if (is_complete) status = print(text_of(report, is_complete));
+    if (first && !status) {
+      first = failure(status.code(), fmt::format("{} {}", report.flag, status.message()));
+    }
+  }
+  return first;
+}
+
+std::string Reports::text_of(const Report& report, bool is_complete) const {
+  return report.flag == "--csv" ? to_csv(rows_) : to_json(environment_, rows_, is_complete);
+}
+
+void Reports::watch() {
+  pollfd watched[] = {{signals_->fd(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  while (::poll(watched, std::size(watched), -1) < 0 || watched[1].revents == 0) {
+    const auto signal = signals_->next();
+    if (!signal || *signal == SIGCHLD) continue;
+    if (const Status status = write_rows_so_far(); !status) {
+      fmt::print(stderr, "xylem bench: {}\n", status.message());
+    }
+    // The signal ends the process as if nobody had watched for it.
+    std::signal(*signal, SIG_DFL);
+    sigset_t set;
+    ::sigemptyset(&set);
+    ::sigaddset(&set, *signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    ::raise(*signal);
+  }
+}
+
+}  // namespace xylem::tools

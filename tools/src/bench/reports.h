@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reports: the reports for programs that `--json` and `--csv` ask for. Rank 0 adds rows as they are
+// measured. Whatever ends the session, files get the rows so far; a thread sees to this when a
+// signal ends the process.
+#pragma once
+
+#include "bench/options.h"
+#include "bench/report.h"
+#include "bench/report_file.h"
+#include "run/signals.h"
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace xylem::tools {
+
+class Reports {
+ public:
+  /// If there are files to write, watches for the signals that end the process. The process must
+  /// have a single thread.
+  static Result<std::unique_ptr<Reports>> create(const BenchOptions& options);
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
+  ~Reports();
+
+  /// Opens the files. Only for rank 0, as what follows.
+  Status open();
+  void describe(const BenchEnvironment& environment);
+  void add(const BenchRow& row);
+  /// Writes the reports of all rows.
+  Status write() { return write(true); }
+  /// Writes the rows so far to the files, unless write() has been called.
+  Status write_rows_so_far() { return write(false); }
+
+ private:
+  struct Report {
+    std::string flag, path;
+    std::optional<ReportFile> file;  ///< Empty before open(), and for standard output.
+  };
+
+  Reports() = default;
+  Status write(bool is_complete);
+  std::string text_of(const Report& report, bool is_complete) const;
+  void watch();
+
+  std::mutex mutex_;  ///< Protects the members up to `rows_`.
+  std::vector<Report> reports_;
+  BenchEnvironment environment_;
+  std::vector<BenchRow> rows_;
+  std::optional<Signals> signals_;
+  UniqueFd stop_;  ///< An eventfd that ends the thread.
+  std::thread watcher_;
+};
+
+}  // namespace xylem::tools
