@@ -4,7 +4,6 @@
 #include <xylem/xylem.h>
 
 #include <cstdio>
-#include <span>
 #include <vector>
 
 int main() {
@@ -16,8 +15,8 @@ int main() {
   const xylem::Communicator world = runtime->world();
 
   std::vector<float> gradients(1 << 20, static_cast<float>(world.rank()));
-  const std::span all(gradients);  // in place: input and output are the same
-  const xylem::Status done = world.all_reduce(all, all, xylem::RedOp::avg).wait();
+  // In place: input and output are the same.
+  const xylem::Status done = world.all_reduce(gradients, gradients, xylem::RedOp::avg).wait();
   if (!done) {
     std::fprintf(stderr, "all_reduce: %s\n", done.to_string().c_str());
     return 1;

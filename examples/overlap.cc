@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <span>
 #include <vector>
 
 namespace {
@@ -30,7 +29,7 @@ int main() {
   std::vector<xylem::Work> under_way;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     compute(layers[layer], layer);
-    const std::span gradients(layers[layer]);  // not to be touched until its work has ended
+    std::vector<float>& gradients = layers[layer];  // not to be touched until its work has ended
     under_way.push_back(world.all_reduce(gradients, gradients));
   }
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <span>
 #include <vector>
 
 int main() {
@@ -22,8 +21,8 @@ int main() {
   std::vector<std::uint32_t> got(token.size());
   // Neither call waits for the other rank. The receive begins first, since a message that finds its
   // receive already begun may need one copy less.
-  const xylem::Work receive = world.recv(std::span(got), previous);
-  const xylem::Work send = world.send(std::span(token), next);
+  const xylem::Work receive = world.recv(got, previous);
+  const xylem::Work send = world.send(token, next);
   const xylem::Status done = xylem::wait_all(receive, send);
   if (!done) {
     std::fprintf(stderr, "send and receive: %s\n", done.to_string().c_str());

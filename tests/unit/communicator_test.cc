@@ -6,8 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -127,6 +130,54 @@ TEST(Communicator, OutlivesItsRuntimeAndThenRefusesEveryCall) {
     EXPECT_EQ(status.code(), Code::invalid_argument) << name;
   }
   EXPECT_EQ(kept.size(), 1U);
+}
+
+// Containers are buffers, unless they may be gone before the call ends, or have no numbers to
+// write.
+static_assert(std::is_constructible_v<Buffer, std::vector<float>&>);
+static_assert(std::is_constructible_v<Buffer, std::array<std::int64_t, 2>&>);
+static_assert(std::is_constructible_v<Buffer, double (&)[3]>);
+static_assert(std::is_constructible_v<Buffer, std::span<float>>);
+static_assert(std::is_constructible_v<ConstBuffer, const std::vector<float>&>);
+static_assert(std::is_constructible_v<ConstBuffer, std::vector<float>&>);
+static_assert(std::is_constructible_v<ConstBuffer, std::span<const float>>);
+static_assert(!std::is_constructible_v<Buffer, const std::vector<float>&>);
+static_assert(!std::is_constructible_v<Buffer, std::vector<float>>);
+static_assert(!std::is_constructible_v<ConstBuffer, std::array<float, 2>>);
+static_assert(!std::is_constructible_v<Buffer, std::vector<bool>&>);
+
+TEST(Communicator, TakesContainersAsBuffers) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    const Communicator world = runtime.world();
+    const std::vector<double> input{1, 2.5};
+    std::vector<double> output(2);
+    ASSERT_TRUE(world.all_reduce(input, output).wait());
+    EXPECT_THAT(output, testing::ElementsAre(world.size(), 2.5 * world.size()));
+    std::array<std::uint8_t, 3> bytes{1, 2, 3};
+    ASSERT_TRUE(world.all_reduce(bytes, bytes, RedOp::max).wait());
+    int root[] = {static_cast<int>(world.rank())};
+    ASSERT_TRUE(world.broadcast(root, 1).wait());
+    EXPECT_EQ(root[0], 1);
+  });
+}
+
+TEST(WaitAll, WaitsForEachAndReturnsTheFirstError) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
+    const Communicator world = runtime.world();
+    std::vector<float> values(1 << 16, 1);
+    std::vector<float> others(values);
+    std::vector<Work> works{world.all_reduce(values, values), world.all_reduce(others, others)};
+    EXPECT_TRUE(wait_all(works));
+    EXPECT_TRUE(works[0].ended() && works[1].ended());
+    EXPECT_EQ(others.back(), world.size());
+    works.push_back(world.reduce(values, values, RedOp::sum, world.size()));
+    works.push_back(Communicator().barrier());
+    const Status first = wait_all(works);
+    EXPECT_EQ(first.to_string(), works[2].status().to_string());
+    EXPECT_FALSE(first);
+    EXPECT_EQ(wait_all(works[0], works[3], works[2]).to_string(), works[3].status().to_string());
+    EXPECT_TRUE(wait_all(std::span<const Work>()));
+  });
 }
 
 TEST(Communicator, HasNoWorldRankForARankItHasNot) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace xylem {
 
@@ -101,6 +102,16 @@ constexpr DataType data_type_of() {
     else return is_signed ? DataType::int64 : DataType::uint64;
   }
 }
+/// What a container with contiguous elements holds, such as a vector, an array or a std::span.
+template <typename Container>
+using Element = typename decltype(std::span(std::declval<Container&>()))::element_type;
+template <typename Container>
+concept Contiguous = requires {
+  typename Element<Container>;
+};
+/// The same with elements that can be written.
+template <typename Container>
+concept Writable = Contiguous<Container> && !std::is_const_v<Element<Container>>;
 }  // namespace detail
 
 /// A stream of a device, in whose order calls run (Communicator::on). Xylem never owns the stream:
@@ -124,6 +135,9 @@ inline constexpr Memory kFoundByCall{MemoryKind::unknown, -1};
 /// where `data` is; otherwise `data` is in host memory. Memory that is stated to be the host's is
 /// not checked: if it is a device's, the process gets a signal. Managed memory (cudaMallocManaged)
 /// counts as memory of the device on which it was allocated. Pinned memory is host memory.
+///
+/// A vector, array or std::span of numbers is a buffer: `all_reduce(gradients, gradients)`.
+/// Temporary containers are not, since the memory must outlive the call.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
@@ -136,6 +150,9 @@ struct Buffer {
   template <typename T>
   requires(!std::is_const_v<T>) Buffer(std::span<T> elements)  // NOLINT: a span is a buffer
       : data(elements.data()), count(elements.size()), type(detail::data_type_of<T>()) {}
+  template <detail::Writable Container>
+  Buffer(Container& elements)  // NOLINT: a container is a buffer
+      : Buffer(std::span<detail::Element<Container>>(elements)) {}
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
@@ -160,6 +177,9 @@ struct ConstBuffer {
       : data(elements.data()),
         count(elements.size()),
         type(detail::data_type_of<std::remove_const_t<T>>()) {}
+  template <detail::Contiguous Container>
+  ConstBuffer(Container& elements)  // NOLINT
+      : ConstBuffer(std::span<detail::Element<Container>>(elements)) {}
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };

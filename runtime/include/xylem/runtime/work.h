@@ -9,7 +9,9 @@
 #include "xylem/runtime/types.h"
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace xylem {
@@ -107,15 +109,22 @@ class [[nodiscard]] XYLEM_API Work {
   std::uint64_t count_ = 0;
 };
 
-/// Waits for all the Works that are given. Returns the first error in the order of the arguments,
-/// or OK.
-template <typename... Works>
+namespace detail {
+inline Status first_error(Status earlier, Status later) { return earlier ? later : earlier; }
+}  // namespace detail
+
+/// Waits for all the Works, which may be in a vector. Returns the first error in their order, or
+/// OK.
+inline Status wait_all(std::span<const Work> works) {
+  Status first;
+  for (const Work& work : works) first = detail::first_error(std::move(first), work.wait());
+  return first;
+}
+/// The same for Works that are arguments: `wait_all(receive, send)`.
+template <std::same_as<Work>... Works>
 Status wait_all(const Works&... works) {
   Status first;
-  const auto keep = [&first](Status status) {
-    if (first && !status) first = std::move(status);
-  };
-  (keep(works.wait()), ...);
+  ((first = detail::first_error(std::move(first), works.wait())), ...);
   return first;
 }
 
