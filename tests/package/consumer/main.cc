@@ -10,7 +10,6 @@
 #endif
 
 #include <cstdio>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -22,18 +21,15 @@ int main() {
     std::printf("header %s, library %s\n", XYLEM_VERSION, std::string(xylem::version()).c_str());
     return 1;
   }
-  xylem::Options options;
-  options.rank = 0;
-  options.size = 1;
-  auto runtime = xylem::Runtime::create(options);
+  auto runtime = xylem::Runtime::create({.rank = 0, .size = 1});
   if (!runtime) {
     std::printf("start: %s\n", runtime.status().to_string().c_str());
     return 1;
   }
   const std::vector<float> input = {1, 2, 3};
   std::vector<float> output(input.size());
-  const xylem::Status done =
-      runtime->world().all_reduce(std::span(input), std::span(output)).wait();
+  const std::vector<xylem::Work> works = {runtime->world().all_reduce(input, output)};
+  const xylem::Status done = xylem::wait_all(works);
   if (!done || output != input) {
     std::printf("all_reduce: %s\n", done.to_string().c_str());
     return 1;

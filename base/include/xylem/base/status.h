@@ -27,7 +27,9 @@ enum class Code : std::uint8_t {
   exhausted,     ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
   timed_out,     ///< A deadline passed: the message tells which rank was missing.
   cancelled,     ///< An earlier error has poisoned the communicator.
-  peer_lost,     ///< A rank died or closed its connection: shrink or restart.
+  /// A rank died or closed its connection: restart the job, or go on with communicators that never
+  /// contained this rank.
+  peer_lost,
   link_lost,     ///< The path to a rank that is alive failed.
   device_lost,   ///< A NIC or GPU stopped answering.
   mismatch,      ///< Ranks disagree on a call, a configuration or a version.

@@ -15,31 +15,38 @@
 
 namespace xylem {
 
-/// Unset fields come from the environment, then the launcher, then the defaults.
+/// Unset fields come from the environment, then the launcher, then the defaults. Some may be set by
+/// name: `Runtime::create({.rank = 0, .size = 1})`.
 struct Options {
-  std::optional<std::uint32_t> rank;  ///< XYLEM_RANK
-  std::optional<std::uint32_t> size;  ///< XYLEM_SIZE
+  std::optional<std::uint32_t> rank = std::nullopt;  ///< XYLEM_RANK
+  std::optional<std::uint32_t> size = std::nullopt;  ///< XYLEM_SIZE
   /// XYLEM_RENDEZVOUS: "tcp://host:port" (IPv4, [IPv6] or a name; rank 0 serves), or
   /// "file:///shared/directory".
-  std::optional<std::string> rendezvous;
-  std::shared_ptr<Store> store;    ///< A store of the user's own, used instead of `rendezvous`.
-  std::optional<std::string> job;  ///< XYLEM_JOB: name that all ranks of one start share.
-  std::optional<std::string>
-      secret;  ///< XYLEM_SECRET: proof of membership; ranks without it are refused.
+  std::optional<std::string> rendezvous = std::nullopt;
+  /// A store of the user's own, used instead of `rendezvous`.
+  std::shared_ptr<Store> store = nullptr;
+  /// XYLEM_JOB: name that all ranks of one start share.
+  std::optional<std::string> job = std::nullopt;
+  /// XYLEM_SECRET: proof of membership; ranks without it are refused.
+  std::optional<std::string> secret = std::nullopt;
   /// The secret to use if neither `secret` nor XYLEM_SECRET is set: one that the ranks share by
   /// other means, such as their launcher's store.
-  std::optional<std::string> fallback_secret;
+  std::optional<std::string> fallback_secret = std::nullopt;
 
-  std::optional<std::chrono::milliseconds> start_timeout;  ///< XYLEM_START_TIMEOUT, 60 s
-  std::optional<std::chrono::milliseconds>
-      timeout;  ///< XYLEM_TIMEOUT, 30 min: limit of each operation
+  /// XYLEM_START_TIMEOUT, 60 s
+  std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;
+  /// XYLEM_TIMEOUT, 30 min: limit of each operation
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 
-  std::optional<std::string> transport;  ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
-  std::optional<std::string>
-      algorithm;  ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
-  std::optional<std::string> interfaces;  ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
-  std::optional<std::string> devices;     ///< XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"
-  std::optional<std::string> log;         ///< XYLEM_LOG: level[,file=path]
+  /// XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
+  std::optional<std::string> transport = std::nullopt;
+  /// XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
+  std::optional<std::string> algorithm = std::nullopt;
+  /// XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
+  std::optional<std::string> interfaces = std::nullopt;
+  /// XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"
+  std::optional<std::string> devices = std::nullopt;
+  std::optional<std::string> log = std::nullopt;  ///< XYLEM_LOG: level[,file=path]
 };
 
 }  // namespace xylem
