@@ -102,6 +102,18 @@ install(FILES
 
 # Relative to the file itself, so that the installed tree can be moved.
 file(RELATIVE_PATH pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+# What users of the archive link, too. Not Requires.private: pkg-config would then demand these packages of users of
+# the shared library.
+set(pc_private_libraries)
+foreach(external IN LISTS externals)
+  if(external MATCHES "^(PkgConfig|fmt|hwy|pugixml)::(.+)$")
+    list(APPEND pc_private_libraries -l${CMAKE_MATCH_2})
+  elseif(NOT external MATCHES "::")
+    list(APPEND pc_private_libraries -l${external})
+  endif()
+endforeach()
+list(APPEND pc_private_libraries -pthread -lstdc++ -lm)
+list(JOIN pc_private_libraries " " pc_private_libraries)
 configure_file("${CMAKE_CURRENT_LIST_DIR}/xylem.pc.in" xylem.pc @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/xylem.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
