@@ -105,7 +105,7 @@ void Reports::watch() {
     const auto signal = signals_->next();
     if (!signal || *signal == SIGCHLD) continue;
     if (const Status status = write_rows_so_far(); !status) {
-      fmt::print(stderr, "xylem bench: {}\n", status.message());
+      std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
     }
     // The signal ends the process as if nobody had watched for it.
     std::signal(*signal, SIG_DFL);

@@ -24,9 +24,9 @@ enum class Code : std::uint8_t {
   invalid_argument,  ///< The call violates the contract: correct it.
   /// A correct call that this build, machine or type does not support: choose another way.
   unsupported,
-  exhausted,     ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  timed_out,     ///< A deadline passed: the message tells which rank was missing.
-  cancelled,     ///< An earlier error has poisoned the communicator.
+  exhausted,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
+  timed_out,  ///< A deadline passed: the message tells which rank was missing.
+  cancelled,  ///< An earlier error has poisoned the communicator.
   /// A rank died or closed its connection: restart the job, or go on with communicators that never
   /// contained this rank.
   peer_lost,
