@@ -160,8 +160,8 @@ Result<bool> Session::measure_operation(Operation operation, ProgressBar& progre
     XYLEM_TRY(BenchRow row, measure_row(operation, size, call));
     progress.advance();
     progress.clear();
-    print(table_line(row));
     if (first()) reports_.add(row);
+    print(table_line(row));
     rows_.push_back(std::move(row));
   }
   if (traits(operation).sizing != Sizing::none) {
