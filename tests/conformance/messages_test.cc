@@ -449,27 +449,29 @@ TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
   });
 }
 
-// The sender moves nothing more when its message has met its receive.
+// The sender moves nothing more, since its token is held.
 TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
-  std::latch is_over(2);
-  RankOptions options = two_over("shm");
-  options.adjust = [](std::uint32_t rank, runtime::Environment& environment) {
-    if (rank == 1) environment["XYLEM_PROGRESS_THREAD"] = "off";
-  };
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+  std::latch is_held(1), is_over(1);
+  run_ranks(two_over("shm"), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
-    std::vector<std::uint8_t> bytes(kAnnounced);
-    Work sent;
-    if (world.rank() == 1) {
-      sent = world.send(std::span<const std::uint8_t>(bytes), 0, 7);
-    } else {
-      std::vector<std::uint8_t> larger(kAnnounced + 1);
+    auto other = world.duplicate();
+    ASSERT_TRUE(other);
+    std::vector<std::uint8_t> bytes(kAnnounced + 1);
+    if (world.rank() == 0) {
+      is_held.wait();
       expect_at_limit(
-          world.recv(std::span(larger), std::nullopt, 7),
+          world.recv(std::span(bytes), 1, 7),
           "a message of 3000000 uint8 from rank 1 with tag 7 did not arrive completely");
+      is_over.count_down();
+      return;
     }
-    is_over.arrive_and_wait();
-    EXPECT_EQ(sent.wait().code(), world.rank() == 1 ? Code::timed_out : Code::ok);
+    const Work sent = world.send(std::span<const std::uint8_t>(bytes).first(kAnnounced), 0, 7);
+    other->on_failure([&](const Status&) {
+      is_held.count_down();
+      is_over.wait();
+    });
+    EXPECT_TRUE(other->abort("calls the function above"));
+    EXPECT_EQ(sent.wait().code(), Code::timed_out);
   });
 }
 
