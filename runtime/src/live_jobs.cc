@@ -18,7 +18,9 @@ constexpr int kAfterProgram = 101;
 constexpr std::chrono::milliseconds kLock{100};
 constexpr std::chrono::seconds kAll{60};
 
-[[gnu::destructor(kAfterProgram)]] void leave_jobs() { LiveJobs::of_process().leave(); }
+[[gnu::destructor(kAfterProgram)]] void leave_jobs() {
+  if (LiveJobs::of_process().ends_well()) LiveJobs::of_process().leave();
+}
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void LiveJobs::remove(const Leaver& job) noexcept {
 }
 
 void LiveJobs::leave() noexcept try {
-  if (!ends_well_ || count_ == 0 || page_.is_forked()) return;
+  if (count_ == 0 || page_.is_forked()) return;
   std::vector<std::shared_ptr<Leaver>> jobs;
   if (const auto lock = lock_until(mutex_, Deadline::after(kLock))) {
     for (const auto& weak : jobs_) {

@@ -55,7 +55,9 @@ class LiveJobs {
   void remove(const Leaver& job) noexcept;
   /// The process ends: exit() was called with this status.
   void note_exit(int status) noexcept { ends_well_ = (status & 0xff) == 0; }
-  /// Leaves all jobs, if the process ends normally.
+  /// True once exit(0) was called.
+  bool ends_well() const noexcept { return ends_well_; }
+  /// Leaves all jobs in good order.
   void leave() noexcept;
 
  private:

@@ -2,6 +2,7 @@
 #include "xylem/runtime/runtime.h"
 
 #include "job.h"
+#include "live_jobs.h"
 #include "xylem/base/version.h"
 
 namespace xylem {
@@ -80,6 +81,8 @@ std::string_view Runtime::launcher() const noexcept {
 }
 
 Status Runtime::shutdown() { return job_ == nullptr ? Status::ok() : job_->shutdown(false); }
+
+void Runtime::leave_all() noexcept { runtime::LiveJobs::of_process().leave(); }
 
 std::string_view version() noexcept { return XYLEM_VERSION; }
 

@@ -12,6 +12,7 @@ import gc
 import hashlib
 import inspect
 import itertools
+import multiprocessing.util
 import os
 import random
 import sys
@@ -511,6 +512,12 @@ def has_ended(process: int) -> bool:
         return True
 
 
+def end_program(status: int) -> None:
+    """Ends this process as a program of Python ends: first the interpreter, and then the process by exit()."""
+    multiprocessing.util._finalizer_registry.clear()  # Only children of multiprocessing have finalizers.
+    ctypes.pythonapi.Py_Exit(status)
+
+
 class Programs(unittest.TestCase):
     """Programs that end without destroy_process_group()."""
 
@@ -554,11 +561,10 @@ class Programs(unittest.TestCase):
         run_ranks(3, body, killed=(0,))
 
     def test_that_end_normally_leave_in_good_order(self):
-        # As a program of Python ends: first the interpreter, and then the process by exit().
-        self.check_others(lambda: ctypes.pythonapi.Py_Exit(0), is_normal=True)
+        self.check_others(lambda: end_program(0), is_normal=True)
 
     def test_that_end_with_another_status_are_lost(self):
-        self.check_others(lambda: ctypes.pythonapi.Py_Exit(1), is_normal=False)
+        self.check_others(lambda: end_program(1), is_normal=False)
 
     def test_that_end_without_exit_handlers_are_lost(self):
         self.check_others(lambda: os._exit(0), is_normal=False)

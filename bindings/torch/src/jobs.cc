@@ -12,7 +12,6 @@
 #include <mutex>
 #include <set>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -24,8 +23,6 @@ using JobPtr = std::shared_ptr<SharedJob>;
 /// What a start may take at least once all members have come. A group's time limit is meant for
 /// waits for other ranks; a limit of a second must not fail the start on a busy machine.
 constexpr milliseconds kStartOfAll{30'000};
-/// How long leave_jobs() waits for calls.
-constexpr milliseconds kLastCalls{5000};
 
 /// The jobs of this process. Thread-safe.
 class Jobs {
@@ -40,19 +37,15 @@ class Jobs {
     std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
     jobs_.push_back(job);
   }
-  /// All that there are, oldest first.
-  std::vector<JobPtr> all() const {
+  /// Those in which the process is this rank of the world, oldest first.
+  std::vector<JobPtr> of(std::uint64_t world_rank) const {
     std::vector<JobPtr> found;
     const std::lock_guard lock(mutex_);
     for (const auto& one : jobs_) {
-      if (JobPtr job = one.lock()) found.push_back(std::move(job));
+      if (JobPtr job = one.lock(); job && job->world_rank == world_rank) {
+        found.push_back(std::move(job));
+      }
     }
-    return found;
-  }
-  /// Those in which the process is this rank of the world, oldest first.
-  std::vector<JobPtr> of(std::uint64_t world_rank) const {
-    std::vector<JobPtr> found = all();
-    std::erase_if(found, [&](const JobPtr& job) { return job->world_rank != world_rank; });
     return found;
   }
 
@@ -205,15 +198,6 @@ Membership form(std::vector<Offer> offers,
 }
 
 }  // namespace
-
-void leave_jobs() {
-  const Deadline deadline = Deadline::after(kLastCalls);
-  for (const JobPtr& job : Jobs::get().all()) {
-    while (job->runtime.shutdown().code() == Code::busy && !deadline.passed()) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-  }
-}
 
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group) {
   // The members may take as long to come as an operation may take, but never unlimited time.

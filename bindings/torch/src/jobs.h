@@ -53,10 +53,6 @@ struct Membership {
   std::string name;  ///< Drawn at random for this group; the same at all members.
 };
 
-/// Leaves all jobs of this process in good order, as a process does that ends by exit(0). For one
-/// that ends without exit handlers. Gives calls that are under way a few seconds to end.
-void leave_jobs();
-
 /// Meets the other members in the store. Collective over them alone. Throws.
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group);
 

@@ -3,7 +3,6 @@
 // The Python module of the backend.
 #include "backend.h"
 #include "futures.h"
-#include "jobs.h"
 #include "recorder.h"
 #include "streams.h"
 #include "xylem/xylem.h"
@@ -38,7 +37,7 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "dump_on_signal", [](int number) { Recorder::get().dump_on_signal(number); },
       py::arg("number"));
-  module.def("leave_jobs", &xylem::pytorch::leave_jobs, py::call_guard<py::gil_scoped_release>());
+  module.def("leave_jobs", &xylem::Runtime::leave_all, py::call_guard<py::gil_scoped_release>());
   module.def("serve_private_device", &xylem::pytorch::serve_private_device);
   using xylem::pytorch::BlockingWait;
   py::enum_<BlockingWait>(module, "BlockingWait", py::module_local())

@@ -83,6 +83,9 @@ class XYLEM_API Runtime {
   /// In this case the runtime has shut down, and the data that the peer did not take is lost. Any
   /// thread may call this; a second caller waits for the first.
   Status shutdown();
+  /// Leaves all jobs of this process, as its normal end does (docs/threading.md). For a process
+  /// that ends normally, but by _exit(). No job can be used afterwards. Any thread may call this.
+  static void leave_all() noexcept;
 
  private:
   std::shared_ptr<runtime::Job> job_;
