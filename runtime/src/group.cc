@@ -358,8 +358,8 @@ void Group::start_collective(Operation& operation) {
   if (!ready) {
     const std::uint32_t self = spec_.own_world_rank();
     const bool wire = ready.code() == Code::link_lost || ready.code() == Code::peer_lost;
-    std::string what = fmt::format("rank {} cannot take part in call {}: {}", self,
-                                   operation.sequence, ready.message());
+    std::string what = fmt::format("rank {} cannot take part in {}: {}", self,
+                                   name_of_call(operation.sequence), ready.message());
     if (wire) return suspect(failure(ready.code(), std::move(what), self));
     return announce(ready.code(), self, std::move(what));
   }
@@ -382,6 +382,11 @@ void Group::number(Execution& execution, const CallRecord& call, std::uint64_t l
   execution.sequence = record.sequence = sequence_++;
   execution.fingerprint = history_ = record.history = combine(history_, record.fingerprint);
   observer_.on_call(*this, record);
+}
+
+std::string Group::name_of_call(std::uint64_t sequence) const {
+  if (is_of_start(sequence)) return "a call of the start";
+  return fmt::format("call {}", sequence - first_user_call_ + 1);
 }
 
 std::optional<std::uint64_t> Group::history_at(std::uint64_t sequence) const noexcept {

@@ -159,6 +159,11 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   void set_model(collectives::CostModel model) { plans_.set_model(std::move(model)); }
   const collectives::CostModel& model() const noexcept { return plans_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
+  /// Messages number the calls of the user, from 1 on. Call this after those of the start. «token»
+  void begin_user_calls() noexcept { first_user_call_ = sequence_; }
+  bool is_of_start(std::uint64_t sequence) const noexcept { return sequence < first_user_call_; }
+  /// What messages call the call with this sequence number.
+  std::string name_of_call(std::uint64_t sequence) const;
   std::uint64_t history() const noexcept { return history_; }
   const std::array<CallRecord, kRecords>& records() const noexcept { return records_; }
   /// CallRecord::history of an earlier call. Empty if the call was too long ago to be remembered.
@@ -232,6 +237,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   std::function<void(const Status&)> tell_failure_;
   bool has_left_ = false;  ///< The group was destroyed or closed.
   std::uint64_t sequence_ = 0;
+  std::uint64_t first_user_call_ = 0;
   std::uint64_t history_ = 0;
   std::array<CallRecord, kRecords> records_{};
   /// History hashes of calls that have left `records_`, in a ring buffer.

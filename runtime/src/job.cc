@@ -138,7 +138,10 @@ Status Job::meet_world(Deadline deadline) {
   XYLEM_TRY(tuning, measure(context_, *world_, std::move(tuning), deadline));
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   context_.pull_from(config.pull_from.value_or(measured).value);
-  context_.progress.with_token([&] { world_->set_model(std::move(tuning.model)); });
+  context_.progress.with_token([&] {
+    world_->set_model(std::move(tuning.model));
+    world_->begin_user_calls();
+  });
   return {};
 }
 
@@ -248,9 +251,8 @@ void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
   if (code == Code::mismatch) {
     return group.announce(
         code, culprit,
-        fmt::format("rank {} got a message of another size than its call {} expects "
-                    "from rank {}",
-                    rank(), operation.sequence, culprit));
+        fmt::format("rank {} got a message of another size from rank {} than it expects in {}",
+                    rank(), culprit, group.name_of_call(operation.sequence)));
   }
   group.suspect(failure(
       code, fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit, name(code)),
@@ -259,9 +261,10 @@ void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
 
 void Job::on_compute_error(Execution& execution, const Status& why) {
   const Operation& operation = *as_operation(&execution);
-  operation.group->announce(why.code(), rank(),
-                            fmt::format("rank {} cannot go on with call {}: {}", rank(),
-                                        operation.sequence, why.message()));
+  Group& group = *operation.group;
+  group.announce(why.code(), rank(),
+                 fmt::format("rank {} cannot go on with {}: {}", rank(),
+                             group.name_of_call(operation.sequence), why.message()));
   // A group that has been left announces nothing, so the operation is failed directly as well.
   context_.engine.fail(execution, why);
 }

@@ -422,12 +422,12 @@ void Watch::on_left(const Group& group) {
 bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
   const auto history = group.history_at(record.sequence);
   if (!history || *history == record.history) return true;
-  group.announce(Code::mismatch, origin,
-                 fmt::format("call {} of {}: rank {} calls {}; rank {} called something "
-                             "else then or before, and is at call {} by now, too far ahead to say "
-                             "what",
-                             record.sequence, group.label(), origin, describe(record),
-                             context_.rank(), group.next_sequence()));
+  group.announce(
+      Code::mismatch, origin,
+      fmt::format("{} of {}: rank {} calls {}; rank {} called something else then or "
+                  "before, and is at {} by now, too far ahead to say what",
+                  group.name_of_call(record.sequence), group.label(), origin, describe(record),
+                  context_.rank(), group.name_of_call(group.next_sequence())));
   return false;
 }
 
@@ -441,11 +441,11 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
     }
     if (mine.fingerprint == record.fingerprint) continue;
     const std::uint32_t rank = context_.rank();
-    group.announce(
-        Code::mismatch, origin,
-        fmt::format("call {} of {}: rank {} calls {}, rank {} calls {}", record.sequence,
-                    group.label(), std::min(rank, origin), describe(rank < origin ? mine : record),
-                    std::max(rank, origin), describe(rank < origin ? record : mine)));
+    group.announce(Code::mismatch, origin,
+                   fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
+                               group.name_of_call(record.sequence), group.label(),
+                               std::min(rank, origin), describe(rank < origin ? mine : record),
+                               std::max(rank, origin), describe(rank < origin ? record : mine)));
     return false;
   }
   const auto origin_rank = group.rank_of(origin);
@@ -455,11 +455,12 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
   const auto sent = group.sent_to(theirs.sequence, *origin_rank);
   const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
   if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
-  group.announce(Code::mismatch, origin,
-                 fmt::format("call {} of {}: in an all_to_all_v rank {} sends {} bytes "
-                             "to rank {}, which expects {}",
-                             theirs.sequence, group.label(), context_.rank(),
-                             *sent * size_of(mine.type), origin, theirs.blocked_bytes));
+  group.announce(
+      Code::mismatch, origin,
+      fmt::format("{} of {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which "
+                  "expects {}",
+                  group.name_of_call(theirs.sequence), group.label(), context_.rank(),
+                  *sent * size_of(mine.type), origin, theirs.blocked_bytes));
   return false;
 }
 
@@ -513,10 +514,11 @@ Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of)
       attendance.waiting.push_back(world);
     } else if (answer->state == Situation::State::not_called) {
       attendance.absent.push_back(world);
-      attendance.last_calls += answer->last
-                                   ? fmt::format("; rank {}'s last call was {}, {}", world,
-                                                 answer->last->sequence, describe(*answer->last))
-                                   : fmt::format("; rank {} has called nothing yet", world);
+      const bool has_called = answer->last && !group.is_of_start(answer->last->sequence);
+      attendance.last_calls += has_called ? fmt::format("; rank {}'s last call was {}, {}", world,
+                                                        group.name_of_call(answer->last->sequence),
+                                                        describe(*answer->last))
+                                          : fmt::format("; rank {} has called nothing yet", world);
     }
   }
   return attendance;
@@ -551,15 +553,16 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
 std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
   const auto& [absent, waiting, silent, left, gone, last_calls] = attendance;
   std::string text = fmt::format(
-      "call {} of {} ({}) has gone on for {} at rank {}", operation.sequence, group.label(),
-      describe(group.records()[operation.sequence % Group::kRecords]),
+      "{} of {} ({}) has gone on for {} at rank {}", group.name_of_call(operation.sequence),
+      group.label(), describe(group.records()[operation.sequence % Group::kRecords]),
       format_duration(
           std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
       group.world_rank(group.rank()));
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
   text += leavers(attendance);
-  if (!waiting.empty()) text += fmt::format("; {} wait too", list(waiting));
+  if (!waiting.empty())
+    text += fmt::format("; {} {} too", list(waiting), waiting.size() == 1 ? "waits" : "wait");
   return text;
 }
 

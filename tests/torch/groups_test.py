@@ -184,6 +184,41 @@ class Groups(unittest.TestCase):
 
         run_ranks(2, body, timeout=30)
 
+    def test_only_errors_about_the_limit_of_a_group_say_how_to_set_it(self):
+        over = Condition()
+
+        def body(rank, size):
+            short = dist.new_group(timeout=timedelta(seconds=0.5))
+            group, other = (dist.new_group(timeout=timedelta(seconds=30)) for _ in range(2))
+            if rank == 1:
+                over.wait()
+                return
+            remedy = "the timeout of a group is an argument of init_process_group and new_group"
+            with raising(dist.DistBackendError, f"rank 1 did not call it.*{remedy}"):
+                dist.all_reduce(torch.ones(1), group=short)
+            with raising(dist.DistBackendError, f"these did not come: 1;.*{remedy}"):
+                dist.new_group(timeout=timedelta(seconds=0.5))
+            texts = []
+            backend = group._get_backend(torch.device("cpu"))
+            with raising(dist.DistBackendError, "it goes on: wait again") as text:
+                dist.irecv(torch.ones(1), 1, group=group).wait(timedelta(seconds=0.1))
+            texts += text
+            with raising(dist.DistBackendError, "Rank 1 failed to pass monitoredBarrier") as text:
+                backend.monitored_barrier(timedelta(seconds=0.5), False)
+            texts += text
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(seconds=0.5)
+            sparse = torch.sparse_coo_tensor([[0]], [1.0], (1,))
+            for tensor, group in ((sparse, group), (torch.ones(1), other)):
+                backend = group._get_backend(torch.device("cpu"))
+                with raising(dist.DistBackendError, "rank 1 did not call it") as text:
+                    backend.allreduce([tensor], options).wait()
+                texts += text
+            assert not any(remedy in text for text in texts), texts
+            over.tell()
+
+        run_ranks(2, body)
+
     def test_what_is_not_implemented_says_so(self):
         def body(rank, size):
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
@@ -376,7 +411,8 @@ class Records(unittest.TestCase):
         def body(rank, size):
             dist.all_reduce(torch.ones(7))
             if rank != 1:
-                with raising(dist.DistBackendError, "rank 1 did not call it"):
+                waits = r"rank 1 did not call it.*; rank [02] waits too"
+                with raising(dist.DistBackendError, waits):
                     dist.all_reduce(torch.ones(8))
 
         entries = self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
@@ -411,6 +447,24 @@ class Records(unittest.TestCase):
         self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
         # If the job was killed while the rank was stopped.
         self.check_failure(body, r"missed FR dumps from ranks \(\{1\}\)", "1", "--allow-incomplete-ranks")
+
+    def test_errors_number_calls_as_the_record_does(self):
+        def body(rank, size):
+            import xylem
+
+            for group in (dist.new_group(), dist.new_group([0, 1]), dist.group.WORLD):
+                for _ in range(3):
+                    dist.all_reduce(torch.ones(1), group=group)
+                with dist._coalescing_manager(group):  # One call of three operations.
+                    for _ in range(3):
+                        dist.all_reduce(torch.ones(1), group=group)
+                dist.barrier(group=group)
+                with raising(dist.DistBackendError, "mismatch: call 8 of") as text:
+                    dist.all_reduce(torch.ones(rank + 1), group=group)
+                entry = xylem.record()["entries"][-1]
+                assert entry["collective_seq_id"] == 8 and entry["state"] == "failed", entry
+
+        run_ranks(2, body)
 
     def test_stacks_are_recorded_when_asked_for(self):
         def body(rank, size):

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -20,6 +21,13 @@ using std::chrono::milliseconds;
 std::string group_label(const GroupOptions& group) {
   if (group.global_ranks.empty()) return "the world";
   return c10::str("the group of ranks ", group.global_ranks);
+}
+
+/// Whether the arguments of the call violate its contract; it has then ended at once.
+bool is_refused(const xylem::Work& work) {
+  if (!work.ended()) return false;
+  const Status status = work.status();
+  return !status && !breaks_group(status);
 }
 
 std::vector<std::uint32_t> job_ranks(const Communicator& group) {
@@ -112,8 +120,8 @@ Communicator Backend::on_device_of(const at::Tensor& tensor,
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
-  const std::uint64_t sequence = is_message(type) ? here().sequence.load() : ++here().sequence;
-  return c10::make_intrusive<Task>(getRank(), TaskName{type, title, sequence}, pending_, inputs);
+  return c10::make_intrusive<Task>(getRank(), TaskName{type, title, here().sequence.load()},
+                                   pending_, inputs);
 }
 
 milliseconds Backend::limit_of(milliseconds asked) const noexcept {
@@ -142,7 +150,14 @@ Backend::WorkPtr Backend::submit(
   if (limit != group_.timeout) {
     for (const xylem::Work& work : begun.works) work.set_timeout(limit);
   }
-  const auto& [type, title, sequence, unused] = task->name();
+  if (timeout != c10d::kUnsetTimeout) task->set_own_limit();
+  const OpType type = task->name().type;
+  if (!is_message(type)) {
+    // Xylem's errors number operations, and do not count those that it has refused.
+    const auto made = std::ranges::count_if(begun.works, std::not_fn(is_refused));
+    task->set_sequence(here().sequence.fetch_add(static_cast<std::uint64_t>(made)) + 1);
+  }
+  const auto& [unused, title, sequence, unrecorded] = task->name();
   const std::uint64_t messages = is_message(type) ? ++messages_ : messages_.load();
   task->set_record(Recorder::get().begin(
       label(), {title, type, sequence, messages, getRank(), peer, limit}, inputs, begun.outputs));
@@ -150,10 +165,7 @@ Backend::WorkPtr Backend::submit(
   // next.
   task->take(std::move(begun));
   for (const xylem::Work& work : task->works()) {
-    if (!work.ended()) continue;
-    // Arguments that violate the contract are refused at once.
-    const Status status = work.status();
-    if (!breaks_group(status)) check(status, pending_->note());
+    if (is_refused(work)) check(work.status(), pending_->note());
   }
   if (!is_message(type)) task->set_number(++here().begun);
   const std::lock_guard lock(coalescing_);

@@ -17,13 +17,7 @@ namespace {
   }
 }
 
-std::string text_of(const Status& failure) {
-  std::string text = "xylem: " + failure.to_string();
-  if (failure.code() == Code::timed_out) {
-    text += " (the timeout of a group is an argument of init_process_group and new_group)";
-  }
-  return text;
-}
+std::string text_of(const Status& failure) { return "xylem: " + failure.to_string(); }
 
 }  // namespace
 
@@ -51,6 +45,11 @@ std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
   if (is_same) return {};
   return c10::str(" (this group's ranks, from 0 on, are ranks ", c10::Join(", ", world_ranks),
                   " of the world)");
+}
+
+std::string remedy_of_group_limit(const Status& failure) {
+  if (failure.code() != Code::timed_out) return {};
+  return " (the timeout of a group is an argument of init_process_group and new_group)";
 }
 
 void check(const Status& status, const std::string& note) {

@@ -167,7 +167,7 @@ JobPtr start(const Meeting& meeting, const GroupOptions& group, Deadline deadlin
   options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
-  if (!runtime) check(runtime.status(), job->note);
+  if (!runtime) check(runtime.status(), remedy_of_group_limit(runtime.status()) + job->note);
   job->runtime = std::move(runtime).value();
   Jobs::get().add(job);
   return job;
@@ -193,7 +193,9 @@ Membership form(std::vector<Offer> offers,
   formation.members = std::move(choice.members);
   formation.timeout = group.timeout;
   auto formed = chosen->job->runtime.form(std::move(chosen->seat), formation);
-  if (!formed) check(formed.status(), chosen->job->note);
+  if (!formed) {
+    check(formed.status(), remedy_of_group_limit(formed.status()) + chosen->job->note);
+  }
   return {chosen->job, *std::move(formed), meeting.name};
 }
 
@@ -213,7 +215,7 @@ Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupO
       group.size > 1 && !group.global_ranks.empty() && !is_hash(group.name) && !offers.empty();
   const Member self{group.rank, world_ranks, is_compared ? offers.front().job->name : ""};
   const auto meeting = meet(store, self, card_of(offers), deadline);
-  if (!meeting) check(meeting.status());
+  if (!meeting) check(meeting.status(), remedy_of_group_limit(meeting.status()));
   Choice choice = choose(meeting->cards);
   if (!choice.job.empty()) return form(std::move(offers), std::move(choice), *meeting, group);
   JobPtr job = start(*meeting, group, deadline);

@@ -57,7 +57,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
   SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++here().sequence,
-                        limit_of(options.timeout)};
+                        limit_of(options.timeout), options.timeout != c10d::kUnsetTimeout};
   // The operation name that torch's tool knows.
   call.record = Recorder::get().begin(label(),
                                       {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,

@@ -48,13 +48,17 @@ Shape shape_of(const at::Tensor& tensor) {
 struct Walk {
   const Communicator group;
   std::chrono::milliseconds timeout;
+  bool has_own_limit;       ///< Whether `timeout` is the call's own and not that of the group.
   const std::string& note;  ///< Text that is appended to errors.
   Status outcome{};         ///< The failure of the step that failed; OK while none has failed.
 
   void await(const xylem::Work& work) {
     work.set_timeout(timeout);
     outcome = work.wait();
-    check(outcome, note);
+    check_outcome();
+  }
+  void check_outcome() const {
+    check(outcome, (has_own_limit ? "" : remedy_of_group_limit(outcome)) + note);
   }
 };
 
@@ -114,9 +118,10 @@ SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
 void SparseTask::carry_out(const Communicator& group,
                            const Status& group_state,
                            Pending& pending) noexcept {
-  Walk walk{group.labelled(call_.label), call_.timeout, pending.note(), group_state};
+  Walk walk{group.labelled(call_.label), call_.timeout, call_.has_own_limit, pending.note(),
+            group_state};
   try {
-    check(walk.outcome, walk.note);
+    walk.check_outcome();
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
   } catch (...) {

@@ -34,7 +34,8 @@ class SparseTask final : public c10d::Work {
     bool is_average = false;
     std::uint64_t sequence = 0;
     std::chrono::milliseconds timeout{};
-    std::uint64_t record = 0;  ///< Id for the recorder.
+    bool has_own_limit = false;  ///< Whether `timeout` is not that of the group.
+    std::uint64_t record = 0;    ///< Id for the recorder.
     // Set by the reducer:
     std::uint64_t number = 0;  ///< Counts the calls of the reducer.
     std::uint64_t group = 0;   ///< Pending::id().

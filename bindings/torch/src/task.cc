@@ -125,7 +125,9 @@ void Task::settle() noexcept {
     if (settled_.load(std::memory_order_relaxed)) return;
     // On a device, they belong to the thread that gives them to a stream.
     if (!begun_.device) landings.swap(begun_.landings);
-    std::exception_ptr error = outcome ? landing_error() : exception_of(outcome, pending_->note());
+    const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
+    std::exception_ptr error =
+        outcome ? landing_error() : exception_of(outcome, remedy + pending_->note());
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {

@@ -106,8 +106,11 @@ class Task final : public c10d::Work {
   /// ended yet, `pending` then holds the task until they have, so the tensors live that long even
   /// if nobody else holds the task.
   void take(Begun begun);
-  /// Call before take().
+  /// Call both before take().
   void set_record(std::uint64_t record) noexcept { name_.record = record; }
+  void set_sequence(std::uint64_t sequence) noexcept { name_.sequence = sequence; }
+  /// Call this before take() if the limit of the call is its own and not that of the group.
+  void set_own_limit() noexcept { has_own_limit_ = true; }
   /// Sets how many collectives, up to this one, the program or callbacks have called on the group.
   /// Call it before the task is given to the user.
   void set_number(std::uint64_t number) noexcept { number_ = number; }
@@ -205,6 +208,7 @@ class Task final : public c10d::Work {
   std::uint64_t number_ = 0;  ///< See set_number().
   const std::shared_ptr<Pending> pending_;
   Begun begun_;
+  bool has_own_limit_ = false;
   bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
   std::atomic<bool> settled_{false};
   mutable std::atomic<bool> blocks_streams_{false};
