@@ -11,6 +11,7 @@ import inspect
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -374,6 +375,19 @@ class Records(unittest.TestCase):
             self.assertFalse(os.path.islink(prefix + "1"))
             self.assertEqual(os.stat(prefix + "1").st_mode & 0o777, 0o600)
 
+    def check_tool(self, directory: str, verdict: str, *options: str) -> None:
+        """Runs torch's tool on the records in a folder."""
+        try:
+            from torch.distributed.flight_recorder import fr_trace  # noqa: F401
+        except ImportError:
+            return  # Torch 2.7 has the tool only in its repository.
+        told = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory, *options],
+            capture_output=True, text=True, timeout=60,
+        )
+        self.assertRegex(told.stdout + told.stderr, verdict)
+        self.assertEqual(told.returncode, 0, told.stderr)
+
     def check_failure(self, body, verdict: str, lost: str = "", *options: str) -> list[dict]:
         """Runs `body` on 3 ranks with a failing call, and torch's tool on the records.
 
@@ -395,16 +409,7 @@ class Records(unittest.TestCase):
                 os.remove(prefix + rank)
             with open(prefix + "0", "rb") as file:
                 entries = pickle.load(file)["entries"]
-            try:
-                from torch.distributed.flight_recorder import fr_trace  # noqa: F401
-            except ImportError:
-                return entries  # Torch 2.7 has the tool only in its repository.
-            told = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory, *options],
-                capture_output=True, text=True, timeout=60,
-            )
-            self.assertRegex(told.stdout + told.stderr, verdict)
-            self.assertEqual(told.returncode, 0, told.stderr)
+            self.check_tool(directory, verdict, *options)
         return entries
 
     def test_a_rank_that_does_not_call_is_named_by_torchs_tool(self):
@@ -519,15 +524,28 @@ class Records(unittest.TestCase):
             assert path == os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank)
             with open(path, "rb") as file:
                 assert pickle.load(file) == xylem.record()
-            del os.environ["TORCH_FR_DUMP_TEMP_FILE"]
-            dist.new_group()  # Reads the setting.
-            assert xylem.dump() == default[rank]
-            os.remove(default[rank])
 
-        default = [f"/tmp/xylem_trace_rank_{rank}" for rank in range(2)]
-        if any(os.path.exists(path) for path in default):
-            self.skipTest(f"{default} are somebody's")
         run_ranks(2, body)
+
+    def test_each_job_has_a_folder_of_its_own_by_default(self):
+        def body(rank, size):
+            import xylem
+
+            dist.all_reduce(torch.ones(7), group=dist.new_group())
+            return xylem.dump()
+
+        jobs = [run_ranks(2, body, environment={"TORCH_FR_DUMP_TEMP_FILE": ""}) for _ in range(2)]
+        folders = [os.path.dirname(paths[0]) for paths in jobs]
+        try:
+            self.assertNotEqual(*folders)
+            for folder, paths in zip(folders, jobs):
+                self.assertRegex(folder, r"^/tmp/xylem_trace_[0-9a-f]{16}$")
+                self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
+                self.assertEqual(paths, [f"{folder}/rank_{rank}" for rank in range(2)])
+                self.check_tool(folder, "xylem:all_reduce")
+        finally:
+            for folder in folders:
+                shutil.rmtree(folder)
 
     def test_a_signal_writes_the_record_while_the_process_waits(self):
         pids = multiprocessing.Array("i", 2)

@@ -57,7 +57,8 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
   }
   Recorder::dump_on_failure_of(membership_.group);  // And of its companion.
   set_group(*options_, group_.name, group_.global_ranks);
-  Recorder::get().set_rank(label()->ranks[static_cast<std::size_t>(getRank())]);
+  Recorder::get().set_place(label()->ranks[static_cast<std::size_t>(getRank())],
+                            membership_.job->name);
   init();
 }
 

@@ -2,6 +2,7 @@
 #include "recorder.h"
 
 #include "failure.h"
+#include "store.h"
 #include "xylem/xylem.h"
 
 #include <ATen/core/Dict.h>
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <unistd.h>
@@ -122,6 +124,7 @@ Recorder::Recorder() {
       [] {
         get().entries_.assign(get().entries_.size(), Entry());
         get().rank_.reset();
+        get().job_.clear();
         get().mutex_.unlock();
         get().dumping_.unlock();
       });
@@ -135,9 +138,10 @@ void Recorder::configure(std::size_t entries, std::string prefix) {
   if (entries != entries_.size()) entries_ = std::vector<Entry>(entries);
 }
 
-void Recorder::set_rank(std::uint64_t rank) {
+void Recorder::set_place(std::uint64_t rank, const std::string& job) {
   const std::lock_guard lock(mutex_);
   rank_ = rank;
+  job_ = job;
 }
 
 void Recorder::Shape::take(const Tensors& tensors) {
@@ -286,12 +290,21 @@ c10::IValue Recorder::recorded(const Entry& entry, std::int64_t group_number) {
 
 std::string Recorder::dump() {
   const std::lock_guard one_at_a_time(dumping_);
+  constexpr std::size_t kDigits = 16;  // Of a job's name, which has more.
   std::string path;
+  bool has_folder = true;
   {
     const std::lock_guard lock(mutex_);
-    path = prefix_ + (rank_ ? std::to_string(*rank_) : std::to_string(getpid()));
+    path = prefix_;
+    if (path.empty()) {
+      if (job_.empty()) job_ = random_text();
+      path = "/tmp/xylem_trace_" + job_.substr(0, kDigits);
+      has_folder = ::mkdir(path.c_str(), S_IRWXU) == 0 || errno == EEXIST;
+      path += "/rank_";
+    }
+    path += rank_ ? std::to_string(*rank_) : std::to_string(getpid());
   }
-  if (!write_whole(path, pickled())) {
+  if (!has_folder || !write_whole(path, pickled())) {
     check(failure(Code::exhausted,
                   c10::str("the record of calls could not be written to ", path, ": ",
                            std::strerror(errno), "; set TORCH_FR_DUMP_TEMP_FILE")));

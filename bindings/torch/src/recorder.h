@@ -50,12 +50,14 @@ class Recorder {
   ~Recorder() = delete;
 
   /// Keeps the last `entries` calls, at most a million, and dumps to files named `prefix` plus the
-  /// rank. Changing the number deletes all records.
+  /// rank. If `prefix` is empty, the files of a job are in a folder of its own. Changing the number
+  /// deletes all records.
   void configure(std::size_t entries, std::string prefix);
   /// From now on, records include the Python functions that called, innermost first.
   void record_stacks(bool are_recorded) noexcept { has_stacks_ = are_recorded; }
-  /// Sets this process's rank in the world.
-  void set_rank(std::uint64_t rank);
+  /// Sets this process's rank in the world, and the name of the job to which its newest group
+  /// belongs.
+  void set_place(std::uint64_t rank, const std::string& job);
   /// Records a call that was begun. Returns the id for end(), or 0 if nothing is recorded.
   std::uint64_t begin(const std::shared_ptr<const GroupLabel>& group,
                       const CallRecord& call,
@@ -64,9 +66,9 @@ class Recorder {
   void end(std::uint64_t id, bool well) noexcept;
   /// All records, pickled.
   std::string pickled() const;
-  /// Writes all records to the file of this process and returns its path: the prefix, followed by
-  /// the rank in the world or, while that is unknown, the process id. Throws if the file cannot be
-  /// written.
+  /// Writes all records to the file of this process and returns its path: the prefix, or
+  /// "/tmp/xylem_trace_JOB/rank_", followed by the rank in the world or, while that is unknown, the
+  /// process id. Throws if the file cannot be written.
   std::string dump();
   /// Dumps and logs the path, on the first call only. Used for failures, of which the first is the
   /// most informative. Another caller waits meanwhile.
@@ -122,6 +124,7 @@ class Recorder {
   std::vector<Entry> entries_;  ///< A ring buffer; index id % size.
   std::uint64_t next_ = 1;
   std::optional<std::uint64_t> rank_;
+  std::string job_;  ///< Drawn at random, so nobody else can have made its folder.
   std::string prefix_;
   std::mutex dumping_;
   std::once_flag dumped_;

@@ -150,18 +150,6 @@ class TorchStore final : public Store {
   const std::string prefix_;
 };
 
-std::string random_text() {
-  static constexpr std::string_view kDigits = "0123456789abcdef";
-  std::array<unsigned char, kRandomBytes> bytes{};
-  fill_at_random(bytes.data(), bytes.size());
-  std::string text;
-  for (const unsigned byte : bytes) {
-    text += kDigits[byte & 15];
-    text += kDigits[byte >> 4 & 15];
-  }
-  return text;
-}
-
 std::string text_of(const std::vector<std::uint64_t>& ranks) {
   return c10::str("[", c10::Join(", ", ranks), "]");
 }
@@ -384,6 +372,18 @@ void fill_at_random(void* bytes, std::size_t size) {
   if (::getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) {
     check(failure(Code::internal, c10::str("no random numbers: ", std::strerror(errno))));
   }
+}
+
+std::string random_text() {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  std::array<unsigned char, kRandomBytes> bytes{};
+  fill_at_random(bytes.data(), bytes.size());
+  std::string text;
+  for (const unsigned byte : bytes) {
+    text += kDigits[byte & 15];
+    text += kDigits[byte >> 4 & 15];
+  }
+  return text;
 }
 
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline) {

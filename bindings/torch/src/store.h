@@ -17,6 +17,9 @@ namespace xylem::pytorch {
 /// Fills in at most 256 random bytes. Throws if the system has none.
 void fill_at_random(void* bytes, std::size_t size);
 
+/// 32 hexadecimal digits, drawn at random.
+std::string random_text();
+
 /// Whether the key is set before the deadline. Polls the store, because waiting in the store can
 /// block the ranks that set keys (FileStore) or print an error for the user if it times out
 /// (TCPStore).

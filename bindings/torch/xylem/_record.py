@@ -12,7 +12,6 @@ from typing import Any
 from ._version import native
 
 ENTRIES, MOST = 2000, 1_000_000
-PREFIX = "/tmp/xylem_trace_rank_"
 
 
 def _variable(*names: str) -> str | None:
@@ -32,7 +31,7 @@ def configure() -> None:
         entries = None
     prefix = _variable("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
     kept = ENTRIES if entries is None else min(int(entries), MOST)
-    native.configure_record(kept, prefix or PREFIX)
+    native.configure_record(kept, prefix or "")
 
 
 def record() -> dict[str, Any]:
@@ -59,9 +58,9 @@ def record_stacks(are_recorded: bool = True) -> None:
 def dump() -> str:
     """Writes the result of record(), pickled, to a file for this process and returns its path.
 
-    The name of the file is TORCH_FR_DUMP_TEMP_FILE (by default /tmp/xylem_trace_rank_) followed by
-    the rank in the world. The first time-out or mismatch that a
-    process learns of dumps as well.
+    The name of the file is TORCH_FR_DUMP_TEMP_FILE followed by the rank in the world. If that is not
+    set, the file is /tmp/xylem_trace_JOB/rank_RANK, where JOB is a number that was drawn for the job.
+    The first time-out or mismatch that a process learns of dumps as well.
     torch.distributed.flight_recorder.fr_trace reads a folder of these files.
 
     Raises:
