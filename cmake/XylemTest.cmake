@@ -23,16 +23,19 @@ set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explore
 set(XYLEM_FUZZ_SEED 1 CACHE STRING "Seed of that exploration; 0 draws one")
 # What is tested is optimised; a test itself is compiled more often than it runs.
 set(XYLEM_COMPUTING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
-set(XYLEM_TEST_OPTIONS ${XYLEM_COMPUTING_TEST_OPTIONS} $<$<BOOL:${XYLEM_SANITIZE}>:-O0>)
+set(XYLEM_TEST_OPTIONS $<$<OR:$<CONFIG:Release>,$<BOOL:${XYLEM_SANITIZE}>>:-O0>)
 # Reading gtest and gmock is half of compiling a test. The headers are those that tests include themselves;
 # clang-tidy compiles without them, so that none is forgotten.
 if(XYLEM_PRECOMPILE)
-  add_library(xylem_test_headers OBJECT support/headers.cc)
-  xylem_target_defaults(xylem_test_headers)
-  # -fPIE, as the executables that use them.
-  target_compile_options(xylem_test_headers PRIVATE ${XYLEM_TEST_OPTIONS} -fPIE)
-  target_link_libraries(xylem_test_headers PRIVATE GTest::gmock GTest::gtest_main)
-  xylem_precompile(xylem_test_headers <gmock/gmock.h> <gtest/gtest.h>)
+  foreach(kind TEST COMPUTING_TEST)
+    string(TOLOWER "xylem_${kind}_headers" headers)
+    add_library(${headers} OBJECT support/headers.cc)
+    xylem_target_defaults(${headers})
+    # -fPIE, as the executables that use them.
+    target_compile_options(${headers} PRIVATE ${XYLEM_${kind}_OPTIONS} -fPIE)
+    target_link_libraries(${headers} PRIVATE GTest::gmock GTest::gtest_main)
+    xylem_precompile(${headers} <gmock/gmock.h> <gtest/gtest.h>)
+  endforeach()
 endif()
 
 add_library(one_thread OBJECT support/one_thread.cc)
@@ -137,13 +140,15 @@ function(xylem_test name)
   endif()
 
   xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS} GTest::gmock GTest::gtest_main)
-  if(XYLEM_SANITIZE AND arg_COMPUTES)
-    target_compile_options(${name} PRIVATE ${XYLEM_COMPUTING_TEST_OPTIONS})
-  else()
-    target_compile_options(${name} PRIVATE ${XYLEM_TEST_OPTIONS})
-    if(XYLEM_PRECOMPILE)
-      target_precompile_headers(${name} REUSE_FROM xylem_test_headers)
-    endif()
+  set(kind TEST)
+  # In conformance tests ranks are threads of the test, and some measure how soon a call ends.
+  if(arg_COMPUTES OR (NOT XYLEM_SANITIZE AND "conformance" IN_LIST arg_LABELS))
+    set(kind COMPUTING_TEST)
+  endif()
+  target_compile_options(${name} PRIVATE ${XYLEM_${kind}_OPTIONS})
+  if(XYLEM_PRECOMPILE)
+    string(TOLOWER "xylem_${kind}_headers" headers)
+    target_precompile_headers(${name} REUSE_FROM ${headers})
   endif()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(${name} PRIVATE
