@@ -252,7 +252,7 @@ std::optional<std::string> unknown_flag(const CLI::App& verb,
       if (verb.get_name() == "run") break;
       continue;
     }
-    const std::string foreign = hint_for_foreign_flag(verb.get_name(), argument);
+    std::string foreign = hint_for_foreign_flag(verb.get_name(), argument);
     if (!foreign.empty()) return foreign;
     const std::string flag =
         argument.starts_with("--") ? argument.substr(0, argument.find('=')) : argument.substr(0, 2);

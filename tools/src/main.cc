@@ -33,7 +33,8 @@ int answer(const Answer& answer) {
 /// The path of this program, with its arguments. The path is that of the kernel's call of exec,
 /// since a container may have no /proc.
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
-  const auto* const path = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  const auto* const path =
+      reinterpret_cast<const char*>(::getauxval(AT_EXECFN));  // NOLINT: its type
   std::vector<std::string> command{path};
   if (command.front().find('/') == std::string::npos) command.front().insert(0, "./");
   command.insert(command.end(), arguments.begin(), arguments.end());

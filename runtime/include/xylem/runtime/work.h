@@ -110,21 +110,23 @@ class [[nodiscard]] XYLEM_API Work {
 };
 
 namespace detail {
-inline Status first_error(Status earlier, Status later) { return earlier ? later : earlier; }
+inline Status first_error(const Status& earlier, const Status& later) {
+  return earlier ? later : earlier;
+}
 }  // namespace detail
 
 /// Waits for all the Works, which may be in a vector. Returns the first error in their order, or
 /// OK.
 inline Status wait_all(std::span<const Work> works) {
   Status first;
-  for (const Work& work : works) first = detail::first_error(std::move(first), work.wait());
+  for (const Work& work : works) first = detail::first_error(first, work.wait());
   return first;
 }
 /// The same for Works that are arguments: `wait_all(receive, send)`.
 template <std::same_as<Work>... Works>
 Status wait_all(const Works&... works) {
   Status first;
-  ((first = detail::first_error(std::move(first), works.wait())), ...);
+  ((first = detail::first_error(first, works.wait())), ...);
   return first;
 }
 
