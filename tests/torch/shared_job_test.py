@@ -265,6 +265,7 @@ class Members(unittest.TestCase):
                         dist.send(torch.ones(1), receiver, group=group)
                     elif rank == receiver:
                         assert dist.recv(torch.zeros(1), group=group) == sender
+                    dist.barrier(group=group)  # So that no later sender comes first.
             if rank > 0:  # Torch sorts the members of its own groups.
                 order = [3, 1, 2]
                 store = dist.PrefixStore("order", dist.distributed_c10d._get_default_store())
