@@ -88,6 +88,13 @@ TEST_F(BadNetwork, AStartOverALongLinkIsQuickAndSaysWhatIsEstimated) {
   EXPECT_THAT(finished[0].err, HasSubstr("assumed, since messages take too long to measure it"));
 }
 
+// The rendezvous takes longer than a rank waits there for a first answer.
+TEST_F(BadNetwork, AStartOverAVeryLongLinkBlamesNobody) {
+  start({.delay = milliseconds(400)}, {{"XYLEM_TUNING", "off"}});
+  if (IsSkipped()) return;
+  expect_start_within(seconds(20));
+}
+
 TEST_F(BadNetwork, AStartOverALinkThatLosesPacketsIsQuick) {
   start({.delay = milliseconds(10), .jitter = milliseconds(20), .loss = 0.05});
   if (IsSkipped()) return;

@@ -147,28 +147,38 @@ struct Membership {
   Status verdict;
 };
 
+/// How long to try one address.
+struct Patience {
+  Deadline answer;  ///< For the first bytes from there.
+  /// For the rest. The server may have the proof of this rank by then, and would take it for dead
+  /// if the connection ended.
+  Deadline welcome;
+};
+
 /// Receives the store's first reply. Fails as Handshake::receive() does, or with the connection's
 /// error.
-Result<StoreReply> greet(int fd, const Key& key, const Member& self, Deadline deadline) {
+Result<StoreReply> greet(int fd, const Key& key, const Member& self, const Patience& patience) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
   while (handshake.state() != Handshake::State::done) {
+    const bool is_first = handshake.state() == Handshake::State::greeting;
+    const Deadline deadline = is_first ? patience.answer : patience.welcome;
     XYLEM_TRY(send_all(fd, out, deadline));
     out.clear();
     ByteVector in(handshake.wants());
     XYLEM_TRY(receive_all(fd, in, deadline));
     XYLEM_TRY(handshake.receive(in, out));
   }
-  return read_reply(fd, deadline);
+  return read_reply(fd, patience.welcome);
 }
 
 Result<Membership> call(const SocketAddress& address,
                         const Key& key,
                         const Member& self,
-                        Deadline deadline) {
+                        const Patience& patience) {
   Membership membership;
-  XYLEM_TRY(membership.fd, connect_to(address, deadline));
-  XYLEM_TRY(const StoreReply welcome, greet(membership.fd.get(), key, self, deadline));
+  XYLEM_TRY(membership.fd, connect_to(address, patience.answer));
+  XYLEM_TRY(const StoreReply welcome, greet(membership.fd.get(), key, self, patience));
   const Status status = welcome.status();
   if (welcome.answer == StoreAnswer::verdict) {
     membership.verdict = status;
@@ -191,7 +201,9 @@ class Search {
   Result<Membership> run(const std::vector<SocketAddress>& addresses) {
     for (;;) {
       for (const SocketAddress& address : addresses) {
-        auto found = call(address, key_, self_, earlier(deadline_, Deadline::after(patience_)));
+        auto found = call(address, key_, self_,
+                          {earlier(deadline_, Deadline::after(patience_)),
+                           earlier(deadline_, Deadline::after(patience_ + kAnswerTime))});
         if (found) return found;
         if (is_final(found.status())) return explained(address, found.status());
         if (is_more_telling(found.status())) {
