@@ -88,13 +88,6 @@ TEST_F(BadNetwork, AStartOverALongLinkIsQuickAndSaysWhatIsEstimated) {
   EXPECT_THAT(finished[0].err, HasSubstr("assumed, since messages take too long to measure it"));
 }
 
-// The rendezvous takes longer than a rank waits there for a first answer.
-TEST_F(BadNetwork, AStartOverAVeryLongLinkBlamesNobody) {
-  start({.delay = milliseconds(400)}, {{"XYLEM_TUNING", "off"}});
-  if (IsSkipped()) return;
-  expect_start_within(seconds(20));
-}
-
 TEST_F(BadNetwork, AStartOverALinkThatLosesPacketsIsQuick) {
   start({.delay = milliseconds(10), .jitter = milliseconds(20), .loss = 0.05});
   if (IsSkipped()) return;
@@ -119,23 +112,24 @@ TEST_F(BadNetwork, SilencesEndAJobIfAndOnlyIfTheyAreLong) {
   if (IsSkipped()) return;
   expect_start_within(seconds(10));
   wire->set_silent(true);
-  EXPECT_FALSE(ranks[0]->wait_for_output("sum:", Deadline::after(milliseconds(4500))));
+  EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(milliseconds(4500))));
   for (const auto& rank : ranks) {
-    EXPECT_FALSE(rank->wait_for_output("sum:", Deadline::after(milliseconds(0))));
+    EXPECT_FALSE(rank->wait_for_output("lost", Deadline::after(milliseconds(0))));
   }
   wire->set_silent(false);
-  // With new lines of all ranks, the job goes on.
+  // A rank prints at most ten lines a second, so these are not all from before the silence.
+  constexpr int kNew = 20;
   for (const auto& rank : ranks) {
     const auto lines = std::ranges::count(rank->said(), '\n');
-    EXPECT_TRUE(rank->wait_for_lines(lines + 3, Deadline::after(seconds(10)))) << rank->said();
-    EXPECT_THAT(rank->said(), Not(HasSubstr("sum:")));
+    EXPECT_TRUE(rank->wait_for_lines(lines + kNew, Deadline::after(seconds(10)))) << rank->said();
+    EXPECT_THAT(rank->said(), Not(HasSubstr("lost")));
   }
   wire->set_silent(true);
-  EXPECT_FALSE(ranks[0]->wait_for_output("sum:", Deadline::after(seconds(5))));
+  EXPECT_FALSE(ranks[0]->wait_for_output("lost", Deadline::after(seconds(5))));
   const Deadline promised = Deadline::after(seconds(9) - seconds(5));
   bool is_explained = false;
   for (const auto& rank : ranks) {
-    EXPECT_TRUE(rank->wait_for_output("sum:", promised)) << rank->said();
+    EXPECT_TRUE(rank->wait_for_output("lost", promised)) << rank->said();
     is_explained = is_explained || rank->said().find("has not answered for") != std::string::npos;
   }
   EXPECT_TRUE(is_explained) << ranks[0]->said() << ranks[1]->said();
