@@ -62,7 +62,7 @@ class CoreBinding {
 
   // Not initialized, since every wait makes an object of this class.
   cpu_set_t before_;  ///< The cores of the thread, while it is bound.
-  int core_ = kNone;    ///< To which it is bound.
+  int core_ = kNone;  ///< To which it is bound.
 };
 
 }  // namespace xylem::runtime

@@ -235,15 +235,20 @@ std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
   return usage_error("", verb.status().message());
 }
 
-/// The message about the first flag that the verb does not have, with the flag that was meant. For
-/// `run`, flags after the name of the program are the program's.
-std::optional<std::string> unknown_flag(const CLI::App& verb,
-                                        const std::vector<std::string>& arguments) {
+std::vector<std::string> names_of_flags(const CLI::App& verb) {
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
+  return names;
+}
+
+/// The message about the first flag that the verb does not have, with the flag that was meant. For
+/// `run`, flags after the name of the program are the program's.
+std::optional<std::string> unknown_flag(const CLI::App& verb,
+                                        const std::vector<std::string>& arguments) {
+  const std::vector<std::string> names = names_of_flags(verb);
   const std::vector<std::string_view> known(names.begin(), names.end());
   const bool begins_with_verb = arguments.front() == verb.get_name();
   for (std::size_t i = begins_with_verb ? 1 : 0; i < arguments.size(); ++i) {

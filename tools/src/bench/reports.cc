@@ -40,14 +40,14 @@ Result<std::unique_ptr<Reports>> Reports::create(const BenchOptions& options) {
     has_files |= path != kStandardOutput;
   }
   if (!has_files) return made;
-  XYLEM_TRY(Signals signals, Signals::take());
-  made->signals_.emplace(std::move(signals));
+  XYLEM_TRY(Signals taken, Signals::take());
+  Signals& signals = made->signals_.emplace(std::move(taken));
   made->stop_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!made->stop_) {
     return failure(Code::exhausted, fmt::format("cannot make an event descriptor: {}",
                                                 std::generic_category().message(errno)));
   }
-  made->watcher_ = std::thread([reports = made.get()] { reports->watch(); });
+  made->watcher_ = std::thread([reports = made.get(), &signals] { reports->watch(signals); });
   return made;
 }
 
@@ -99,10 +99,10 @@ std::string Reports::text_of(const Report& report, bool is_complete) const {
   return report.flag == "--csv" ? to_csv(rows_) : to_json(environment_, rows_, is_complete);
 }
 
-void Reports::watch() {
-  pollfd watched[] = {{signals_->fd(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+void Reports::watch(Signals& signals) {
+  pollfd watched[] = {{signals.fd(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   while (::poll(watched, std::size(watched), -1) < 0 || watched[1].revents == 0) {
-    const auto signal = signals_->next();
+    const auto signal = signals.next();
     if (!signal || *signal == SIGCHLD) continue;
     if (const Status status = write_rows_so_far(); !status) {
       std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());

@@ -48,7 +48,7 @@ class Reports {
   Reports() = default;
   Status write(bool is_complete);
   std::string text_of(const Report& report, bool is_complete) const;
-  void watch();
+  void watch(Signals& signals);
 
   std::mutex mutex_;  ///< Protects the members up to `rows_`.
   std::vector<Report> reports_;

@@ -54,9 +54,9 @@ class TcpOwner {
   /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
   /// The connection of an endpoint has ended although nobody closed the endpoint. The code of `why`
-  /// is peer_lost if the peer ended the connection, exhausted if there was no memory for an incoming
-  /// message, and link_lost otherwise. Called from the same places as Operation::done, before the
-  /// operations end that this connection had.
+  /// is peer_lost if the peer ended the connection, exhausted if there was no memory for an
+  /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
+  /// before the operations end that this connection had.
   virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
 
  protected:
