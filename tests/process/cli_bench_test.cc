@@ -193,10 +193,10 @@ TEST(Bench, SaysOnceWhatIsWrongWithTheUsage) {
   const auto baseline =
       run_command(bench({"all_reduce", "-n", "2", "--baseline", "/nonexistent.json"}), {}, kLimit);
   EXPECT_EQ(baseline.exit_status, 2);
-  EXPECT_THAT(baseline.err,
-              testing::EndsWith("xylem bench: --baseline /nonexistent.json: cannot read it (No such "
-                                "file or directory)
-"));
+  EXPECT_THAT(
+      baseline.err,
+      testing::EndsWith("xylem bench: --baseline /nonexistent.json: cannot read it (No such "
+                        "file or directory)\n"));
 }
 
 TEST(Bench, ComparesWithAnEarlierReport) {
