@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include <thread>
+#include <sched.h>
 
 namespace xylem::tools {
 namespace {
@@ -25,12 +25,19 @@ int complain(const Status& status) {
   return exit_code(status.code());
 }
 
+/// The number of cores on which this process may run; 0 if the system does not tell.
+std::uint32_t usable_cores() noexcept {
+  cpu_set_t cores;
+  const bool is_known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;
+  return is_known ? static_cast<std::uint32_t>(CPU_COUNT(&cores)) : 0;
+}
+
 int start_ranks(const BenchOptions& options, const std::vector<std::string>& command) {
   JobOptions job;
   job.speaker = "xylem bench";
   job.command = command;
   job.ranks = options.ranks.value_or(kDefaultRanks);
-  const std::uint32_t cores = std::thread::hardware_concurrency();
+  const std::uint32_t cores = usable_cores();
   if (job.ranks > cores && cores > 0) {
     fmt::print(stderr,
                "xylem bench: {} core{} for {} ranks, which take turns (-n is the number of ranks; "
