@@ -265,27 +265,29 @@ TEST(Disagreement, OfARankThatIsTooFarAheadIsATimeOut) {
 
 TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
   for (const char* const transport : {"loopback", "shm"}) {
-    for (const auto& [count, room] : {std::pair{10, 10}, {10, 11}, {5000, 5000}, {5000, 4000}}) {
+    for (const auto& counts : {std::pair{10, 10}, {10, 11}, {5000, 5000}, {5000, 4000}}) {
       RankOptions options = three_ranks("20s");
       options.size = 2;
       options.transport = transport;
-      run_ranks(options, [count = count, room = room](Runtime& runtime, MemoryHub&) {
-        const auto world = runtime.world();
-        std::vector<float> data(std::max(count, room), 1.0F);
-        const Buffer as_int(data.data(), room, DataType::int32);
-        Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
-                                          : world.recv(as_int, 0, 7).wait();
-        EXPECT_FALSE(status && world.rank() == 1)
-            << "rank 1 gets another type, so its receive must fail";
-        if (status) status = world.barrier().wait();  // A small message may have been sent already.
-        EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
-        EXPECT_NE(status.message().find("sends " + std::to_string(count) +
-                                        " float32 to rank 1 with tag 7, which "
-                                        "receives " +
-                                        std::to_string(room) + " int32"),
-                  std::string_view::npos)
-            << status.message();
-      });
+      run_ranks(options,
+                [count = counts.first, room = counts.second](Runtime& runtime, MemoryHub&) {
+                  const auto world = runtime.world();
+                  std::vector<float> data(std::max(count, room), 1.0F);
+                  const Buffer as_int(data.data(), room, DataType::int32);
+                  Status status = world.rank() == 0 ? world.send(in(data, count), 1, 7).wait()
+                                                    : world.recv(as_int, 0, 7).wait();
+                  EXPECT_FALSE(status && world.rank() == 1)
+                      << "rank 1 gets another type, so its receive must fail";
+                  if (status)
+                    status = world.barrier().wait();  // A small message may have been sent already.
+                  EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
+                  EXPECT_NE(status.message().find("sends " + std::to_string(count) +
+                                                  " float32 to rank 1 with tag 7, which "
+                                                  "receives " +
+                                                  std::to_string(room) + " int32"),
+                            std::string_view::npos)
+                      << status.message();
+                });
     }
   }
 }
