@@ -181,9 +181,9 @@ Logger Logger::as(LogIdentity identity) const {
 
 const LogIdentity& Logger::identity() const noexcept {
   // Never destroyed, since destructors of the program may log.
-  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static const auto& kNobody = *new LogIdentity;
-  return identity_ ? *identity_ : kNobody;
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory,bugprone-unhandled-exception-at-new)
+  static const auto& nobody = *new LogIdentity;
+  return identity_ ? *identity_ : nobody;
 }
 
 bool Logger::enabled(LogLevel level) const noexcept {

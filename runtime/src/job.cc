@@ -516,7 +516,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   context_.process.close();
   context_.keeper.stop();
   context_.control->leave(Deadline::after(kGoodbye));
-} catch (const std::exception&) {
+} catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
   // Memory has run out. The peers learn that this rank was lost.
 }
 

@@ -71,7 +71,7 @@ void LiveJobs::leave() noexcept try {
   }
   const Deadline limit = Deadline::after(kAll);
   for (const auto& job : jobs) job->leave_at_exit(limit);
-} catch (const std::bad_alloc&) {
+} catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
   // Then the peers learn that this process was lost.
 }
 

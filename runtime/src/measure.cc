@@ -40,7 +40,7 @@ double in_microseconds(Clock::duration duration) {
 Status complete(Group& world, Call&& call, Deadline deadline) {
   const Work work = world.submit(std::move(call));
   work.set_timeout(deadline.left());
-  const Status status = work.wait();
+  Status status = work.wait();
   if (status.code() != Code::timed_out) return status;
   return failure(
       Code::timed_out,

@@ -148,13 +148,13 @@ class NamedFile : public ::testing::Test {
     EXPECT_TRUE(content || content.code() == Code::invalid_argument);
     return std::string(content.status().message());
   }
-  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
+  std::string path(const std::string& name) const { return directory.path() + "/" + name; }
 
-  const test::TemporaryDirectory directory_;
+  const test::TemporaryDirectory directory;
 };
 
 TEST_F(NamedFile, IsReadWholeIfItIsRegularAndNotTooLong) {
-  const std::string file = directory_.write("file", std::string(100, 'x'));
+  const std::string file = directory.write("file", std::string(100, 'x'));
   EXPECT_EQ(read_regular_file(file, {100}, soon())->value(), std::string(100, 'x'));
   EXPECT_EQ(refusal(file, {99}), "it must be a file of at most 99 B");
   EXPECT_EQ(read_regular_file(path("none"), {100}, soon())->has_value(), false);
@@ -176,11 +176,11 @@ TEST_F(NamedFile, OfAnotherKindIsRefusedAtOnce) {
   EXPECT_EQ(refusal(path("fifo")), "it must be a regular file, not a FIFO");
   EXPECT_EQ(refusal(path("socket")), "it must be a regular file, not a socket");
   EXPECT_EQ(refusal("/dev/zero"), "it must be a regular file, not a device");
-  EXPECT_EQ(refusal(directory_.path()), "it must be a regular file, not a directory");
+  EXPECT_EQ(refusal(directory.path()), "it must be a regular file, not a directory");
 }
 
 TEST_F(NamedFile, WithALeaseOfAnotherProcessIsWaitedForUntilTheDeadline) {
-  const std::string file = directory_.write("file", "text");
+  const std::string file = directory.write("file", "text");
   const UniqueFd holder(::open(file.c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(::fcntl(holder.get(), F_SETSIG, SIGURG), 0);  // A signal that is ignored.
   ASSERT_EQ(::fcntl(holder.get(), F_SETLEASE, F_WRLCK), 0);

@@ -103,17 +103,17 @@ TEST(ReportCsv, HasTheFieldsOfJsonInOneLineForEachRow) {
 
 class ReportFileTest : public testing::Test {
  protected:
-  std::string path(const char* name) const { return directory_.path() + '/' + name; }
+  std::string path(const char* name) const { return directory.path() + '/' + name; }
   std::string text(const char* name) const {
     std::ifstream file(path(name));
     return {std::istreambuf_iterator<char>(file), {}};
   }
   void hold(const char* name, const char* text) const { std::ofstream(path(name)) << text; }
   std::ptrdiff_t entries() const {
-    return std::distance(std::filesystem::directory_iterator(directory_.path()), {});
+    return std::distance(std::filesystem::directory_iterator(directory.path()), {});
   }
 
-  test::TemporaryDirectory directory_;
+  test::TemporaryDirectory directory;
 };
 
 TEST_F(ReportFileTest, KeepsWhatItHoldsUntilItIsWritten) {

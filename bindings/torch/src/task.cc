@@ -166,7 +166,7 @@ void Task::note_length() const noexcept {
                "; the rest of the tensor is unchanged. Further such messages of this group are not "
                "logged",
                pending_->note());
-  } catch (...) {
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
     // Python was told to make warnings errors, which a call that succeeded does not raise.
   }
 }

@@ -71,7 +71,7 @@ Status LoadedKernels::set_up(CUdevice device) {
                                "XYLEM_CUDA_ARCHITECTURES=all, or update the driver",
                                status.message()));
   }
-  XYLEM_TRY(status);
+  if (!status) return status;
   for (const std::string& name : names_) {
     XYLEM_TRY(kernels_.emplace_back(), name.empty() ? Result<CUkernel>(nullptr) : find(name));
   }

@@ -89,9 +89,9 @@ class Session {
   /// since destructors of the program may use it.
   static const Result<std::unique_ptr<Session>>& of_this_process() {
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    static const auto& kSession = *new Result<std::unique_ptr<Session>>(open());
+    static const auto& session = *new Result<std::unique_ptr<Session>>(open());
     static const AtExit kEnds;
-    return kSession;
+    return session;
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -120,7 +120,7 @@ Result<Api> load_api(const std::string& library) {
 Status open_api() {
   // Never destroyed, since destructors of the program may make calls.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static const auto& kOpened = *new Status([] {
+  static const auto& opened = *new Status([] {
     auto loaded = load_api();
     if (loaded) {
       detail::opened_api = *loaded;
@@ -128,7 +128,7 @@ Status open_api() {
     }
     return loaded.status();
   }());
-  return kOpened;
+  return opened;
 }
 
 bool is_api_open() noexcept { return api_is_open.load(std::memory_order_acquire); }
