@@ -3,6 +3,7 @@
 // `xylem run`: the environment and output of its ranks, how a job ends, and that it leaves nothing
 // behind.
 #include "process/command.h"
+#include "support/sanitizer.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -310,6 +311,7 @@ TEST(Run, ContinuesAtASignalThatItsParentIgnores) {
 }
 
 TEST(Run, NeedsNoProc) {
+  if (test::kHasSanitizer) GTEST_SKIP() << "the leak sanitizer reads /proc";
   const auto prepare = [] {
     return (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
