@@ -63,7 +63,7 @@ Status LoadedKernels::set_up(CUdevice device) {
   most_blocks_ = static_cast<std::uint32_t>(processors) * kBlocksPerProcessor;
   const CUresult result = driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
                                                      nullptr, 0, nullptr, nullptr, 0);
-  const Status status = driver_->check(result, "cuLibraryLoadData");
+  Status status = driver_->check(result, "cuLibraryLoadData");
   if (result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
     return failure(Code::unsupported,
                    fmt::format("{}: Xylem was built without machine code for this GPU, and the "
