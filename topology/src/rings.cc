@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint32_t kMostChannels = 16;
 /// Steps of one search. On real hosts a search finishes after far fewer.
 constexpr std::uint64_t kRingSteps = 200'000;
-constexpr std::uint64_t kChannelSteps = 400'000;
+constexpr std::uint64_t kChannelSteps = 50'000;
 constexpr std::uint64_t kTreeSteps = 200'000;
 /// Number of attempts to find a set of rings, each at another rate.
 constexpr int kMostAttempts = 12;

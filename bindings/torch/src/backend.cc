@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
+#include <tuple>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -63,6 +65,14 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 }
 
 Backend::~Backend() {
+  if (python_is_ending() && !is_closed_) {
+    // Some versions of torch destroy their groups now. How the process ends is only known later, by
+    // its exit status, so the job and what its operations use must last until then.
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+    new (std::nothrow) auto(
+        std::tuple(std::move(membership_), pending_, program_.sparse, in_callbacks_.sparse));
+    return;
+  }
   // A thread that waits for Python's lock in a future's callback must be able to get it.
   const WithoutPython released;
   shutdown();

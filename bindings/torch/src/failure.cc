@@ -47,8 +47,8 @@ std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks) {
                   " of the world)");
 }
 
-std::string remedy_of_group_limit(const Status& failure) {
-  if (failure.code() != Code::timed_out) return {};
+const char* remedy_of_group_limit(const Status& failure) {
+  if (failure.code() != Code::timed_out) return "";
   return " (the timeout of a group is an argument of init_process_group and new_group)";
 }
 

@@ -24,7 +24,7 @@ bool is_worth_a_record(const Status& status) noexcept;
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
 /// A note for failures of what has the time limit of its group: how to change it. Empty unless the
 /// failure is a time-out.
-std::string remedy_of_group_limit(const Status& failure);
+const char* remedy_of_group_limit(const Status& failure);
 /// Throws the failure, unless `status` is OK.
 void check(const Status& status, const std::string& note = {});
 /// Throws an error about the caller's arguments.

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WithoutPython: releases Python's lock during its lifetime, if this thread holds it.
+// What the binding needs to know of the interpreter.
 #pragma once
 
 #include <Python.h>
 
 namespace xylem::pytorch {
 
+/// True once the program has ended and the interpreter is being finalized, or has been.
+inline bool python_is_ending() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
+#else
+  return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
+#endif
+}
+
+/// Releases Python's lock during its lifetime, if this thread holds it.
 class WithoutPython {
  public:
   WithoutPython() noexcept

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,7 @@ struct Walk {
     check_outcome();
   }
   void check_outcome() const {
-    check(outcome, (has_own_limit ? "" : remedy_of_group_limit(outcome)) + note);
+    check(outcome, std::string(has_own_limit ? "" : remedy_of_group_limit(outcome)) + note);
   }
 };
 
