@@ -270,6 +270,27 @@ TEST_F(FileStoreIn, WhatOthersPutThereIsNotWaitedFor) {
   EXPECT_EQ(open(1, 2, Deadline::after(milliseconds(50))).code(), Code::timed_out);
 }
 
+TEST_F(FileStoreIn, WhatOthersPutInPlaceOfADraftIsNeitherFollowedNorWaitedFor) {
+  // The draft of rank 0 has the number of the session.
+  const std::string base = fmt::format("{}/xylem-{:016x}", directory, hash_text("job"));
+  const std::string victim = directory + "/victim";
+  std::ofstream(victim) << "precious";
+  const auto store = open(0, 1);
+  ASSERT_TRUE(store);
+  std::string session;
+  for (const auto& entry : fs::directory_iterator(base)) {
+    if (entry.is_directory()) session = entry.path().filename();
+  }
+  const std::string draft = base + "/draft." + session;
+  fs::create_symlink(victim, draft);
+  EXPECT_TRUE((*store)->set("a", {}));
+  std::string text;
+  std::ifstream(victim) >> text;
+  EXPECT_EQ(text, "precious");
+  ASSERT_EQ(::mkfifo(draft.c_str(), 0600), 0);
+  EXPECT_TRUE((*store)->set("b", {}));
+}
+
 TEST_F(FileStoreIn, FilesThatMayNotBeWrittenAreAnError) {
   Status status;
   {

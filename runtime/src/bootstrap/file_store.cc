@@ -216,7 +216,9 @@ std::filesystem::path FileStore::draft() const { return base_ / ("draft." + numb
 Result<UniqueFd> FileStore::write_draft(std::string_view text) const {
   constexpr mode_t kOwnerOnly = 0600;
   const WriteSignalsBlocked blocked;
-  UniqueFd fd(::open(draft().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly));
+  // Others who can write in the directory may have put a link or a FIFO there.
+  ::unlink(draft().c_str());
+  UniqueFd fd(::open(draft().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
   if (!fd) return refused(draft());
   while (!text.empty()) {
     const ssize_t written = ::write(fd.get(), text.data(), text.size());
@@ -232,7 +234,11 @@ Result<UniqueFd> FileStore::write_draft(std::string_view text) const {
 
 Status FileStore::write(const Path& path, std::string_view text) {
   XYLEM_TRY(write_draft(text).status());
-  if (::rename(draft().c_str(), path.c_str()) != 0) return refused(path);
+  if (::rename(draft().c_str(), path.c_str()) != 0) {
+    const Status why = refused(path);
+    ::unlink(draft().c_str());
+    return why;
+  }
   if (std::ranges::find(written_, path) == written_.end()) written_.push_back(path);
   return {};
 }
