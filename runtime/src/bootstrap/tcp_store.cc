@@ -353,7 +353,9 @@ Result<std::vector<std::byte>> TcpStore::set_and_get(std::string_view key,
   write_request(requests, StoreAsk::set, key, value);
   write_request(requests, StoreAsk::get, wanted, {});
   ask(requests);
-  XYLEM_TRY(const StoreReply reply, hear(Deadline::after(kAnswerTime)));
+  const Deadline last_word =
+      earlier(Deadline::after(kAnswerTime), Deadline::after(deadline.left() + kLastWord));
+  XYLEM_TRY(const StoreReply reply, hear(last_word));
   XYLEM_TRY(reply.status());
   return this->value(deadline);
 }
