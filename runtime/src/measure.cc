@@ -23,8 +23,8 @@ using collectives::LinkCost;
 
 constexpr std::uint64_t kMedium = 64 << 10;
 constexpr std::uint64_t kLarge = 1 << 20;
-constexpr int kSmallRounds = 100;
-constexpr int kLargeRounds = 8;
+constexpr int kSmallRounds = 100, kSmallRepeats = 30;
+constexpr int kLargeRounds = 8, kLargeRepeats = 3;
 constexpr std::uint32_t kTag = 0;
 /// How long a link is measured, from the first answer on. A round trip that has begun is finished.
 /// The sum, with that of measure_core(), is the 0.3 s that docs/configuration.md states.
@@ -147,13 +147,19 @@ std::string_view text(Origin origin) {
 
 /// The result of the quickest of several rounds, which end with the budget; there is at least one.
 /// The quickest is taken because other load on the machine passes and must not enter the constants.
+/// A time that `repeats` rounds come near to owes nothing to chance, so no more are needed then.
 template <typename Round>
-Result<double> quickest(int rounds, Deadline budget, Round round) {
+Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
+  constexpr double kNear = 1.05;
   double best = std::numeric_limits<double>::max();
+  double near_to = best;
+  int near = 0;
   do {
     XYLEM_TRY(const double took, round());
     best = std::min(best, took);
-  } while (--rounds > 0 && !budget.passed());
+    if (took * kNear < near_to) near_to = took, near = 0;
+    if (took <= near_to * kNear) ++near;
+  } while (--rounds > 0 && near < repeats && !budget.passed());
   return best;
 }
 
@@ -175,7 +181,7 @@ Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
   if (is_fast) XYLEM_TRY(pair.round_trip(bytes));
   if (2 * first > left()) return Origin::estimated;
   XYLEM_TRY(const double took,
-            quickest(kLargeRounds, budget, [&] { return pair.round_trip(bytes); }));
+            quickest(kLargeRounds, kLargeRepeats, budget, [&] { return pair.round_trip(bytes); }));
   cost.bandwidth_GBps = rate(bytes, took);
   return Origin::measured;
 }
@@ -254,26 +260,33 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
 }
 
 /// Finds the size from which pulling is quicker than copying through slots, and the bandwidth then.
-Status measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
+/// The bandwidth through slots is known. Returns whether the budget sufficed.
+Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, kMedium};
   // Copying through slots works on every system, so pulling has to be clearly quicker.
   constexpr double kClearly = 0.9;
+  LinkCost& local = tuning.model.local;
   tuning.pull_from = transport::kAnySize;
   for (const std::uint64_t bytes : kSizes) {
     const auto half_trip = [&](std::uint64_t pull_from) -> Result<double> {
       XYLEM_TRY(pair.round_trip(bytes, pull_from));  // This warms up.
-      return quickest(kLargeRounds, budget, [&] { return pair.round_trip(bytes, pull_from); });
+      return quickest(kLargeRounds, kLargeRepeats, budget,
+                      [&] { return pair.round_trip(bytes, pull_from); });
     };
-    XYLEM_TRY(const double through_slots, half_trip(transport::kAnySize));
+    double through_slots = local.alpha_us + static_cast<double>(bytes) / local.bandwidth_GBps / 1e3;
+    if (bytes != kLarge) {
+      XYLEM_TRY(through_slots, half_trip(transport::kAnySize));
+    }
     XYLEM_TRY(const double pulled, half_trip(bytes));
-    if (budget.passed() || pulled >= kClearly * through_slots) return {};
+    if (budget.passed()) return false;
+    if (pulled >= kClearly * through_slots) return true;
     tuning.pull_from = bytes;
-    if (bytes != kLarge) continue;
-    LinkCost& local = tuning.model.local;
-    local.bandwidth_GBps =
-        static_cast<double>(bytes) / std::max(pulled - local.alpha_us, 1.0) / 1e3;
+    if (bytes == kLarge) {
+      local.bandwidth_GBps =
+          static_cast<double>(bytes) / std::max(pulled - local.alpha_us, 1.0) / 1e3;
+    }
   }
-  return {};
+  return true;
 }
 
 /// True if this rank's host has fewer cores than ranks.
@@ -283,19 +296,28 @@ bool shares_cores(const CostModel& model, std::uint32_t rank) {
   return cores > 0 && std::ranges::count(model.host, host) > cores;
 }
 
+struct Measured {
+  Origin bandwidth = Origin::measured;
+  bool is_complete = true;  ///< False if the budget did not suffice.
+};
+
 /// Measures the link to the partner, within or between hosts.
-Result<Origin> measure_link(const Context& context, Pair& pair, bool local, Tuning& tuning) {
+Result<Measured> measure_link(const Context& context, Pair& pair, bool local, Tuning& tuning) {
   LinkCost& cost = local ? tuning.model.local : tuning.model.remote;
   // This makes the connection, and waits for a partner that is busy with another pair.
   XYLEM_TRY(pair.round_trip());
   const auto longest = local ? kLocalBudget : kRemoteBudget;
   const Deadline budget = Deadline::after(longest);
-  XYLEM_TRY(cost.alpha_us, quickest(kSmallRounds, Deadline::after(longest / 4),
+  XYLEM_TRY(cost.alpha_us, quickest(kSmallRounds, kSmallRepeats, Deadline::after(longest / 4),
                                     [&] { return pair.round_trip(); }));
-  XYLEM_TRY(const Origin origin, measure_bandwidth(pair, cost, budget));
-  if (local && !context.config().pull_from) XYLEM_TRY(measure_pull(pair, tuning, budget));
+  Measured measured;
+  XYLEM_TRY(measured.bandwidth, measure_bandwidth(pair, cost, budget));
+  measured.is_complete = measured.bandwidth == Origin::measured;
+  if (local && measured.is_complete && !context.config().pull_from) {
+    XYLEM_TRY(measured.is_complete, measure_pull(pair, tuning, budget));
+  }
   XYLEM_TRY(pair.end());
-  return origin;
+  return measured;
 }
 
 /// Returns whether all was measured that this rank measures.
@@ -310,14 +332,14 @@ Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadl
       XYLEM_TRY(pair.follow());
       continue;
     }
-    XYLEM_TRY(const Origin origin, measure_link(context, pair, local, tuning));
-    is_complete = is_complete && origin == Origin::measured;
+    XYLEM_TRY(const Measured measured, measure_link(context, pair, local, tuning));
+    is_complete = is_complete && measured.is_complete;
     LinkCost& cost = local ? model.local : model.remote;
     if (world.rank() == 0) {
       context.logger.info(
           fmt::format("start: a message {} takes {:.3g} us; bandwidth {:.3g} GB/s, {}",
                       local ? "within a host" : "between hosts", cost.alpha_us, cost.bandwidth_GBps,
-                      text(origin)));
+                      text(measured.bandwidth)));
     }
     // On shared cores, writing and reading do not overlap, so the measured time contains both. The
     // estimate counts each of them by itself, and needs the bandwidth of one.

@@ -110,7 +110,8 @@ bool replace_file(const std::string& path, std::string_view text) {
     is_whole = written >= 0 || errno == EINTR;
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
-  is_whole = is_whole && ::rename(fresh.c_str(), path.c_str()) == 0;
+  // A network file system may refuse what was written only now.
+  is_whole = is_whole && ::fsync(fd.get()) == 0 && ::rename(fresh.c_str(), path.c_str()) == 0;
   const int error = errno;
   if (!is_whole) ::unlink(fresh.c_str());
   errno = error;
