@@ -25,6 +25,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -118,6 +119,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Status abort(std::string_view why);
   /// See Communicator::on_failure().
   void on_failure(std::function<void(const Status&)> tell);
+  /// The program has ended, so its callback must not be called any more. For the token holder.
+  void forget_callback();
   /// How a call of this shape is carried out.
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
 
@@ -160,6 +163,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   const collectives::CostModel& model() const noexcept { return plans_.model(); }
   std::uint64_t next_sequence() const noexcept { return sequence_; }
   /// Messages number the calls of the user, from 1 on. Call this after those of the start. «token»
+  /// The calls until begin_user_calls() are those of the start, which have no numbers.
+  void begin_start() noexcept { first_user_call_ = std::numeric_limits<std::uint64_t>::max(); }
   void begin_user_calls() noexcept { first_user_call_ = sequence_; }
   bool is_of_start(std::uint64_t sequence) const noexcept { return sequence < first_user_call_; }
   /// What messages call the call with this sequence number.

@@ -45,6 +45,12 @@ void Group::on_failure(std::function<void(const Status&)> tell) {
   });
 }
 
+void Group::forget_callback() {
+  // What it holds may have been destroyed, so it is not destroyed either.
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  new auto(std::exchange(tell_failure_, nullptr));
+}
+
 void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {
   if (!is_well()) return;
   // The other ranks may not have made the companion yet.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -33,8 +34,25 @@ constexpr milliseconds kStreams{5000};
 constexpr milliseconds kHandOver{60'000};
 /// How long a rank whose program has ended goes on with calls for which the program did not wait.
 constexpr milliseconds kLastCalls{5000};
+/// How long a thread that ends the runtime waits until no other one drives it.
+constexpr milliseconds kToken{5000};
 
-/// Keeps a job's memory until the process ends: a device may write to it until then.
+/// Notes the thread that ends a runtime.
+class Ending {
+ public:
+  explicit Ending(std::atomic<std::thread::id>& thread) : thread_(thread) {
+    thread_ = std::this_thread::get_id();
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  ~Ending() { thread_ = std::thread::id(); }
+
+ private:
+  std::atomic<std::thread::id>& thread_;
+};
+
+/// Keeps a job's memory until the process ends: a device may write to it until then, or a thread
+/// has not left a call.
 void outlive(std::shared_ptr<Job> job) {
   static std::mutex mutex;
   // Never destroyed, not even when the process ends.
@@ -69,6 +87,9 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config, deadline));
   const WireMaker make = parts.wires;
   PeerFacts facts = parts.facts;
+  // Either all ranks take part in measuring, or none does.
+  const bool is_measured = parts.loaded.config.tuning != "off";
+  facts.settings += is_measured ? "another XYLEM_TUNING\n" : "XYLEM_TUNING=off\n";
   facts.settings += given.agreed();
   const auto end = [](Job* job) {
     // In a forked child everything belongs to the parent: the thread, and the connections to peers.
@@ -135,6 +156,7 @@ Status Job::meet_world(Deadline deadline) {
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);
   world_ = Group::make(std::shared_ptr<Context>(shared_from_this(), &context_), watch_,
                        std::move(spec), tuning.model);
+  world_->begin_start();
   XYLEM_TRY(tuning, measure(context_, *world_, std::move(tuning), deadline));
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   context_.pull_from(config.pull_from.value_or(measured).value);
@@ -460,11 +482,25 @@ std::uint32_t Job::pending() {
   return context_.keeper.pending();
 }
 
+/// The runtime cannot end. It lasts until the process has ended.
+Status Job::was_interrupted() {
+  outlive(shared_from_this());
+  return failure(Code::busy,
+                 "a thread is within a call that it cannot leave, as after exit() in a signal "
+                 "handler; this rank's peers will learn that it was lost");
+}
+
 Status Job::shutdown(bool force) {
   if (context_.process.is_forked()) return context_.process.check();
+  if (ender_ == std::this_thread::get_id()) return was_interrupted();
   // A second caller waits for the first.
   const std::lock_guard one_at_a_time(shutdown_mutex_);
+  const Ending ending(ender_);
   if (context_.process.is_closed()) return {};
+  // A signal handler that calls exit() may have interrupted a call of this thread, which never
+  // ends.
+  if (!context_.progress.acquire_until(Deadline::after(kToken))) return was_interrupted();
+  context_.progress.release();
   auto patience = hand_over_limit();
   if (const auto left = pending(); left > 0) {
     if (!force) {
@@ -492,14 +528,16 @@ Status Job::shutdown(bool force) {
   return handed_over;
 }
 
-/// Like shutdown(), but nothing is destroyed, no call is ended, and no callback of the program is
-/// called: what they use may have been destroyed already.
+/// Like shutdown(), but nothing is destroyed, and no callback of the program is called: what they
+/// use may have been destroyed already.
 void Job::leave_at_exit(Deadline limit) noexcept try {
+  if (ender_ == std::this_thread::get_id()) return;
   Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
   const auto one_at_a_time = lock_until(shutdown_mutex_, patience);
   if (!one_at_a_time || !context_.process.allows()) return;
   // The token is never given up if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
+  for (const auto& group : context_.registry.groups()) group->forget_callback();
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
   while (context_.progress.with_token([this] { return owes_calls(); })) {

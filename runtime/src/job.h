@@ -24,10 +24,12 @@
 #include "xylem/runtime/options.h"
 #include "xylem/runtime/path_info.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace xylem::runtime {
@@ -84,6 +86,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   /// The number of operations that have been submitted and not ended.
   std::uint32_t pending();
   void abort_all();
+  Status was_interrupted();
   bool owes_calls();
   Status hand_over(Deadline patience);
   std::chrono::nanoseconds hand_over_limit() const noexcept;
@@ -116,6 +119,7 @@ class Job final : public std::enable_shared_from_this<Job>,
   bool is_patient_ = false;           ///< See Progress::Client::set_patient().
   std::uint32_t turns_in_a_row_ = 0;  ///< Patient turns since peers were woken last.
   std::mutex shutdown_mutex_;
+  std::atomic<std::thread::id> ender_;  ///< The thread that has locked it in shutdown().
 };
 
 }  // namespace xylem::runtime

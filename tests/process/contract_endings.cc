@@ -32,6 +32,7 @@ using std::chrono::milliseconds;
 constexpr std::uint32_t kEnds = 0, kReceives = 1, kGoesOn = 2;          // The ranks.
 constexpr std::uint32_t kSmall = 1, kLarge = 2, kLast = 3, kReady = 4;  // Tags.
 constexpr std::size_t kMany = 1 << 20;
+constexpr std::string_view kFromAHandler = "from_a_handler";
 
 /// Never destroyed.
 struct Ending {
@@ -104,7 +105,13 @@ int end_with_calls(bool is_in_destructor) {
 
 void end_as(const std::string& how) {
   if (how == "exit") std::exit(0);
-  if (how == "from_a_handler") {
+  if (how.starts_with(kFromAHandler)) {
+    if (how != kFromAHandler) {
+      check(std::atexit([] {
+              check(ending->runtime.shutdown().code() == Code::busy, "shutdown within a call");
+            }) == 0,
+            "atexit");
+    }
     // The handler interrupts a wait, whose thread drives the transports.
     signal(SIGALRM, [](int) { std::exit(0); });
     const itimerval soon{{0, 0}, {0, 100'000}};
@@ -188,7 +195,7 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
   wait_for_end_of(processes[kEnds]);
   if (!is_good) {
     // After exit() in a handler, rank 0 leaves in good order if it can.
-    receive_nothing(how == "from_a_handler" ? "rank 0" : "was lost");
+    receive_nothing(how.starts_with(kFromAHandler) ? "rank 0" : "was lost");
   } else {
     go_on_after_a_good_end(me);
     // A send to a rank that has left is an error, too, although it would need no receive.

@@ -171,23 +171,24 @@ TEST_P(ProgramThatEnds, LeavesInGoodOrderIfItEndsNormallyAndIsLostOtherwise) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Over,
-                         ProgramThatEnds,
-                         testing::Combine(testing::Values("shm", "tcp", "ucx-tcp"),
-                                          testing::Values(Ending{"shutdown", 0},
-                                                          Ending{"return", 0},
-                                                          Ending{"exit", 0},
-                                                          Ending{"status", 1},
-                                                          Ending{"exception", 128 + SIGABRT},
-                                                          Ending{"signal", 128 + SIGTERM},
-                                                          Ending{"_exit", 0},
-                                                          Ending{"from_a_handler", 0})),
-                         [](const testing::TestParamInfo<std::tuple<const char*, Ending>>& row) {
-                           std::string name = std::string(std::get<0>(row.param)) + "_" +
-                                              std::get<1>(row.param).how;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Over,
+    ProgramThatEnds,
+    testing::Combine(testing::Values("shm", "tcp", "ucx-tcp"),
+                     testing::Values(Ending{"shutdown", 0},
+                                     Ending{"return", 0},
+                                     Ending{"exit", 0},
+                                     Ending{"status", 1},
+                                     Ending{"exception", 128 + SIGABRT},
+                                     Ending{"signal", 128 + SIGTERM},
+                                     Ending{"_exit", 0},
+                                     Ending{"from_a_handler", 0},
+                                     Ending{"from_a_handler_and_shut_down", 0})),
+    [](const testing::TestParamInfo<std::tuple<const char*, Ending>>& row) {
+      std::string name = std::string(std::get<0>(row.param)) + "_" + std::get<1>(row.param).how;
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
 
 // Destructors of the program run after those of all C++ objects, also of those of the library.
 TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
