@@ -570,8 +570,8 @@ class Programs(unittest.TestCase):
     def test_that_end_without_exit_handlers_are_lost(self):
         self.check_others(lambda: os._exit(0), is_normal=False)
 
-    def check_child(self, end: Callable[[], object], is_normal: bool) -> None:
-        """The same for a child of multiprocessing, which ends by os._exit()."""
+    def check_child(self, end: Callable[[], object], is_normal: bool, messages: int = 1) -> None:
+        """The same for a child of multiprocessing, which ends by os._exit(). `end` sends all messages but one."""
 
         def program(rank: int, path: str) -> None:
             store = dist.FileStore(path, 2)
@@ -585,10 +585,11 @@ class Programs(unittest.TestCase):
                 return
             dist.send(word, 0)
             has_sent.wait()
-            word.zero_()
             if is_normal:
-                dist.recv(word, 0)
-                assert word.eq(7).all()
+                for _ in range(messages):
+                    word.zero_()
+                    dist.recv(word, 0)
+                    assert word.eq(7).all()
             else:
                 with raising(dist.DistBackendError, "rank 0 on .* was lost"):
                     dist.recv(word, 0)
@@ -612,6 +613,13 @@ class Programs(unittest.TestCase):
 
     def test_that_are_forked_and_exit_leave_in_good_order(self):
         self.check_child(lambda: sys.exit(0), is_normal=True)
+
+    def test_that_are_forked_leave_after_their_threads_have_ended(self):
+        def send_after_the_return() -> None:
+            eventually(lambda: multiprocessing.util._exiting)
+            dist.send(torch.full((16,), 7.0), 1)
+
+        self.check_child(lambda: threading.Thread(target=send_after_the_return).start(), is_normal=True, messages=2)
 
     def test_that_are_forked_and_fail_are_lost(self):
         self.check_child(lambda: sys.exit(1), is_normal=False)

@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,6 +54,9 @@ def _leave_at_end_of_child(process: int) -> None:
     def leave() -> None:
         error = sys.exc_info()[1]  # That with which the program ends.
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            # Threads that are no daemons may still make calls. Without this line, they are only joined after the
+            # finalizers of multiprocessing have run.
+            threading._shutdown()
             native.leave_jobs()
 
     if multiprocessing.parent_process() is not None:
