@@ -3,6 +3,8 @@
 // Writes reports at the end of a session or at a signal, whichever comes first.
 #include "bench/reports.h"
 
+#include "xylem/base/clock.h"
+
 #include <fmt/format.h>
 
 #include <poll.h>
@@ -10,9 +12,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace xylem::tools {
@@ -80,9 +85,23 @@ void Reports::add(const BenchRow& row) {
   rows_.push_back(row);
 }
 
-Status Reports::write(bool is_complete) {
+Status Reports::write_rows_so_far() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  // The other thread may write to a pipe that nobody reads.
+  const Deadline patience = Deadline::after(std::chrono::seconds(2));
+  while (!lock && !patience.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    (void)lock.try_lock();
+  }
+  return !lock || rows_.empty() ? Status() : write_all(false);
+}
+
+Status Reports::write() {
   const std::lock_guard lock(mutex_);
-  if (!is_complete && rows_.empty()) return {};
+  return write_all(true);
+}
+
+Status Reports::write_all(bool is_complete) {
   Status first;
   for (Report& report : std::exchange(reports_, {})) {
     Status status;
@@ -104,15 +123,16 @@ void Reports::watch(Signals& signals) {
   while (::poll(watched, std::size(watched), -1) < 0 || watched[1].revents == 0) {
     const auto signal = signals.next();
     if (!signal || *signal == SIGCHLD) continue;
-    if (const Status status = write_rows_so_far(); !status) {
-      std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
-    }
-    // The signal ends the process as if nobody had watched for it.
+    // The signal ends the process as if nobody had watched for it. A second one does not wait for
+    // what is written.
     std::signal(*signal, SIG_DFL);
     sigset_t set;
     ::sigemptyset(&set);
     ::sigaddset(&set, *signal);
     ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    if (const Status status = write_rows_so_far(); !status) {
+      std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
+    }
     ::raise(*signal);
   }
 }

@@ -35,9 +35,9 @@ class Reports {
   void describe(const BenchEnvironment& environment);
   void add(const BenchRow& row);
   /// Writes the reports of all rows.
-  Status write() { return write(true); }
+  Status write();
   /// Writes the rows so far to the files, unless write() has been called.
-  Status write_rows_so_far() { return write(false); }
+  Status write_rows_so_far();
 
  private:
   struct Report {
@@ -46,7 +46,7 @@ class Reports {
   };
 
   Reports() = default;
-  Status write(bool is_complete);
+  Status write_all(bool is_complete);
   std::string text_of(const Report& report, bool is_complete) const;
   void watch(Signals& signals);
 
