@@ -20,16 +20,18 @@ ALWAYS = ("format", "shell", "build", "headers", "tests", "package", "layering",
 PARTS = ("ucx", "gpu", "torch-oldest", "wheel", "tsan", "asan", "fuzz")
 
 # Which files ask for which parts. Every component with threads asks for the thread sanitizer, every other one for the
-# address sanitizer; the other sanitizer comes by date.
+# address sanitizer; the other sanitizer comes by date. So do both for bindings/torch, since torch itself is not built
+# with sanitizers.
 NEEDS = (
     (r"(base|execution|runtime|transport)/|tests/(conformance|mixed|support)/|tests/sanitizer/tsan", ("tsan",)),
     (r"(bindings/c|collectives|tools/src|topology)/|tests/sanitizer/lsan", ("asan",)),
     # What reads foreign text or bytes, and has a fuzz target.
     (r"topology/|runtime/src/bootstrap/|collectives/.*(verify|text)|base/.*(log|quantity)|tests/fuzz/", ("fuzz",)),
-    (r"execution/src/cuda/|tests/(gpu|fakes/cuda_driver)/", ("gpu",)),
+    (r"execution/(src|include/.*)/cuda|tests/(gpu|fakes/cuda_driver)/", ("gpu",)),
     (r"transport/src/ucx/|tests/(unit|process)/ucx", ("ucx",)),
     (r"bindings/torch/|tests/torch/", ("torch-oldest",)),
     (r"pyproject\.toml|tools/wheel|tests/wheel/", ("wheel", "ucx")),
+    (r"bindings/torch/(CMakeLists\.txt|.*\.py$)", ("wheel",)),
     # How everything is built and run.
     (r"cmake/|CMakeLists\.txt|CMakePresets\.json|tools/(test|setup)$", PARTS),
 )

@@ -63,7 +63,9 @@ class Choice(unittest.TestCase):
             "bindings/torch/src/backend.cc": {"torch-oldest"},
             "tests/torch/works_test.py": {"torch-oldest"},
             "execution/src/cuda/driver.cc": {"tsan", "gpu"},
+            "execution/include/xylem/execution/cuda.h": {"tsan", "gpu"},
             "tests/gpu/run.py": {"gpu"},
+            "bindings/torch/torch_requirement.py": {"torch-oldest", "wheel"},
             "pyproject.toml": {"wheel", "ucx"},
             "tools/wheel": {"wheel", "ucx"},
             "tests/fuzz/corpus/options_fuzz/size": {"fuzz"},
@@ -170,6 +172,7 @@ class Repository(unittest.TestCase):
         for program in ("cmake", "ctest", "shellcheck", "python3"):
             self.write(f"bin/{program}", self.stand_in(program), executable=True)
         self.write("bin/broken", "")
+        self.write("build/torch/newest/bin/python", "", executable=True)
         self.write(".gitignore", "/build/\n/bin/\n")
         self.write("tests/allowed_skips.txt", "gpu.rehearsal  a CUDA compiler\n")
         self.git("init", "--quiet")
@@ -295,6 +298,15 @@ class Record(Repository):
         self.commit()
         self.assertIn("skipped gpu.rehearsal", self.run_stages("gpu"))
         self.assertEqual(self.record()["gpu"], first)
+
+    def test_what_leaves_out_torch_proves_nothing(self):
+        first = self.commit()
+        self.all_pass(first)
+        self.commit()
+        os.remove(self.path("build/torch/newest/bin/python"))
+        self.run_stages("asan", "tsan", "tidy", "fuzz")
+        self.assertEqual([self.record()[stage] == first for stage in ("asan", "tsan", "tidy", "fuzz")],
+                         [True, True, True, False])
 
     def test_ci_runs_what_was_chosen_and_only_a_full_pass_of_tidy_counts(self):
         first = self.commit()
