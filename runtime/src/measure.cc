@@ -145,22 +145,36 @@ std::string_view text(Origin origin) {
   return {};
 }
 
-/// The result of the quickest of several rounds, which end with the budget; there is at least one.
-/// The quickest is taken because other load on the machine passes and must not enter the constants.
-/// A time that `repeats` rounds come near to owes nothing to chance, so no more are needed then.
+/// The quickest of several rounds. It is taken because other load on the machine passes and must
+/// not enter the constants. A time that several rounds come near to owes nothing to chance.
+class Quickest {
+ public:
+  void add(double took) {
+    constexpr double kNear = 1.05;
+    best_ = std::min(best_, took);
+    if (took * kNear < near_to_) near_to_ = took, near_ = 0;
+    if (took <= near_to_ * kNear) ++near_;
+  }
+  double best() const { return best_; }
+  /// How many rounds have come near to the quickest, which is one of them.
+  int near() const { return near_; }
+
+ private:
+  double best_ = std::numeric_limits<double>::max();
+  double near_to_ = best_;
+  int near_ = 0;
+};
+
+/// The result of the quickest of several rounds. They end once so many have come near to it, or
+/// with the budget; there is at least one.
 template <typename Round>
 Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
-  constexpr double kNear = 1.05;
-  double best = std::numeric_limits<double>::max();
-  double near_to = best;
-  int near = 0;
+  Quickest quickest;
   do {
     XYLEM_TRY(const double took, round());
-    best = std::min(best, took);
-    if (took * kNear < near_to) near_to = took, near = 0;
-    if (took <= near_to * kNear) ++near;
-  } while (--rounds > 0 && near < repeats && !budget.passed());
-  return best;
+    quickest.add(took);
+  } while (--rounds > 0 && quickest.near() < repeats && !budget.passed());
+  return quickest.best();
 }
 
 /// Measures the bandwidth, as far as the budget allows. Returns how it was found.
@@ -186,18 +200,18 @@ Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
   return Origin::measured;
 }
 
-/// The speed of a local kernel in GB/s: the best of a few passes over 1 MiB.
+/// The speed of a local kernel in GB/s: the quickest of a few passes over 1 MiB.
 template <typename Pass>
 double rate(Pass pass) {
-  double best = 1e-3;
+  Quickest quickest;
   const Deadline budget = Deadline::after(kCoreBudget / 2);
-  for (int round = 0; round < 8 && (round == 0 || !budget.passed()); ++round) {
+  for (int rounds = kLargeRounds; rounds > 0 && quickest.near() < kLargeRepeats; --rounds) {
     const auto begin = Clock::now();
     pass();
-    best = std::max(best, static_cast<double>(kLarge) /
-                              std::max(in_microseconds(Clock::now() - begin), 0.1) / 1e3);
+    quickest.add(in_microseconds(Clock::now() - begin));
+    if (budget.passed()) break;
   }
-  return best;
+  return static_cast<double>(kLarge) / std::max(quickest.best(), 0.1) / 1e3;
 }
 
 void measure_core(CostModel& model) {
