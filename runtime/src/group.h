@@ -119,8 +119,8 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   Status abort(std::string_view why);
   /// See Communicator::on_failure().
   void on_failure(std::function<void(const Status&)> tell);
-  /// The program has ended, so its callback must not be called any more. For the token holder.
-  void forget_callback();
+  /// The program has ended, so its callback is not called any more. For the token holder.
+  void note_end_of_program() noexcept { has_program_ended_ = true; }
   /// How a call of this shape is carried out.
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
 
@@ -240,6 +240,7 @@ class Group final : public std::enable_shared_from_this<Group>, public PointToPo
   execution::Peers peers_;
   Status health_;
   std::function<void(const Status&)> tell_failure_;
+  bool has_program_ended_ = false;
   bool has_left_ = false;  ///< The group was destroyed or closed.
   std::uint64_t sequence_ = 0;
   std::uint64_t first_user_call_ = 0;

@@ -30,7 +30,8 @@ void Group::poison(const Status& why) {
   if (parent_ != nullptr) parent_->poison(why);
   if (companion_ != nullptr) companion_->poison(why);
   if (!spec_.is_companion) context_->registry.on_poisoned(spec_.slot());
-  if (const auto tell = std::exchange(tell_failure_, nullptr)) {
+  if (tell_failure_ && !has_program_ended_) {
+    const auto tell = std::exchange(tell_failure_, nullptr);
     CoreBinding::release_this_thread();
     tell(health_);
   }
@@ -43,12 +44,6 @@ void Group::on_failure(std::function<void(const Status&)> tell) {
     if (!health_ && tell) return tell(health_);
     tell_failure_ = std::move(tell);
   });
-}
-
-void Group::forget_callback() {
-  // What it holds may have been destroyed, so it is not destroyed either.
-  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  new auto(std::exchange(tell_failure_, nullptr));
 }
 
 void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {

@@ -537,7 +537,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   if (!one_at_a_time || !context_.process.allows()) return;
   // The token is never given up if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
-  for (const auto& group : context_.registry.groups()) group->forget_callback();
+  for (const auto& group : context_.registry.groups()) group->note_end_of_program();
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
   while (context_.progress.with_token([this] { return owes_calls(); })) {
