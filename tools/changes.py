@@ -20,8 +20,8 @@ ALWAYS = ("format", "shell", "build", "headers", "tests", "package", "layering",
 PARTS = ("ucx", "gpu", "torch-oldest", "wheel", "tsan", "asan", "fuzz")
 
 # Which files ask for which parts. Every component with threads asks for the thread sanitizer, every other one for the
-# address sanitizer; the other sanitizer comes by date. So do both for bindings/torch, since torch itself is not built
-# with sanitizers.
+# address sanitizer; the other sanitizer comes by date. bindings/torch asks for neither, since torch itself is not built
+# with sanitizers: both come by date.
 NEEDS = (
     (r"(base|execution|runtime|transport)/|tests/(conformance|mixed|support)/|tests/sanitizer/tsan", ("tsan",)),
     (r"(bindings/c|collectives|tools/src|topology)/|tests/sanitizer/lsan", ("asan",)),

@@ -87,7 +87,7 @@ void Reports::add(const BenchRow& row) {
 
 Status Reports::write_rows_so_far() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  // The other thread may write to a pipe that nobody reads.
+  // The session may be writing to a pipe that nobody reads.
   const Deadline patience = Deadline::after(std::chrono::seconds(2));
   while (!lock && !patience.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -123,16 +123,15 @@ void Reports::watch(Signals& signals) {
   while (::poll(watched, std::size(watched), -1) < 0 || watched[1].revents == 0) {
     const auto signal = signals.next();
     if (!signal || *signal == SIGCHLD) continue;
-    // The signal ends the process as if nobody had watched for it. A second one does not wait for
-    // what is written.
+    if (const Status status = write_rows_so_far(); !status) {
+      std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
+    }
+    // The signal ends the process as if nobody had watched for it.
     std::signal(*signal, SIG_DFL);
     sigset_t set;
     ::sigemptyset(&set);
     ::sigaddset(&set, *signal);
     ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-    if (const Status status = write_rows_so_far(); !status) {
-      std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
-    }
     ::raise(*signal);
   }
 }

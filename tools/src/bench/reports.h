@@ -36,7 +36,8 @@ class Reports {
   void add(const BenchRow& row);
   /// Writes the reports of all rows.
   Status write();
-  /// Writes the rows so far to the files, unless write() has been called.
+  /// Writes the rows so far to the files, unless write() has been called. Waits 2 s at most for a
+  /// write() that goes on.
   Status write_rows_so_far();
 
  private:
