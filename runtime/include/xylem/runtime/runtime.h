@@ -78,7 +78,8 @@ class XYLEM_API Runtime {
   std::string_view launcher() const noexcept;
 
   /// Leaves the job in good order, after everything that was sent has left this process. Fails with
-  /// `busy` while any operation is pending. Fails with `timed_out` if a peer which has not left did
+  /// `busy` while any operation is pending, and if a thread is within a call that it cannot leave,
+  /// as after exit() in a signal handler. Fails with `timed_out` if a peer which has not left did
   /// not take what was sent to it within a minute, or within Options::timeout if that is shorter.
   /// In this case the runtime has shut down, and the data that the peer did not take is lost. Any
   /// thread may call this; a second caller waits for the first.
