@@ -413,8 +413,9 @@ TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
   const std::string directory = ::mkdtemp(pattern.data());
   const Ranks ranks = start_across(hosts, directory);
   ASSERT_TRUE(hosts.cut());
-  const Deadline promised = Deadline::after(seconds(9));
-  EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(3500))));
+  // If the silence began with the message, the rank would be lost after 11 s or later.
+  const Deadline promised = Deadline::after(milliseconds(10'500));
+  EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(4500))));
   ranks[1]->write("flood 1\nstay\n");
   EXPECT_TRUE(ranks[1]->wait_for_output("lost", promised)) << ranks[1]->said();
   std::filesystem::remove_all(directory);

@@ -49,8 +49,7 @@ void Run::pause(unsigned tries) const {
     return;
   }
   const auto time = std::chrono::microseconds(std::min(20U + tries, 200U));
-  std::unique_lock lock(driver_mutex());
-  if (!is_aborted()) driver_changed().wait_for(lock, time);
+  std::this_thread::sleep_for(time);
 }
 
 void Run::fail(CUresult result) const {
@@ -86,7 +85,12 @@ void Queue::push(CommandPtr command) {
   last_ = command;
   commands_.push_back(std::move(command));
   if (!worker_.joinable()) worker_ = start_without_signals([this] { work(); });
-  driver_changed().notify_all();
+  has_work_.notify_one();
+}
+
+void Queue::stop() noexcept {
+  is_stopping_ = true;
+  has_work_.notify_one();
 }
 
 bool Queue::is_held_by_others(std::uint64_t stream) const {
@@ -114,7 +118,7 @@ void Queue::wait_delay() {
 void Queue::work() {
   std::unique_lock lock(driver_mutex());
   while (true) {
-    driver_changed().wait(lock, [&] { return is_stopping_ || !commands_.empty(); });
+    has_work_.wait(lock, [&] { return is_stopping_ || !commands_.empty(); });
     if (commands_.empty()) return;
     const CommandPtr command = commands_.front();
     driver_changed().wait(lock, [&] { return may_start(*command); });

@@ -29,7 +29,8 @@ struct Device;
 
 /// Guards the state of the driver, but not the contents of memory.
 std::mutex& driver_mutex();
-/// Notified when a command completes, when a command is issued and when a device is lost.
+/// Notified when a command completes, and when a device is lost or ends. Not when a command is issued: only its queue
+/// waits for that, and all others would wake up in vain.
 std::condition_variable& driver_changed();
 
 /// What a running command knows. It runs without the mutex.
@@ -40,7 +41,7 @@ class Run {
   std::mt19937_64& random() const noexcept { return random_; }
   /// True if the command has to end at once, whatever it waits for.
   bool is_aborted() const noexcept;
-  /// Sleeps for a moment, longer with the number of tries, or until something changes.
+  /// Sleeps for a moment, longer with the number of tries.
   void pause(unsigned tries) const;
   /// Makes the device lost.
   void fail(CUresult result) const;
@@ -96,7 +97,7 @@ class Queue {
   std::size_t length() const noexcept { return commands_.size(); }
   /// Whether a command of another stream may hold this queue for long.
   bool is_held_by_others(std::uint64_t stream) const;
-  void stop() noexcept { is_stopping_ = true; }
+  void stop() noexcept;
 
  private:
   void work();
@@ -110,6 +111,7 @@ class Queue {
   std::deque<CommandPtr> commands_;
   CommandPtr last_;
   bool is_stopping_ = false;
+  std::condition_variable has_work_;  ///< Or is stopping.
   std::thread worker_;
 };
 
