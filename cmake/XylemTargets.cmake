@@ -92,6 +92,13 @@ function(xylem_separate)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# xylem_optimise_little(TARGET): for code that runs for milliseconds. In release builds -O1 in place of -O2 saves a
+# quarter of the time that it takes to compile. GCC then takes the value of an empty std::optional for uninitialized.
+function(xylem_optimise_little target)
+  target_compile_options(${target} PRIVATE
+    $<$<CONFIG:Release>:-O1> $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
+endfunction()
+
 # xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])
 #
 # A layer: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under

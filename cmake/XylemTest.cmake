@@ -124,7 +124,8 @@ endfunction()
 # xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES]
 #            [THREADS] [WAITS])
 #
-# A GoogleTest executable NAME with GoogleTest's main and gmock. Includes are relative to the repository
+# A GoogleTest executable NAME with GoogleTest's main and gmock. Its sources are compiled together (xylem_unite).
+# Includes are relative to the repository
 # ("runtime/src/group.h") and to tests/. Tests that need the machine for themselves are SERIAL; those that
 # spend their time in their own code, with references and brute force, say that they are COMPUTES. The thread
 # sanitizer runs the tests that say THREADS, since it has nothing to find in a single thread; of the others, unit
@@ -140,6 +141,7 @@ function(xylem_test name)
   endif()
 
   xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS} GTest::gmock GTest::gtest_main)
+  xylem_unite(${name})
   set(kind TEST)
   # In conformance tests ranks are threads of the test, and some measure how soon a call ends.
   if(arg_COMPUTES OR (NOT XYLEM_SANITIZE AND "conformance" IN_LIST arg_LABELS))

@@ -13,7 +13,7 @@
 namespace xylem::collectives {
 namespace {
 
-constexpr std::uint64_t kMiB = 1024 * 1024;
+constexpr std::uint64_t kMebibyte = 1024 * 1024;
 
 // Messages have a latency of 2 us and 1 byte/ns. A device costs nothing, until a test says so.
 CostModel with_device() {
@@ -38,7 +38,7 @@ double predicted(const CostModel& model,
 
 TEST(DeviceCost, IsTheCoreForItsStartAndTheDeviceForTheWork) {
   CostModel model = with_device();
-  model.slice_bytes = kMiB;
+  model.slice_bytes = kMebibyte;
   const auto reduce = [&] { return predicted(model, Collective::reduce, "binomial", 2, 8192); };
   const double message = reduce();
   EXPECT_NEAR(message, 2 + 8.192, 1e-3);
@@ -56,18 +56,18 @@ TEST(DeviceCost, IsTheCoreForItsStartAndTheDeviceForTheWork) {
 TEST(DeviceCost, HasItsLatencyOnceForManySlices) {
   CostModel model = with_device();
   model.compute.reduce_GBps = 2;
-  const double quick = predicted(model, Collective::reduce, "binomial", 2, kMiB);
+  const double quick = predicted(model, Collective::reduce, "binomial", 2, kMebibyte);
   model.compute.latency_us = 500;
-  EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMiB), quick + 500, 1);
+  EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMebibyte), quick + 500, 1);
   // Giving it a slice takes the core, and so each slice counts.
   model.compute.latency_us = 0;
   model.compute.enqueue_us = 50;
-  EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMiB), 105 * 50, 100);
+  EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMebibyte), 105 * 50, 100);
 }
 
 TEST(DeviceCost, ContainsTheWayThroughTheHostIfSchedulesAreStaged) {
   CostModel model = with_device();
-  model.slice_bytes = kMiB;
+  model.slice_bytes = kMebibyte;
   model.compute.host_GBps = 0.5;
   // To the host, the message, and from the host.
   EXPECT_NEAR(predicted(model, Collective::broadcast, "binomial", 2, 8192), 2 + 8.192 + 2 * 16.384,
@@ -77,8 +77,8 @@ TEST(DeviceCost, ContainsTheWayThroughTheHostIfSchedulesAreStaged) {
               1e-3);
   // The link to the host carries both directions at once, and the device's memory counts beside.
   model.slice_bytes = 10000;
-  const double both = predicted(model, Collective::all_gather, "ring", 2, kMiB);
-  EXPECT_NEAR(both, kMiB / 0.5e3, 100);
+  const double both = predicted(model, Collective::all_gather, "ring", 2, kMebibyte);
+  EXPECT_NEAR(both, kMebibyte / 0.5e3, 100);
 }
 
 TEST(DeviceCost, IsTheSameForAllRanksAsForTheirRepresentatives) {
@@ -93,10 +93,10 @@ TEST(DeviceCost, IsTheSameForAllRanksAsForTheirRepresentatives) {
     if (planner.symmetry == nullptr) continue;
     const Shape shape{planner.collective, 8, 0, 8};
     Chooser chooser(model);
-    const Choice choice = *chooser.choose(shape, kMiB, planner.name);
+    const Choice choice = *chooser.choose(shape, kMebibyte, planner.name);
     std::vector<Schedule> ranks;
     for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) ranks.push_back(choice.schedule(rank));
-    const double all = estimate_us(ranks, {.count = kMiB}, model);
+    const double all = estimate_us(ranks, {.count = kMebibyte}, model);
     EXPECT_NEAR(choice.predicted_us, all, 1e-6 * all) << planner.name;
   }
 }
@@ -106,7 +106,7 @@ TEST(DeviceCost, ChoosesAmongStagedSchedulesThatAreProven) {
   model.compute.host_GBps = 2;
   for (const Planner& planner : planners()) {
     Chooser chooser(model);
-    const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMiB, planner.name);
+    const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMebibyte, planner.name);
     EXPECT_TRUE(choice.is_staged);
     std::vector<Schedule> ranks;
     for (std::uint32_t rank = 0; rank < 6; ++rank) ranks.push_back(choice.schedule(rank));
@@ -120,7 +120,7 @@ TEST(DeviceCost, ChoosesAmongStagedSchedulesThatAreProven) {
     }
   }
   model.compute.host_GBps = 0;
-  EXPECT_FALSE(Chooser(model).choose({Collective::all_reduce, 4, 0}, kMiB)->is_staged);
+  EXPECT_FALSE(Chooser(model).choose({Collective::all_reduce, 4, 0}, kMebibyte)->is_staged);
 }
 
 TEST(DeviceCost, StagesOnlyMessagesToOtherHostsIfItIsToldSo) {
@@ -130,7 +130,7 @@ TEST(DeviceCost, StagesOnlyMessagesToOtherHostsIfItIsToldSo) {
   model.compute.stages_local = false;
   for (const Planner& planner : planners()) {
     Chooser chooser(model);
-    const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMiB, planner.name);
+    const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMebibyte, planner.name);
     for (std::uint32_t rank = 0; rank < 6; ++rank) {
       const Schedule plain = planner.plan(choice.shape, rank), made = choice.schedule(rank);
       const auto sends_from_scratch = [](const Schedule& schedule, std::uint32_t host) {

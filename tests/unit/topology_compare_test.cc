@@ -30,7 +30,7 @@ std::vector<std::string> differences(const Topology& topology, const std::string
   return lines;
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string substituted(std::string text, const std::string& from, const std::string& to) {
   const auto at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
@@ -91,7 +91,7 @@ TEST(Diff, NamesWhatIsOtherwiseAndWhatOneLacks) {
 
 TEST(CompareMatrix, NamesTheCellThatDiffers) {
   const Topology dump = golden("nccl_dump.xml");
-  const std::string changed = replaced(to_matrix(dump), "PIX \t4-7,12-15   \t1", "NODE\t4-7\t0");
+  const std::string changed = substituted(to_matrix(dump), "PIX \t4-7,12-15   \t1", "NODE\t4-7\t0");
   EXPECT_THAT(differences(dump, changed),
               ElementsAre("GPU2 mlx5_2: NODE, PIX", "GPU2 CPU Affinity: 4-7, 4-7,12-15",
                           "GPU2 NUMA Affinity: 0, 1"));
@@ -118,7 +118,7 @@ TEST(CompareMatrix, LeavesOutNicsThatNobodyNames) {
   const Topology dump = golden("nccl_dump.xml");
   const std::string text = to_matrix(dump);
   const std::string bare = text.substr(0, text.find("NIC Legend"));
-  EXPECT_THAT(differences(dump, replaced(bare, "PXB", "SYS")), IsEmpty());
+  EXPECT_THAT(differences(dump, substituted(bare, "PXB", "SYS")), IsEmpty());
 }
 
 TEST(CompareMatrix, TakesAMatrixWithoutNvlinkForPcieAlone) {

@@ -237,14 +237,14 @@ TEST(NcclXml, ANicWithNeitherANameNorTheClassOfOneComesBackAsANic) {
   EXPECT_TRUE(back->gpus().empty());
 }
 
-struct Refusal {
+struct NcclRefusal {
   const char* label;
   std::string text;
   int line;
   const char* rule;
 };
 
-std::vector<Refusal> refusals() {
+std::vector<NcclRefusal> nccl_refusals() {
   return {
       {"Root", "<graphs/>", 1, "root element <graphs>"},
       {"Version", "<system version=\"7\"/>", 1, "version \"7\""},
@@ -279,7 +279,7 @@ std::vector<Refusal> refusals() {
   };
 }
 
-class RefusedNcclXml : public testing::TestWithParam<Refusal> {};
+class RefusedNcclXml : public testing::TestWithParam<NcclRefusal> {};
 
 TEST_P(RefusedNcclXml, NamesTheFileTheLineAndTheRule) {
   const auto read = read_nccl_xml(GetParam().text, "machine.xml");
@@ -291,7 +291,7 @@ TEST_P(RefusedNcclXml, NamesTheFileTheLineAndTheRule) {
 
 INSTANTIATE_TEST_SUITE_P(Each,
                          RefusedNcclXml,
-                         testing::ValuesIn(refusals()),
+                         testing::ValuesIn(nccl_refusals()),
                          [](const auto& tested) { return std::string(tested.param.label); });
 
 TEST(NcclReader, RefusesNestingWithoutBound) {

@@ -64,13 +64,13 @@ TEST(Synthetic, IsReadFromAFileToo) {
   EXPECT_EQ(topology->gpus()[0].pci.uplink, pcie_rate(16, 8));
 }
 
-struct Refusal {
+struct SyntheticRefusal {
   const char* name;
   std::string text;
   const char* says;
 };
 
-class Refuses : public testing::TestWithParam<Refusal> {};
+class Refuses : public testing::TestWithParam<SyntheticRefusal> {};
 
 TEST_P(Refuses, AndNamesTheClauseAndTheRule) {
   const auto read = read_synthetic(GetParam().text, "description");
@@ -84,35 +84,38 @@ INSTANTIATE_TEST_SUITE_P(
     Descriptions,
     Refuses,
     testing::Values(
-        Refusal{"Nothing", " , ", "it is empty"},
-        Refusal{"NoNumber", "gpus", "\"gpus\": neither a number"},
-        Refusal{"UnknownThing", "8 tpus", "neither a number"},
-        Refusal{"UnknownPlace", "8 gpus/rack", "not counted for each of that"},
-        Refusal{"WrongPlace", "2 packages/gpu", "not counted for each of that"},
-        Refusal{"TooManyWords", "8 gpus fast", "too many words"},
-        Refusal{"NoPackages", "0 packages", "at least one"},
-        Refusal{"Hosts", "2 hosts, 8 gpus", "a topology is one host"},
-        Refusal{"ByNoSwitch", "2 gpus/switch", "say \"4 switches\""},
-        Refusal{"Rate", "1 nic 400 GB/s", "such as 400 Gb/s"},
-        Refusal{"RateBeforeABlank", "1 nic 400 GB/s , 8 gpus", "such as 400 Gb/s"},
-        Refusal{"Twice", "4 gpus, 8 gpus", "\"8 gpus\": this kind of clause was given before"},
-        Refusal{"TwoFabrics", "4 gpus, nvlink pairs, nvswitch",
-                "this kind of clause was given before"},
-        Refusal{"UnevenNuma", "2 packages, 3 numa/host", "3 NUMA nodes do not divide among 2"},
-        Refusal{"UnevenSwitches", "3 packages, 2 gpus/package, 4 switches", "do not divide"},
-        Refusal{"Pcie", "2 gpus, pcie gen9", "gen1 to gen7"},
-        Refusal{"PcieAlone", "2 gpus, pcie", "does not say which"},
-        Refusal{"Shape", "8 gpus, nvlink star", "written as nvlink or xgmi"},
-        Refusal{"CubeOfFour", "4 gpus, nvlink cube", "a cube has 8 GPUs"},
-        Refusal{"CubeOfAmd", "8 gpus, xgmi cube", "written as nvlink or xgmi"},
-        Refusal{"NoLinks", "4 gpus, nvlink mesh x0", "x1 to x64"},
-        Refusal{"OneGpu", "1 gpu, nvswitch", "links need two GPUs"},
-        Refusal{"ManyGpus", "4096 gpus", "more than the 512"},
-        Refusal{"Overflow", "4294967296 gpus", "neither a number"},
-        Refusal{"Product", "1024 packages, 4096 numa/package", "more than the 1024"},
-        Refusal{"MeshOfAll", "512 gpus, 8 switches, nvlink mesh", "links"},
-        Refusal{"ManyBelowOne", "300 gpus", "PCI has 256 buses"},
-        Refusal{"Long", std::string(5000, 'x'), "more than 4096 bytes"}),
+        SyntheticRefusal{"Nothing", " , ", "it is empty"},
+        SyntheticRefusal{"NoNumber", "gpus", "\"gpus\": neither a number"},
+        SyntheticRefusal{"UnknownThing", "8 tpus", "neither a number"},
+        SyntheticRefusal{"UnknownPlace", "8 gpus/rack", "not counted for each of that"},
+        SyntheticRefusal{"WrongPlace", "2 packages/gpu", "not counted for each of that"},
+        SyntheticRefusal{"TooManyWords", "8 gpus fast", "too many words"},
+        SyntheticRefusal{"NoPackages", "0 packages", "at least one"},
+        SyntheticRefusal{"Hosts", "2 hosts, 8 gpus", "a topology is one host"},
+        SyntheticRefusal{"ByNoSwitch", "2 gpus/switch", "say \"4 switches\""},
+        SyntheticRefusal{"Rate", "1 nic 400 GB/s", "such as 400 Gb/s"},
+        SyntheticRefusal{"RateBeforeABlank", "1 nic 400 GB/s , 8 gpus", "such as 400 Gb/s"},
+        SyntheticRefusal{"Twice", "4 gpus, 8 gpus",
+                         "\"8 gpus\": this kind of clause was given before"},
+        SyntheticRefusal{"TwoFabrics", "4 gpus, nvlink pairs, nvswitch",
+                         "this kind of clause was given before"},
+        SyntheticRefusal{"UnevenNuma", "2 packages, 3 numa/host",
+                         "3 NUMA nodes do not divide among 2"},
+        SyntheticRefusal{"UnevenSwitches", "3 packages, 2 gpus/package, 4 switches",
+                         "do not divide"},
+        SyntheticRefusal{"Pcie", "2 gpus, pcie gen9", "gen1 to gen7"},
+        SyntheticRefusal{"PcieAlone", "2 gpus, pcie", "does not say which"},
+        SyntheticRefusal{"Shape", "8 gpus, nvlink star", "written as nvlink or xgmi"},
+        SyntheticRefusal{"CubeOfFour", "4 gpus, nvlink cube", "a cube has 8 GPUs"},
+        SyntheticRefusal{"CubeOfAmd", "8 gpus, xgmi cube", "written as nvlink or xgmi"},
+        SyntheticRefusal{"NoLinks", "4 gpus, nvlink mesh x0", "x1 to x64"},
+        SyntheticRefusal{"OneGpu", "1 gpu, nvswitch", "links need two GPUs"},
+        SyntheticRefusal{"ManyGpus", "4096 gpus", "more than the 512"},
+        SyntheticRefusal{"Overflow", "4294967296 gpus", "neither a number"},
+        SyntheticRefusal{"Product", "1024 packages, 4096 numa/package", "more than the 1024"},
+        SyntheticRefusal{"MeshOfAll", "512 gpus, 8 switches, nvlink mesh", "links"},
+        SyntheticRefusal{"ManyBelowOne", "300 gpus", "PCI has 256 buses"},
+        SyntheticRefusal{"Long", std::string(5000, 'x'), "more than 4096 bytes"}),
     [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -76,7 +76,7 @@ Machine nic_and_gpu() {
 
 constexpr const char* kPort = "devices/pci0000:00/0000:01:00.0";
 constexpr const char* kNic = "devices/pci0000:00/0000:01:00.0/0000:02:00.0";
-constexpr const char* kGpu = "devices/pci0000:00/0000:01:00.0/0000:03:00.0";
+constexpr const char* kGpuFolder = "devices/pci0000:00/0000:01:00.0/0000:03:00.0";
 
 TEST_F(FakeSysfs, EmptyOrMissingTreeLeavesTheFactsAlone) {
   Machine expected = nic_and_gpu();
@@ -295,13 +295,14 @@ TEST_F(FakeSysfs, RdmaInSoftwareIsNoRailBesideHardware) {
 
 TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
   pci(kPort);
-  pci(kGpu);
+  pci(kGpuFolder);
   file(std::string(kPort) + "/max_link_speed", "16.0 GT/s PCIe");
   file(std::string(kPort) + "/current_link_width", "16");
-  file(std::string(kGpu) + "/max_link_speed", "32.0 GT/s PCIe");
-  file(std::string(kGpu) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU is asleep.
-  file(std::string(kGpu) + "/max_link_width", "16");
-  file(std::string(kGpu) + "/current_link_width", "8");  // The slot has fewer lanes than the GPU.
+  file(std::string(kGpuFolder) + "/max_link_speed", "32.0 GT/s PCIe");
+  file(std::string(kGpuFolder) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU is asleep.
+  file(std::string(kGpuFolder) + "/max_link_width", "16");
+  file(std::string(kGpuFolder) + "/current_link_width",
+       "8");  // The slot has fewer lanes than the GPU.
   const Machine machine = read(nic_and_gpu());
   EXPECT_EQ(machine.gpus[0].pci.uplink, pcie_rate(16, 8));
   EXPECT_EQ(machine.bridges[0].pci.uplink, pcie_rate(16, 16));
@@ -309,10 +310,10 @@ TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
 }
 
 TEST_F(FakeSysfs, LinkThatIsDownOrVirtualKeepsWhatHwlocRead) {
-  pci(kGpu);
+  pci(kGpuFolder);
   pci(kNic);
-  file(std::string(kGpu) + "/max_link_speed", "Unknown");
-  file(std::string(kGpu) + "/current_link_width", "16");
+  file(std::string(kGpuFolder) + "/max_link_speed", "Unknown");
+  file(std::string(kGpuFolder) + "/current_link_width", "16");
   file(std::string(kNic) + "/max_link_speed", "8 GT/s");
   file(std::string(kNic) + "/current_link_width", "0");
   const Machine machine = read(nic_and_gpu());

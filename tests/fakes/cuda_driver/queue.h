@@ -29,8 +29,8 @@ struct Device;
 
 /// Guards the state of the driver, but not the contents of memory.
 std::mutex& driver_mutex();
-/// Notified when a command completes, and when a device is lost or ends. Not when a command is issued: only its queue
-/// waits for that, and all others would wake up in vain.
+/// Notified when a command completes, and when a device is lost or ends. Not when a command is
+/// issued: only its queue waits for that, and all others would wake up in vain.
 std::condition_variable& driver_changed();
 
 /// What a running command knows. It runs without the mutex.
