@@ -414,10 +414,10 @@ TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
   const Ranks ranks = start_across(hosts, directory);
   ASSERT_TRUE(hosts.cut());
   // If the silence began with the message, the rank would be lost after 11 s or later.
-  const Deadline promised = Deadline::after(milliseconds(10'500));
+  const Deadline limit = Deadline::after(milliseconds(10'500));
   EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(4500))));
   ranks[1]->write("flood 1\nstay\n");
-  EXPECT_TRUE(ranks[1]->wait_for_output("lost", promised)) << ranks[1]->said();
+  EXPECT_TRUE(ranks[1]->wait_for_output("lost", limit)) << ranks[1]->said();
   std::filesystem::remove_all(directory);
 }
 

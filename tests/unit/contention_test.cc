@@ -159,7 +159,7 @@ bool sleeps_beside_a_neighbour(const WaitPolicy& policy) {
   Calls calls(policy);
   calls.ends = [](const Calls& now) { return now.is_patient && now.sleeps > 0; };
   std::thread waiter([&] {
-    // Some versions of Linux choose a thread that yields again as long as it is owed time. One with
+    // Some versions of Linux let a thread that yields go on as long as it is owed time. One with
     // the least weight is owed none, so that it loses the core at every yield.
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
     CoreBinding binding;

@@ -301,8 +301,8 @@ TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
   file(std::string(kGpuFolder) + "/max_link_speed", "32.0 GT/s PCIe");
   file(std::string(kGpuFolder) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU is asleep.
   file(std::string(kGpuFolder) + "/max_link_width", "16");
-  file(std::string(kGpuFolder) + "/current_link_width",
-       "8");  // The slot has fewer lanes than the GPU.
+  // The slot has fewer lanes than the GPU.
+  file(std::string(kGpuFolder) + "/current_link_width", "8");
   const Machine machine = read(nic_and_gpu());
   EXPECT_EQ(machine.gpus[0].pci.uplink, pcie_rate(16, 8));
   EXPECT_EQ(machine.bridges[0].pci.uplink, pcie_rate(16, 16));

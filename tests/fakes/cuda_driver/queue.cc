@@ -85,12 +85,12 @@ void Queue::push(CommandPtr command) {
   last_ = command;
   commands_.push_back(std::move(command));
   if (!worker_.joinable()) worker_ = start_without_signals([this] { work(); });
-  has_work_.notify_one();
+  has_work_.changed.notify_one();
 }
 
 void Queue::stop() noexcept {
   is_stopping_ = true;
-  has_work_.notify_one();
+  has_work_.changed.notify_one();
 }
 
 bool Queue::is_held_by_others(std::uint64_t stream) const {
@@ -118,7 +118,7 @@ void Queue::wait_delay() {
 void Queue::work() {
   std::unique_lock lock(driver_mutex());
   while (true) {
-    has_work_.wait(lock, [&] { return is_stopping_ || !commands_.empty(); });
+    has_work_.changed.wait(lock, [&] { return is_stopping_ || !commands_.empty(); });
     if (commands_.empty()) return;
     const CommandPtr command = commands_.front();
     driver_changed().wait(lock, [&] { return may_start(*command); });

@@ -29,8 +29,9 @@ struct Device;
 
 /// Guards the state of the driver, but not the contents of memory.
 std::mutex& driver_mutex();
-/// Notified when a command completes, and when a device is lost or ends. Not when a command is
-/// issued: only its queue waits for that, and all others would wake up in vain.
+/// Notified when a command completes, when a device is lost or ends, and when a thread no longer
+/// holds a context. Not when a command is issued: only its queue waits for that, and all others
+/// would wake up in vain.
 std::condition_variable& driver_changed();
 
 /// What a running command knows. It runs without the mutex.
@@ -41,7 +42,7 @@ class Run {
   std::mt19937_64& random() const noexcept { return random_; }
   /// True if the command has to end at once, whatever it waits for.
   bool is_aborted() const noexcept;
-  /// Sleeps for a moment, longer with the number of tries.
+  /// Yields at first, and later sleeps, longer with the number of tries.
   void pause(unsigned tries) const;
   /// Makes the device lost.
   void fail(CUresult result) const;
@@ -111,7 +112,13 @@ class Queue {
   std::deque<CommandPtr> commands_;
   CommandPtr last_;
   bool is_stopping_ = false;
-  std::condition_variable has_work_;  ///< Or is stopping.
+  /// Notified when a command is pushed, and by stop(). Never destroyed: in a forked child it still
+  /// counts the worker, which is not there, and destroying it would wait for that.
+  union Signal {
+    Signal() : changed() {}
+    ~Signal() {}
+    std::condition_variable changed;
+  } has_work_;
   std::thread worker_;
 };
 
