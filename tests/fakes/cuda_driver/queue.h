@@ -116,6 +116,8 @@ class Queue {
   /// counts the worker, which is not there, and destroying it would wait for that.
   union Signal {
     Signal() : changed() {}
+    Signal(const Signal&) = delete;
+    Signal& operator=(const Signal&) = delete;
     ~Signal() {}
     std::condition_variable changed;
   } has_work_;
