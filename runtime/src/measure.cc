@@ -2,7 +2,7 @@
 #include "measure.h"
 
 #include "context.h"
-#include "group.h"
+#include "groups/group.h"
 #include "kernels/reduce.h"
 #include "xylem/base/copy.h"
 

@@ -6,7 +6,7 @@
 // the same time at one rank.
 //
 // XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
-#include "runtime/src/device_kernels.h"
+#include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda.h"

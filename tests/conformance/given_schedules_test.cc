@@ -2,7 +2,7 @@
 //
 // Schedules from a file (XYLEM_SCHEDULES): they are proven before they run, they run in place of
 // Xylem's own, and all ranks must have the same.
-#include "runtime/src/given_schedules.h"
+#include "runtime/src/calls/given_schedules.h"
 
 #include "conformance/run_case.h"
 #include "support/ranks.h"

@@ -2,7 +2,7 @@
 //
 // The thread that makes a call of a new shape also plans it, and never holds the progress token
 // meanwhile. So planning does not delay other communicators.
-#include "runtime/src/token_trace.h"
+#include "runtime/src/progress/token_trace.h"
 #include "support/ranks.h"
 #include "xylem/base/clock.h"
 

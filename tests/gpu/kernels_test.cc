@@ -6,7 +6,7 @@
 // floats. With XYLEM_DEVICE_KERNELS_ALL=1 every pair of the 16-bit types, too, which takes 3
 // minutes of CPU time.
 #include "kernels/reduce.h"
-#include "runtime/src/device_kernels.h"
+#include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
 #include "support/sanitizer.h"
 #include "unit/device_kernels_values.h"

@@ -9,7 +9,7 @@
 //
 // A time is the median of several turns. Exit status: 0, or 1 if a result is wrong or a rank does
 // not start.
-#include "runtime/src/device_kernels.h"
+#include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/cuda_ranks.h"
 
-#include "runtime/src/device_kernels.h"
+#include "runtime/src/calls/device_kernels.h"
 #include "xylem/base/check.h"
 
 #include <dlfcn.h>

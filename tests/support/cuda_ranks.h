@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/driver.h"
-#include "runtime/src/compute_devices.h"
+#include "runtime/src/wires/compute_devices.h"
 #include "support/cuda_memory.h"
 #include "xylem/execution/cuda.h"
 

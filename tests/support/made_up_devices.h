@@ -4,7 +4,7 @@
 #pragma once
 
 #include "fakes/delayed_compute.h"
-#include "runtime/src/compute_devices.h"
+#include "runtime/src/wires/compute_devices.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 // once for each rank, with that rank's Runtime.
 #pragma once
 
-#include "runtime/src/compute_devices.h"
 #include "runtime/src/config/config.h"
-#include "runtime/src/wires.h"
+#include "runtime/src/wires/compute_devices.h"
+#include "runtime/src/wires/wires.h"
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
 

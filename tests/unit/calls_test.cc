@@ -2,7 +2,7 @@
 //
 // How one rank checks the arguments of a call. Sizes that no memory can hold are refused, even if
 // they wrap around modulo 2^64.
-#include "runtime/src/calls.h"
+#include "runtime/src/calls/calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which cores the ranks of a host have together, and how cgroups limit them.
-#include "runtime/src/cores.h"
+#include "runtime/src/progress/cores.h"
 
 #include "support/subprocess.h"
 

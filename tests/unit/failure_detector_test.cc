@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/src/failure_detector.h"
+#include "runtime/src/failure/failure_detector.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Roll calls: which ranks have answered since a rank asked, and when the silent ones are given up.
-#include "runtime/src/roll_calls.h"
+#include "runtime/src/failure/roll_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages about the state of a group: reading gives what was written, and other bytes are refused.
-#include "runtime/src/situation.h"
+#include "runtime/src/failure/situation.h"
 
 #include <gtest/gtest.h>
 

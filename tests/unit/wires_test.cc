@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which wire two ranks use: both ends decide alike, whatever one of them lacks.
-#include "runtime/src/wires.h"
+#include "runtime/src/wires/wires.h"
 
 #include "support/ranks.h"
 #include "unit/tcp_connections.h"

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/plans.h"
+
+#include "calls/device_kernels.h"
+#include "kernels/reduce.h"
+#include "progress/token_trace.h"
+#include "xylem/base/hash.h"
+#include "xylem/collectives/planner.h"
+#include "xylem/execution/compile_for_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace xylem::runtime {
+
+using collectives::Collective;
+using collectives::find_mapped_planner;
+using collectives::Shape;
+using execution::compile;
+using execution::Fusion;
+using execution::Program;
+using execution::ProgramOptions;
+
+namespace {
+
+constexpr std::size_t kKeptPlans = 64;
+/// The size assumed for an all_to_all_v when its plan is chosen. Its real sizes differ from rank to
+/// rank, and all ranks must choose the same plan.
+constexpr std::uint64_t kUnknownBytes = 64 * 1024;
+
+/// The size by which the plan is chosen, which is the same on all ranks.
+std::uint64_t agreed_bytes(const Call& call) noexcept {
+  if (!call.uneven) return call.count * size_of(call.type);
+  if (call.collective == Collective::all_to_all) return kUnknownBytes;
+  const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
+  std::uint64_t sum = 0;
+  for (const std::uint64_t count : counts) sum += count;
+  return sum / std::max<std::uint64_t>(1, counts.size()) * size_of(call.type);
+}
+
+collectives::Counts counts_of(const Call& call) noexcept {
+  collectives::Counts counts{.count = call.count,
+                             .element_bytes = static_cast<std::uint32_t>(size_of(call.type))};
+  if (call.uneven) {
+    counts.input_counts = call.input_counts;
+    counts.output_counts = call.output_counts;
+  }
+  return counts;
+}
+
+bool same_call(const CallRecord& a, const Call& call) noexcept {
+  return a.collective == call.collective && a.type == call.type && a.op == call.op.op &&
+         a.root == call.root && a.count == call.count;
+}
+
+/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
+/// "all_reduce=ring,all_gather=bruck".
+std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
+  std::string_view general;
+  while (!setting.empty()) {
+    const auto comma = setting.find(',');
+    const std::string_view item = setting.substr(0, comma);
+    setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos) {
+      // A name without a collective applies to all collectives that have such a planner.
+      if (collectives::find_planner(collective, item) != nullptr ||
+          find_mapped_planner(collective, item) != nullptr) {
+        general = item;
+      }
+    } else if (item.substr(0, equals) == name(collective)) {
+      return item.substr(equals + 1);
+    }
+  }
+  return general;
+}
+
+/// Whether its plans use the callers' buffers of other ranks.
+bool is_direct(const collectives::Planner& planner) noexcept {
+  return std::ranges::any_of(collectives::mapped_direct_planners(),
+                             [&](const auto& direct) { return direct.plan == planner.plan; });
+}
+
+Plan::Variant variant_of(const Call& call) noexcept {
+  const bool is_scaled = call.op.op == RedOp::premul_sum;
+  const bool is_overwritten =
+      call.collective == Collective::all_to_all && call.input == call.output;
+  return {.is_on_device = call.memory.kind != MemoryKind::host,
+          .stages_input = is_scaled || is_overwritten,
+          .is_on_mesh = call.on_mesh};
+}
+
+/// True if the arguments of a call determine its variant without the addresses of its buffers.
+bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
+  const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
+  return !call.uneven && !variant.is_on_device && !is_overwritten;
+}
+
+/// Fails if a device cannot compute the program.
+Status check_for_device(const Program& program) {
+  for (const auto& step : program.steps) {
+    if (step.source_count <= execution::kMostSourcesOnDevice) continue;
+    return failure(
+        Code::unsupported,
+        fmt::format("{} reduces {} sources at once, and a device at most {}; choose another "
+                    "algorithm (XYLEM_ALGORITHM)",
+                    program.algorithm, step.source_count, execution::kMostSourcesOnDevice));
+  }
+  return {};
+}
+
+}  // namespace
+
+Plans::Plans(Site site, collectives::CostModel model, const Logger& logger)
+    : site_(std::move(site)), logger_(logger), chooser_({}) {
+  set_model(std::move(model));
+}
+
+void Plans::set_model(collectives::CostModel model) {
+  model.slice_bytes = site_.slice_bytes;
+  const std::scoped_lock lock(choosing_, mutex_);
+  chooser_ = collectives::Chooser(std::move(model));
+  // Ranks keep different sets of plans. If plans were kept here, one rank could use a plan of the
+  // old model for a call, and another rank a plan of the new model.
+  plans_.clear();
+}
+
+Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
+  auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  // It concerns only calls on meshes.
+  if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
+  const std::lock_guard lock(choosing_);
+  return chooser_.choose(shape, bytes, forced);
+}
+
+Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataType type) {
+  const std::uint64_t bytes = count * size_of(type);
+  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  PlanInfo info{.algorithm = std::string(choice.planner->name),
+                .predicted_us = choice.predicted_us,
+                .runner_up = {},
+                .runner_up_us = choice.runner_up_us,
+                .reason = choice.reason,
+                .on_stream = {}};
+  if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
+  if (const auto* given = site_.given->find(shape)) {
+    info.runner_up = std::exchange(info.algorithm, given->front().algorithm);
+    const std::lock_guard lock(choosing_);
+    const double us = estimate_us(*given, {.count = bytes}, chooser_.model());
+    info.runner_up_us = std::exchange(info.predicted_us, us);
+    info.reason = fmt::format("given in {}", site_.given->path());
+  }
+  const std::lock_guard lock(choosing_);
+  if (mesh_chooser_ && may_use_mesh(shape)) {
+    XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
+    info.on_stream = on_mesh.planner->name;
+  }
+  return info;
+}
+
+Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
+  const Shape shape{call.collective, site_.size, call.root};
+  const std::uint64_t bytes = agreed_bytes(call);
+  const auto log = [&](std::string_view reason) {
+    if (!logger_.enabled(LogLevel::debug)) return;
+    logger_.debug(
+        fmt::format("{}: {} of {} bytes: {}", site_.label, name(call.collective), bytes, reason));
+  };
+  if (const auto* given = site_.given->find(shape)) {
+    log("the schedule is given in " + site_.given->path());
+    return (*given)[site_.rank];
+  }
+  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  log(choice.reason);
+  return choice.planner->plan(choice.shape, site_.rank);
+}
+
+Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
+  const Plan::Variant variant = variant_of(call);
+  if (!call.uneven) {
+    if (auto kept = kept_for(call, variant)) return kept;
+  }
+  drop_evicted();
+  auto plan = std::make_shared<Plan>();
+  if (call.on_mesh) {
+    XYLEM_TRY(plan->stream_program, compile_for_mesh(call));
+    Call barrier;
+    barrier.memory = call.memory;
+    XYLEM_TRY(plan->program, compile_for(barrier, {.is_on_device = true}));
+  } else {
+    XYLEM_TRY(plan->program, compile_for(call, variant));
+  }
+  plan->record = record_of(call);
+  plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.tags);
+  plan->variant = variant;
+  if (is_told_by_arguments(call, variant)) {
+    plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);
+  }
+  return plan;
+}
+
+void Plans::drop_evicted() {
+  std::list<std::shared_ptr<Plan>> evicted;
+  const std::lock_guard lock(mutex_);
+  evicted.swap(evicted_);
+}
+
+std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& plan : plans_) {
+    if (same_call(plan->record, call) && plan->variant == variant) return plan;
+  }
+  return nullptr;
+}
+
+Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant variant) const {
+  collectives::Staging staging{.input = variant.stages_input};
+  if (!variant.is_on_device) return staging;
+  XYLEM_TRY(auto* const device, site_.devices->of(call.memory));
+  const bool is_shared = device->device_memory() != nullptr;
+  staging.separates_scratch = is_shared;
+  for (const transport::Capabilities& wire : site_.wires) {
+    staging.sends.push_back(!is_shared || !wire.sends_devices);
+    staging.receives.push_back(!is_shared || !wire.receives_devices);
+  }
+  return staging;
+}
+
+Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
+  XYLEM_TRY(auto schedule, schedule_for(call));
+  ProgramOptions options;
+  options.counts = counts_of(call);
+  options.slice_bytes = site_.slice_bytes;
+  options.window = site_.window;
+  if (reduces(call.collective)) {
+    options.kernel = reduce_kernel(call.op.op, call.type);
+    options.kernel_id = device_reduce_kernel(call.op.op, call.type);
+    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+  }
+  if (call.op.op == RedOp::premul_sum) {
+    options.scale = scale_kernel(call.type);
+    options.scale_id = device_scale_kernel(call.type);
+  }
+  options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
+  XYLEM_TRY(const auto staging, staging_for(call, variant));
+  for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
+    options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
+  }
+  // Between hosts, what is in flight takes pinned memory, and a larger window would take more of
+  // it.
+  const bool stays_in_place =
+      std::ranges::find(options.device_sends, false) == options.device_sends.end();
+  if (variant.is_on_device && stays_in_place)
+    options.window = execution::device_window(site_.window);
+  if (staging.changes_anything()) schedule = stage(schedule, staging);
+  trace_token(TokenEvent::planned);
+  XYLEM_TRY(auto program, compile(schedule, options));
+  if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));
+  return program;
+}
+
+void Plans::set_mesh(MeshSite site) {
+  const std::lock_guard lock(choosing_);
+  mesh_scratch_bytes_ = site.scratch_bytes;
+  is_mesh_direct_ = site.is_direct;
+  mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
+}
+
+bool Plans::may_use_mesh(const Shape& shape) const {
+  if (site_.given->find(shape) != nullptr) return false;
+  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  if (forced.empty()) return true;
+  const auto* const planner = find_mapped_planner(shape.collective, forced);
+  return planner != nullptr && (is_mesh_direct_ || !is_direct(*planner));
+}
+
+/// The algorithm for a call on a mesh. A direct one does less than the others, whatever the size.
+/// `is_scaled`: ranks multiply their inputs, which they must do before others read them. Hold
+/// choosing_.
+Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
+                                                   std::uint64_t bytes,
+                                                   bool is_scaled) {
+  if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
+  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
+  const auto* const named = find_mapped_planner(shape.collective, forced);
+  const bool may_be_direct = forced.empty() || (named != nullptr && is_direct(*named));
+  if (!may_be_direct) return mesh_chooser_->choose(shape, bytes, forced);
+  if (is_mesh_direct_ && !is_scaled) {
+    const auto direct = collectives::mapped_direct_planners();
+    const auto found =
+        std::ranges::find(direct, shape.collective, &collectives::Planner::collective);
+    if (found != direct.end()) {
+      collectives::Choice choice;
+      choice.planner = &*found;
+      choice.shape = shape;
+      return choice;
+    }
+  }
+  return mesh_chooser_->choose(shape, bytes, {});
+}
+
+Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {
+  const Shape shape{call.collective, site_.size, call.root};
+  execution::StreamProgramOptions options;
+  options.is_scaled = call.op.op == RedOp::premul_sum;
+  collectives::Choice choice;
+  {
+    const std::lock_guard lock(choosing_);
+    XYLEM_TRY(choice, choose_for_mesh(shape, agreed_bytes(call), options.is_scaled));
+    options.scratch_bytes = mesh_scratch_bytes_;
+  }
+  options.is_direct = is_direct(*choice.planner);
+  options.call = record_of(call).fingerprint;
+  for (std::uint32_t rank = 0; rank < site_.size; ++rank) {
+    const auto chunks = choice.planner->plan(choice.shape, rank).scratch.size();
+    options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
+  }
+  options.counts = counts_of(call);
+  if (options.is_scaled) options.scale = device_scale_kernel(call.type);
+  if (reduces(call.collective)) {
+    options.reduce = options.is_direct ? device_exchange_kernel(call.op.op, call.type)
+                                       : device_reduce_kernel(call.op.op, call.type);
+    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+  }
+  options.copy = options.is_direct ? device_exchange_copy_kernel(size_of(call.type))
+                                   : device_copy_kernel(size_of(call.type));
+  options.signal = device_signal_kernel();
+  return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
+}
+
+Plan* Plans::find(const EvenArguments& arguments) noexcept {
+  // Only the first few plans are searched, so that a miss costs little. note_use() moves used plans
+  // to the front.
+  constexpr int kOfLate = 4;
+  int looked = 0;
+  for (const auto& plan : plans_) {
+    if (plan->arguments && plan->arguments->match(arguments)) return plan.get();
+    if (++looked == kOfLate) break;
+  }
+  return nullptr;
+}
+
+void Plans::note_use(const std::shared_ptr<Plan>& plan) {
+  if (plan->record.uneven || (!plans_.empty() && plans_.front() == plan)) return;
+  const std::lock_guard lock(mutex_);
+  const auto kept = std::ranges::find(plans_, plan);
+  if (kept != plans_.end()) return plans_.splice(plans_.begin(), plans_, kept);
+  plans_.push_front(plan);
+  if (plans_.size() > kKeptPlans) evicted_.splice(evicted_.end(), plans_, std::prev(plans_.end()));
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans: how a communicator carries out its collectives. The thread that makes the call also makes
+// the plan, without the progress token, since choosing and compiling take long if there are many
+// ranks. The most recently used plans are kept.
+#pragma once
+
+#include "calls/calls.h"
+#include "calls/given_schedules.h"
+#include "failure/situation.h"
+#include "wires/compute_devices.h"
+#include "xylem/base/log.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/choose.h"
+#include "xylem/collectives/staging.h"
+#include "xylem/execution/engine.h"
+#include "xylem/execution/program.h"
+#include "xylem/execution/stream_program.h"
+#include "xylem/runtime/plan_info.h"
+#include "xylem/transport/transport.h"
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// How calls with the same arguments, except for their addresses, are carried out.
+struct Plan : std::enable_shared_from_this<Plan> {
+  /// The differences between programs of the same call that concern one rank alone. Ranks with
+  /// different variants of a call work together.
+  struct Variant {
+    bool is_on_device = false;  ///< The buffers are in the memory of a device, which computes.
+    /// The input is copied to scratch first, since it is scaled before it is used, or since the
+    /// call overwrites it before all of it has been used.
+    bool stages_input = false;
+    bool is_on_mesh = false;  ///< Call::on_mesh
+
+    friend bool operator==(const Variant&, const Variant&) = default;
+  };
+
+  CallRecord record;  ///< The arguments and their fingerprint. The number of the call is not set.
+  Variant variant;
+  /// A call whose arguments match these can use this plan without any other check. Empty if the
+  /// arguments without addresses do not determine the variant.
+  std::optional<KnownArguments> arguments;
+  std::shared_ptr<const execution::Program> program;
+  /// For a call on a mesh: what the stream is given. `program` is then a barrier, by which the
+  /// ranks notice that they disagree about the call, and that it has ended on all of them.
+  std::shared_ptr<const execution::StreamProgram> stream_program;
+
+  // For the token holder only:
+  /// True if the links to all peers of the program are known.
+  bool is_connected = false;
+  /// Set if the program can run within the call, before an operation is made.
+  std::optional<execution::Exchange> exchange;
+};
+
+/// The plans of one communicator.
+///
+/// The list of plans changes only under both the progress token and the mutex. So the token holder
+/// reads it without the mutex, and other threads read it with the mutex.
+class Plans {
+ public:
+  /// What plans depend on besides the call. It is the same on all ranks, except for `rank` and the
+  /// last three members. What it points to outlives the plans.
+  struct Site {
+    std::uint32_t rank = 0, size = 1;
+    std::uint64_t slice_bytes = 0;
+    std::uint32_t window = 1;
+    std::string algorithm;  ///< XYLEM_ALGORITHM
+    const GivenSchedules* given = nullptr;
+    /// What the wire to each rank is able to do.
+    std::vector<transport::Capabilities> wires;
+    const ComputeDevices* devices = nullptr;
+    std::vector<transport::Tag> tags;  ///< GroupSpec::tags().
+    std::string label;                 ///< GroupSpec::label(), for the log.
+  };
+
+  /// The logger must outlive this object.
+  Plans(Site site, collectives::CostModel model, const Logger& logger);
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
+  ~Plans() = default;
+
+  /// What plans for calls on a mesh depend on; the same on all ranks.
+  struct MeshSite {
+    std::uint64_t scratch_bytes = 0;  ///< Of each rank.
+    bool is_direct = false;           ///< Mesh::is_direct()
+    collectives::CostModel model;
+  };
+
+  /// Sets the cost model and forgets all plans, since they follow from the model. For the token
+  /// holder, and only while no call is made.
+  void set_model(collectives::CostModel model);
+  const collectives::CostModel& model() const noexcept { return chooser_.model(); }
+  /// From now on there may be calls on a mesh. For the token holder.
+  void set_mesh(MeshSite site);
+  /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
+  /// The same on all ranks. Any thread may call this.
+  bool may_use_mesh(const collectives::Shape& shape) const;
+
+  // Any thread may call these functions:
+  Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
+  /// The plan for a checked call: a kept plan if there is one, otherwise a new plan.
+  Result<std::shared_ptr<Plan>> plan_for(const Call& call);
+
+  // These functions are for the token holder:
+  /// Looks for a plan for these arguments among the few plans that were used last. Null if none is
+  /// found.
+  Plan* find(const EvenArguments& arguments) noexcept;
+  /// Keeps a plan that is being used as the most recently used one, unless its call is uneven.
+  void note_use(const std::shared_ptr<Plan>& plan);
+
+ private:
+  void drop_evicted();
+  std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
+  Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
+  /// What a call has to copy to scratch before it is sent, or used.
+  Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
+  /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
+  /// fastest planner.
+  Result<collectives::Schedule> schedule_for(const Call& call);
+  Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
+                                                                Plan::Variant variant);
+  Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
+                                              std::uint64_t bytes,
+                                              bool is_scaled);
+  Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(const Call& call);
+
+  const Site site_;
+  const Logger& logger_;
+  std::mutex choosing_;  ///< Protects the choosers.
+  collectives::Chooser chooser_;
+  std::optional<collectives::Chooser> mesh_chooser_;  ///< Set if there is a mesh.
+  std::uint64_t mesh_scratch_bytes_ = 0;
+  bool is_mesh_direct_ = false;
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
+  /// Plans that are not kept any more. A thread without the token frees them, since that takes
+  /// long, too.
+  std::list<std::shared_ptr<Plan>> evicted_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text of a time-out of a send or receive: how far its message had come.
+#pragma once
+
+#include "calls/operation.h"
+
+#include <chrono>
+#include <string>
+
+namespace xylem::runtime {
+
+/// "rank 0: a receive with tag 7 met no partner within 2 s". `message` is a send or receive under
+/// way, which reaches its limit.
+std::string describe_unfinished(const Operation& message, std::chrono::nanoseconds limit);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks tell each other about a group's calls over the control plane: how far they are
+// (Situation), that the group ends with an error (Verdict), and that a message is too long for its
+// receive (Refusal).
+#pragma once
+
+#include "groups/header_pool.h"
+#include "xylem/base/status.h"
+#include "xylem/collectives/schedule.h"
+#include "xylem/runtime/types.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// What is told about one call.
+struct CallRecord {
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;  ///< The fingerprint of this call alone.
+  std::uint64_t history = 0;      ///< The hash of all calls up to and including this one.
+  collectives::Collective collective = collectives::Collective::barrier;
+  DataType type = DataType::uint8;
+  RedOp op = RedOp::sum;
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  bool uneven = false;
+  bool on_mesh = false;     ///< The devices carry it out by themselves.
+  std::uint64_t label = 0;  ///< Communicator::labelled(); 0: none.
+};
+/// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh, and by its
+/// label, if it has one.
+std::string describe(const CallRecord& record);
+
+/// One roll call (roll_calls.h).
+struct RollCallId {
+  std::uint32_t caller = 0;  ///< The world rank of the rank that called the roll.
+  std::uint32_t number = 0;  ///< Counts the caller's roll calls; 0: none.
+  bool operator==(const RollCallId&) const = default;
+};
+
+/// What a rank tells about one call of one group.
+struct Situation {
+  enum class State : std::uint8_t {
+    not_called,
+    waiting,
+    done,
+    gone  ///< The rank has let go of the communicator.
+  };
+  static constexpr std::size_t kMostRecords = 16;
+
+  std::uint64_t group = 0;
+  std::uint64_t sequence = 0;  ///< The call in question.
+  State state = State::not_called;
+  bool is_question = false;  ///< True if ranks that have something new to say must answer.
+  /// Number of a roll call, which all ranks answer; 0 if this is no roll call.
+  std::uint32_t roll_call = 0;
+  RollCallId answers{};  ///< The roll call that this message answers, if any.
+  /// If the rank waits: the rank in the group for which it waits; ~0: none.
+  std::uint32_t blocked_on = ~0U;
+  /// How many bytes it expects from that rank, for calls whose sizes are local.
+  std::uint64_t blocked_bytes = 0;
+  std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
+};
+
+/// Announces that a group ends with an error.
+struct Verdict {
+  std::uint64_t group = 0;
+  Code code = Code::internal;
+  std::optional<std::uint32_t> culprit;
+  std::string message;
+};
+
+/// Tells the sender of a message that its receive is too short for it. If the body comes
+/// nevertheless, the sender answers, and the receiver drops it (point_to_point_refusal.cc).
+struct Refusal {
+  std::uint32_t to = 0;    ///< World rank of the rank that this is for. All others ignore it.
+  bool is_answer = false;  ///< From the sender: the body comes.
+  MessageHeader header;    ///< That of the message.
+  std::uint64_t room = 0;  ///< For how many elements the receive has room.
+};
+
+std::vector<std::byte> encode(const Situation& situation);
+std::vector<std::byte> encode(const Verdict& verdict);
+std::vector<std::byte> encode(const Refusal& refusal);
+/// The content of a message. Nothing if the message is damaged.
+std::variant<std::monostate, Situation, Verdict, Refusal> decode(
+    std::span<const std::byte> message);
+
+}  // namespace xylem::runtime

@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "failure/watch.h"
+
+#include "calls/unfinished_message.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+namespace xylem::runtime {
+
+using execution::Lane;
+namespace {
+
+using collectives::kNone;
+
+std::string list(const std::vector<std::uint32_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+void judge(const Logger& logger, Group& group, const Verdict& verdict) {
+  // An abort is the user's own decision, so it is not logged as an error.
+  if (group.health() && verdict.code != Code::cancelled) logger.error(verdict.message);
+  group.poison(failure(verdict.code, verdict.message, verdict.culprit));
+}
+
+}  // namespace
+
+Watch::Watch(Context& context) : context_(context), rolls_(context.rank()) {}
+
+void Watch::tick(Clock::time_point now) {
+  rolls_.tick(now);
+  find_oldest();
+  for (Operation* operation = as_operation(context_.engine.active()); operation != nullptr;) {
+    Operation* next = as_operation(operation->active_next);
+    operation->acquire();
+    if (next != nullptr) next->acquire();  // Looking at one operation may end others.
+    if (!operation->ended()) look(*operation, now);
+    operation->release();
+    const bool gone = next != nullptr && next->ended();
+    if (next != nullptr) next->release();
+    operation = gone ? nullptr : next;  // The remaining operations are looked at in the next tick.
+  }
+}
+
+void Watch::look(Operation& operation, Clock::time_point now) {
+  if (!operation.health) return look_at_failing(operation, now);
+  Group& group = *operation.group;
+  if (operation.watched.begun == Clock::time_point{})
+    operation.watched.begun = operation.watched.stalled_since = now;
+  if (operation.advanced != operation.watched.advanced_at_tick) {
+    operation.watched.advanced_at_tick = operation.advanced;
+    operation.watched.stalled_since = now;
+    operation.watched.reported = false;
+  }
+  const auto limit = operation.timeout().value_or(group.timeout());
+  const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
+  if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
+  else operation.watched.roll = {};  // The limit has been moved.
+  if (now - operation.watched.begun >= limit) return;
+  // A later call waits for an earlier call more often than for its own messages. So its stall is
+  // counted from when it becomes the oldest call, and a group asks one question at a time.
+  if (operation.call.kind == CallKind::collective && !operation.watched.is_oldest &&
+      is_oldest(operation)) {
+    operation.watched.is_oldest = true;
+    operation.watched.stalled_since = now;
+  }
+  const auto stalled = now - operation.watched.stalled_since;
+  if (operation.call.kind != CallKind::collective) {
+    if (stalled >= kLetGo) look_at_message(group, operation, now);
+    return;
+  }
+  if (operation.run.program == nullptr) return;  // The operation waits behind calls that report.
+  if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
+    operation.watched.reported = true;
+    Situation said = situation(group, operation.sequence);
+    said.is_question = true;
+    publish(group, std::move(said));
+  }
+  if (stalled >= context_.config().stall_report && !operation.watched.warned) {
+    operation.watched.warned = true;
+    context_.logger.warn(fmt::format("stalled: {}", explain(group, operation)));
+  }
+  if (stalled >= kLetGo) look_for_leavers(group, operation, now);
+}
+
+void Watch::find_oldest() {
+  oldest_.clear();
+  for (const Execution* execution = context_.engine.active(); execution != nullptr;
+       execution = execution->active_next) {
+    const auto* op = static_cast<const Operation*>(execution);
+    if (op->call.kind != CallKind::collective || op->run.program == nullptr) continue;
+    const auto [entry, is_first] = oldest_.try_emplace(op->group.get(), op->sequence);
+    if (!is_first) entry->second = std::min(entry->second, op->sequence);
+  }
+}
+
+bool Watch::is_oldest(const Operation& operation) const {
+  const auto oldest = oldest_.find(operation.group.get());
+  return oldest != oldest_.end() && oldest->second == operation.sequence;
+}
+
+/// The number of the call about which other ranks are asked.
+std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
+  const bool has_number =
+      operation.call.kind == CallKind::collective && operation.run.program != nullptr;
+  return has_number ? operation.sequence : group.next_sequence();
+}
+
+/// Handles an operation that comes near its limit. The answers to a roll call show who is to blame
+/// for a time-out, so this calls a roll, and gives the others time to answer.
+void Watch::come_to_limit(Group& group,
+                          Operation& operation,
+                          std::chrono::nanoseconds limit,
+                          Clock::time_point now) {
+  const RollCall* roll = rolls_.find(operation.watched.roll);
+  // There may also be none because this rank was stopped for so long that it is forgotten.
+  if (roll == nullptr) {
+    const std::uint64_t sequence = call_of(group, operation);
+    roll = rolls_.recent(group.uid(), sequence, now);
+    if (roll == nullptr) {
+      roll = &rolls_.call(group.uid(), sequence, now);
+      Situation said = situation(group, sequence);
+      said.roll_call = roll->id.number;
+      publish(group, std::move(said));
+    }
+    operation.watched.roll = roll->id;
+  }
+  const bool is_due = now - operation.watched.begun >= limit;
+  if (is_due && is_over(group, *roll)) time_out(group, operation, *roll, limit);
+}
+
+bool Watch::is_over(const Group& group, const RollCall& roll) const {
+  std::size_t missing = 0;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const std::uint32_t world = group.world_rank(rank);
+    const bool may_answer = world != context_.rank() && !context_.failures.has_left(world);
+    if (may_answer && !roll.answers.contains(world)) ++missing;
+  }
+  return roll.is_over(missing);
+}
+
+void Watch::time_out(Group& group,
+                     const Operation& operation,
+                     const RollCall& roll,
+                     std::chrono::nanoseconds longest) {
+  const std::string limit = format_duration(longest);
+  std::string text;
+  const Attendance attendance = attendance_of(group, roll);
+  std::optional<std::uint32_t> culprit = attendance.culprit();
+  if (operation.call.kind != CallKind::collective) {
+    const bool has_peer = operation.call.peer != kNone;
+    // Other ranks need not take part in the message, so it does not matter that they did not call
+    // it.
+    if (attendance.silent.size() != 1) {
+      culprit.reset();
+      if (has_peer) culprit = group.world_rank(operation.call.peer);
+      else culprit = attendance.only_leaver();
+    }
+    text = describe_unfinished(operation, longest);
+    if (attendance.silent.size() == 1) {
+      text += fmt::format("; {} gave no answer", list(attendance.silent));
+    }
+    text += leavers(attendance);
+  } else if (operation.run.program == nullptr) {
+    text = fmt::format("rank {}: a {} waited {} for earlier calls of {} and did not start",
+                       context_.rank(), name(operation.call.collective), limit, group.label());
+    if (attendance.silent.size() != 1) culprit.reset();
+  } else {
+    text = explain(group, operation, attendance);
+  }
+  group.announce(Code::timed_out, culprit, std::move(text));
+}
+
+Clock::time_point Watch::left_at(const Group& group, std::uint32_t world_rank) const {
+  const Clock::time_point left_job = context_.failures.left_at(world_rank);
+  const auto of_group = goodbyes_.find(group.uid());
+  if (of_group == goodbyes_.end()) return left_job;
+  const auto goodbye = of_group->second.find(world_rank);
+  return goodbye == of_group->second.end() ? left_job : std::min(left_job, goodbye->second);
+}
+
+std::string_view Watch::left_by(std::uint32_t world_rank) const {
+  return context_.failures.has_left(world_rank) ? "the job" : "the communicator";
+}
+
+/// Looks at an operation that waits for one rank. A partner that has left will not come.
+/// What it sent before it left has had time to arrive.
+void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
+  const std::uint32_t peer = operation.call.peer;
+  std::optional<std::uint32_t> gone;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    if (peer != kNone ? rank != peer : rank == group.rank()) continue;
+    if (now - kLetGo < left_at(group, group.world_rank(rank))) return;
+    gone = group.world_rank(rank);
+  }
+  if (!gone) return;
+  const bool is_send = operation.call.kind == CallKind::send;
+  group.announce(Code::peer_lost, gone,
+                 fmt::format("rank {} left {} before it {} what rank {} {} with tag {}", *gone,
+                             left_by(*gone), is_send ? "received" : "sent", context_.rank(),
+                             is_send ? "sends" : "receives", operation.call.tag));
+}
+
+/// Announces `peer_lost` if a rank left before it took its part: a message to or from it is
+/// under way, or waits for room at it. What that rank has sent is not lost, since a receive that is
+/// not posted yet may still find its message.
+void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
+  const auto& program = *operation.run.program;
+  const auto announce_if_left = [&](const Lane& lane) {
+    const std::uint32_t world = group.world_rank(lane.peer);
+    if (now - kLetGo < left_at(group, world)) return false;
+    group.announce(Code::peer_lost, world,
+                   fmt::format("rank {} left {} before it took its part: {}", world, left_by(world),
+                               explain(group, operation)));
+    return true;
+  };
+  for (const Message* message = operation.messages; message != nullptr; message = message->next) {
+    if (announce_if_left(program.lanes[program.steps[message->step].lane])) return;
+  }
+  for (std::uint32_t lane = 0; lane < program.lanes.size(); ++lane) {
+    const bool is_unsent = program.lanes[lane].outgoing && Engine::has_more(operation, lane);
+    if (is_unsent && announce_if_left(program.lanes[lane])) return;
+  }
+}
+
+void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
+  const auto failing = now - operation.failed_at;
+  if (failing < kQuarantine) return;
+  // A transport still holds messages: the operation's memory is never reused, and the user is told
+  // not to free theirs.
+  operation.acquire();
+  context_.engine.finish(
+      operation,
+      Error{.code = operation.health.code(),
+            .message = fmt::format("{} (and {} messages could not be withdrawn: do not free or "
+                                   "reuse the buffers)",
+                                   operation.health.message(), operation.outstanding),
+            .peer = operation.health.peer(),
+            .holds_buffers = true});
+}
+
+Situation Watch::situation(Group& group, std::uint64_t sequence) const {
+  Situation situation;
+  situation.group = group.uid();
+  situation.sequence = sequence;
+  const std::uint64_t next = group.next_sequence();
+  // The calls around the call in question; the last calls if that call has not been made.
+  const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
+  const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
+  const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
+  for (std::uint64_t s = std::max(first, known); s < end; ++s)
+    situation.records.push_back(group.records()[s % Group::kRecords]);
+  if (next <= sequence) return situation;
+  situation.state = Situation::State::done;
+  for (const Execution* execution = context_.engine.active(); execution != nullptr;
+       execution = execution->active_next) {
+    const auto* op = static_cast<const Operation*>(execution);
+    if (op->group.get() != &group || op->call.kind != CallKind::collective ||
+        op->sequence != sequence || op->run.program == nullptr) {
+      continue;
+    }
+    situation.state = Situation::State::waiting;
+    for (const Message* message = op->messages; message != nullptr; message = message->next) {
+      if (!message->incoming || message->step == Engine::kPointToPoint) continue;
+      const auto& step = op->run.program->steps[message->step];
+      situation.blocked_on = op->run.program->lanes[step.lane].peer;
+      situation.blocked_bytes = step.bytes;
+    }
+  }
+  return situation;
+}
+
+void Watch::publish(Group& group, Situation&& said) {
+  heard_[group.uid()].published[said.sequence] = said.state;
+  context_.control->flood(encode(said));
+}
+
+void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
+  auto decoded = decode(message);
+  if (auto* situation = std::get_if<Situation>(&decoded))
+    return on_situation(origin, std::move(*situation));
+  if (const auto* verdict = std::get_if<Verdict>(&decoded)) {
+    const auto group = context_.registry.find(verdict->group);
+    return group != nullptr ? judge(context_.logger, *group, *verdict) : keep(*verdict);
+  }
+  if (const auto* refusal = std::get_if<Refusal>(&decoded)) return on_refusal(origin, *refusal);
+  context_.logger.warn(
+      fmt::format("rank {} sent a control message of {} bytes that cannot be read; dropped", origin,
+                  message.size()));
+}
+
+void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
+  const auto group = context_.registry.find(situation.group);
+  // Every rank that lives answers a roll call, also for a group that has failed or no longer exists
+  // here.
+  if (situation.roll_call != 0) on_roll_call(origin, situation);
+  if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
+  if (group == nullptr && situation.is_question && has_let_go(situation.group)) {
+    return say_gone(situation.group, situation.sequence);
+  }
+  if (group == nullptr && situation.state == Situation::State::gone &&
+      !has_let_go(situation.group)) {
+    early_goodbyes_.push_back({situation.group, origin, Clock::now()});
+    if (early_goodbyes_.size() > kEarly) early_goodbyes_.pop_front();
+  }
+  if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
+  if (situation.state == Situation::State::gone) {
+    goodbyes_[situation.group].try_emplace(origin, Clock::now());
+    return;
+  }
+  if (!compare(*group, origin, situation)) return;
+  Heard& heard = heard_[situation.group];
+  const std::uint64_t sequence = situation.sequence;
+  heard.newest = std::max(heard.newest, sequence);
+  if (!situation.records.empty()) {
+    heard.newest = std::max(heard.newest, situation.records.back().sequence);
+  }
+  if (heard.newest > Group::kRecords) {
+    const std::uint64_t oldest = heard.newest - Group::kRecords;
+    heard.by_call.erase(heard.by_call.begin(), heard.by_call.lower_bound(oldest));
+    heard.published.erase(heard.published.begin(), heard.published.lower_bound(oldest));
+  }
+  const bool is_question = situation.is_question;
+  heard.by_call[sequence].insert_or_assign(origin, std::move(situation));
+  if (!is_question) return;
+  const auto said = heard.published.find(sequence);
+  if (said == heard.published.end() || said->second != this->situation(*group, sequence).state) {
+    publish(*group, this->situation(*group, sequence));
+  }
+}
+
+void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
+  const RollCallId id{.caller = origin, .number = situation.roll_call};
+  if (const auto group = context_.registry.find(situation.group)) {
+    if (rolls_.hear(id, situation, Clock::now()))
+      answer(id, this->situation(*group, situation.sequence));
+  } else if (has_let_go(situation.group) || is_unused_companion(situation.group)) {
+    Situation said;
+    said.group = situation.group;
+    said.sequence = situation.sequence;
+    if (has_let_go(situation.group)) said.state = Situation::State::gone;
+    answer(id, std::move(said));
+  } else {
+    early_rolls_.push_back({id, situation.group, situation.sequence});
+    if (early_rolls_.size() > kEarly) early_rolls_.pop_front();
+  }
+}
+
+void Watch::on_refusal(std::uint32_t origin, const Refusal& refusal) {
+  if (refusal.to != context_.rank()) return;
+  if (const auto group = context_.registry.find(refusal.header.group)) {
+    return group->on_refusal(origin, refusal);
+  }
+  if (refusal.is_answer) return;
+  // This rank has let go of the group, so all its sends have ended, and their bodies come.
+  Refusal answer = refusal;
+  answer.to = origin;
+  answer.is_answer = true;
+  context_.control->flood(encode(answer));
+}
+
+bool Watch::has_let_go(std::uint64_t group) const {
+  return std::ranges::find(gone_, group) != gone_.end();
+}
+
+/// Whether this is the companion of a group, and nobody here has asked for it.
+bool Watch::is_unused_companion(std::uint64_t group) const {
+  return std::ranges::any_of(context_.registry.groups(),
+                             [&](const auto& parent) { return parent->companion_uid() == group; });
+}
+
+void Watch::on_destroyed(const Group& group) { say_gone(group.uid(), group.next_sequence()); }
+
+void Watch::say_gone(std::uint64_t group, std::uint64_t sequence) {
+  Situation said;
+  said.group = group;
+  said.sequence = sequence;
+  said.state = Situation::State::gone;
+  context_.control->flood(encode(said));
+}
+
+void Watch::answer(RollCallId roll, Situation&& said) {
+  said.answers = roll;
+  context_.control->flood(encode(said));
+}
+
+/// Keeps the first verdict on each group.
+void Watch::keep(const Verdict& verdict) {
+  const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
+  if (known != early_verdicts_.end() || has_let_go(verdict.group)) return;
+  early_verdicts_.push_back(verdict);
+  if (early_verdicts_.size() > kEarly) early_verdicts_.pop_front();
+}
+
+void Watch::on_enlisted(Group& group) {
+  for (const EarlyRoll& roll : early_rolls_) {
+    if (roll.group == group.uid()) answer(roll.id, situation(group, roll.sequence));
+  }
+  std::erase_if(early_rolls_, [&](const EarlyRoll& roll) { return roll.group == group.uid(); });
+  std::erase_if(early_goodbyes_, [&](const EarlyGoodbye& goodbye) {
+    if (goodbye.group != group.uid()) return false;
+    if (group.rank_of(goodbye.rank)) goodbyes_[group.uid()].try_emplace(goodbye.rank, goodbye.at);
+    return true;
+  });
+  const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
+  if (verdict == early_verdicts_.end()) return;
+  judge(context_.logger, group, *verdict);
+  early_verdicts_.erase(verdict);
+}
+
+void Watch::on_left(const Group& group) {
+  heard_.erase(group.uid());
+  goodbyes_.erase(group.uid());
+  gone_.push_back(group.uid());
+  if (gone_.size() > kGone) gone_.pop_front();
+}
+
+/// For calls that this rank made too long ago to name them: compares what their histories were,
+/// which shows that something differed. True if they agree.
+bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
+  const auto history = group.history_at(record.sequence);
+  if (!history || *history == record.history) return true;
+  group.announce(
+      Code::mismatch, origin,
+      fmt::format("{} of {}: rank {} calls {}; rank {} called something else then or "
+                  "before, and is at {} by now, too far ahead to say what",
+                  group.name_of_call(record.sequence), group.label(), origin, describe(record),
+                  context_.rank(), group.name_of_call(group.next_sequence())));
+  return false;
+}
+
+bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
+  for (const CallRecord& record : theirs.records) {
+    const CallRecord& mine = group.records()[record.sequence % Group::kRecords];
+    if (record.sequence >= group.next_sequence()) continue;
+    if (mine.sequence != record.sequence) {
+      if (!compare_history(group, origin, record)) return false;
+      continue;
+    }
+    if (mine.fingerprint == record.fingerprint) continue;
+    const std::uint32_t rank = context_.rank();
+    group.announce(Code::mismatch, origin,
+                   fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
+                               group.name_of_call(record.sequence), group.label(),
+                               std::min(rank, origin), describe(rank < origin ? mine : record),
+                               std::max(rank, origin), describe(rank < origin ? record : mine)));
+    return false;
+  }
+  const auto origin_rank = group.rank_of(origin);
+  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.rank() ||
+      !origin_rank)
+    return true;
+  const auto sent = group.sent_to(theirs.sequence, *origin_rank);
+  const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
+  if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
+  group.announce(
+      Code::mismatch, origin,
+      fmt::format("{} of {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which "
+                  "expects {}",
+                  group.name_of_call(theirs.sequence), group.label(), context_.rank(),
+                  *sent * size_of(mine.type), origin, theirs.blocked_bytes));
+  return false;
+}
+
+void Watch::on_call(Group& group, const CallRecord& record) {
+  const auto found = heard_.find(group.uid());
+  if (found == heard_.end()) return;
+  Heard& heard = found->second;
+  if (record.sequence > heard.newest + Group::kRecords) {
+    heard_.erase(found);
+    return;
+  }
+  if (record.sequence > heard.newest) return;
+  for (const auto& [call, by_rank] : heard.by_call) {
+    for (const auto& [origin, situation] : by_rank) {
+      if (!compare(group, origin, situation)) return;
+    }
+  }
+}
+
+std::optional<std::uint32_t> Watch::Attendance::culprit() const {
+  if (silent.size() == 1) return silent.front();
+  if (!silent.empty()) return std::nullopt;
+  if (const auto leaver = only_leaver()) return leaver;
+  if (left.empty() && gone.empty() && absent.size() == 1) return absent.front();
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> Watch::Attendance::only_leaver() const {
+  if (left.size() + gone.size() != 1) return std::nullopt;
+  return left.empty() ? gone.front() : left.front();
+}
+
+/// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
+template <typename AnswerOf>
+Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of) const {
+  Attendance attendance;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
+    const std::uint32_t world = group.world_rank(rank);
+    if (world == context_.rank()) continue;
+    if (context_.failures.has_left(world)) {
+      attendance.left.push_back(world);
+      continue;
+    }
+    const std::optional<RollCall::Answer> answer = answer_of(world);
+    const bool has_let_go = answer && answer->state == Situation::State::gone;
+    if (has_let_go || left_at(group, world) != Clock::time_point::max()) {
+      attendance.gone.push_back(world);
+    } else if (!answer) {
+      attendance.silent.push_back(world);
+    } else if (answer->state == Situation::State::waiting) {
+      attendance.waiting.push_back(world);
+    } else if (answer->state == Situation::State::not_called) {
+      attendance.absent.push_back(world);
+      const bool has_called = answer->last && !group.is_of_start(answer->last->sequence);
+      attendance.last_calls += has_called ? fmt::format("; rank {}'s last call was {}, {}", world,
+                                                        group.name_of_call(answer->last->sequence),
+                                                        describe(*answer->last))
+                                          : fmt::format("; rank {} has called nothing yet", world);
+    }
+  }
+  return attendance;
+}
+
+Watch::Attendance Watch::attendance_of(const Group& group, const RollCall& roll) const {
+  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+    const auto found = roll.answers.find(world);
+    if (found == roll.answers.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+Watch::Attendance Watch::attendance_of(const Group& group, std::uint64_t sequence) const {
+  const std::map<std::uint32_t, Situation>* said = nullptr;
+  if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
+    const auto call = heard->second.by_call.find(sequence);
+    if (call != heard->second.by_call.end()) said = &call->second;
+  }
+  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+    if (said == nullptr) return std::nullopt;
+    const auto found = said->find(world);
+    if (found == said->end()) return std::nullopt;
+    return RollCall::answer_of(found->second);
+  });
+}
+
+std::string Watch::explain(Group& group, const Operation& operation) const {
+  return explain(group, operation, attendance_of(group, operation.sequence));
+}
+
+std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
+  const auto& [absent, waiting, silent, left, gone, last_calls] = attendance;
+  std::string text = fmt::format(
+      "{} of {} ({}) has gone on for {} at rank {}", group.name_of_call(operation.sequence),
+      group.label(), describe(group.records()[operation.sequence % Group::kRecords]),
+      format_duration(
+          std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
+      group.world_rank(group.rank()));
+  if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
+  if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
+  text += leavers(attendance);
+  if (!waiting.empty())
+    text += fmt::format("; {} {} too", list(waiting), waiting.size() == 1 ? "waits" : "wait");
+  return text;
+}
+
+std::string Watch::leavers(const Attendance& attendance) {
+  std::string text;
+  if (!attendance.left.empty()) text += fmt::format("; {} left the job", list(attendance.left));
+  if (!attendance.gone.empty()) {
+    text += fmt::format("; {} left the communicator", list(attendance.gone));
+  }
+  return text;
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Watch: finds out why an operation makes no progress, and tells all ranks.
+//
+// If the oldest collective of a communicator stalls for 200 ms, its rank publishes its situation on
+// the control plane, as a question: the call, the calls around it, and what it waits for. Every
+// rank compares this with its own calls, and answers with its own situation unless it has said the
+// same before. A difference is a `mismatch` verdict that names both sides. Before the deadline of
+// any operation a roll is called (roll_calls.h), which every rank answers with its situation. The
+// answers tell who has not called the operation, who waits, and who does not answer.
+#pragma once
+
+#include "calls/operation.h"
+#include "context.h"
+#include "failure/roll_calls.h"
+#include "failure/situation.h"
+#include "groups/group.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Watches the operations of a job. For the token holder only.
+class Watch final : public GroupObserver {
+ public:
+  /// After a stall of this length, a situation is published.
+  static constexpr std::chrono::milliseconds kStall{200};
+  /// The roll is called this long before an operation's limit, but not before half of the limit.
+  static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
+  static constexpr std::chrono::milliseconds kLetGo{
+      1000};  ///< How long a partner that has left is still waited for.
+  static constexpr std::chrono::milliseconds kQuarantine{
+      1700};  ///< After this time a failed operation reports, although messages are under way.
+
+  explicit Watch(Context& context);
+
+  /// Looks at every operation under way. Called about every 50 ms while there are any.
+  void tick(Clock::time_point now);
+  /// Handles a message from the control plane. Damaged messages are dropped with a warning.
+  void on_message(std::uint32_t origin, std::span<const std::byte> message);
+  /// A call has been numbered. Other ranks may have published this call already.
+  void on_call(Group& group, const CallRecord& record) override;
+  /// A group has been made. Other ranks may have sent messages about it already.
+  void on_enlisted(Group& group) override;
+  /// A group no longer exists on this rank.
+  void on_left(const Group& group) override;
+  /// Tells the other members that this rank has let go of the group.
+  void on_destroyed(const Group& group) override;
+
+ private:
+  void look(Operation& operation, Clock::time_point now);
+  void look_at_failing(Operation& operation, Clock::time_point now);
+  void find_oldest();
+  bool is_oldest(const Operation& operation) const;
+  void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
+  void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
+  static std::uint64_t call_of(const Group& group, const Operation& operation);
+  void come_to_limit(Group& group,
+                     Operation& operation,
+                     std::chrono::nanoseconds limit,
+                     Clock::time_point now);
+  bool is_over(const Group& group, const RollCall& roll) const;
+  void time_out(Group& group,
+                const Operation& operation,
+                const RollCall& roll,
+                std::chrono::nanoseconds longest);
+  void keep(const Verdict& verdict);
+  /// When the rank said goodbye to the job or to the group; far in the future if it has not.
+  Clock::time_point left_at(const Group& group, std::uint32_t world_rank) const;
+  /// What the rank has left, for messages: "the job" or "the communicator".
+  std::string_view left_by(std::uint32_t world_rank) const;
+  /// Whether the group existed here, and does no more.
+  bool has_let_go(std::uint64_t group) const;
+  bool is_unused_companion(std::uint64_t group) const;
+  void say_gone(std::uint64_t group, std::uint64_t sequence);
+  void publish(Group& group, Situation&& said);
+  Situation situation(Group& group, std::uint64_t sequence) const;
+  void on_situation(std::uint32_t origin, Situation&& situation);
+  void on_roll_call(std::uint32_t origin, const Situation& situation);
+  void on_refusal(std::uint32_t origin, const Refusal& refusal);
+  void answer(RollCallId roll, Situation&& said);
+  bool compare(Group& group, std::uint32_t origin, const Situation& situation);
+  bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
+  /// Who takes part in a call, as far as is known. The ranks are world ranks, without this one.
+  struct Attendance {
+    std::vector<std::uint32_t> absent, waiting, silent;
+    std::vector<std::uint32_t> left;  ///< Those that have left the job.
+    std::vector<std::uint32_t> gone;  ///< Those that have let go of the communicator.
+    std::string last_calls;           ///< Text on the last calls of the absent ranks.
+
+    /// The rank to blame, if there is only one. A rank that gives no answer comes first; if all
+    /// answer, one that has left; otherwise one that did not call.
+    std::optional<std::uint32_t> culprit() const;
+    /// The rank that has left, if there is only one.
+    std::optional<std::uint32_t> only_leaver() const;
+  };
+  /// Who takes part in this call, judging by the situations published so far, or by the answers to
+  /// a roll call.
+  Attendance attendance_of(const Group& group, std::uint64_t sequence) const;
+  Attendance attendance_of(const Group& group, const RollCall& roll) const;
+  template <typename AnswerOf>
+  Attendance attendance_by(const Group& group, AnswerOf&& answer_of) const;
+  std::string explain(Group& group, const Operation& operation) const;
+  static std::string explain(Group& group,
+                             const Operation& operation,
+                             const Attendance& attendance);
+  /// "; rank 3 left the job", for each kind of leaving.
+  static std::string leavers(const Attendance& attendance);
+
+  /// What was said of the calls of one group. Calls too old to be compared are forgotten.
+  struct Heard {
+    /// The situations by call, and then by world rank.
+    std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
+    /// For each call, the state that this rank has published.
+    std::map<std::uint64_t, Situation::State> published;
+    std::uint64_t newest = 0;  ///< The newest call of which anything is known.
+  };
+  /// A roll call about a group that does not exist here.
+  struct EarlyRoll {
+    RollCallId id;
+    std::uint64_t group = 0, sequence = 0;
+  };
+  /// A member of a group that does not exist here has let go of it.
+  struct EarlyGoodbye {
+    std::uint64_t group = 0;
+    std::uint32_t rank = 0;  ///< In the job.
+    Clock::time_point at{};
+  };
+  static constexpr std::size_t kEarly = 64, kGone = 4096;
+
+  Context& context_;
+  RollCalls rolls_;
+  std::map<std::uint64_t, Heard> heard_;
+  /// For each group, its oldest call under way at this tick.
+  std::unordered_map<const Group*, std::uint64_t> oldest_;
+  /// For each group, which of its members have let go of it, by world rank, and when.
+  std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
+  // Messages about groups that do not exist here, or not yet:
+  std::deque<Verdict> early_verdicts_;
+  std::deque<EarlyRoll> early_rolls_;
+  std::deque<EarlyGoodbye> early_goodbyes_;
+  std::deque<std::uint64_t> gone_;  ///< The uids of groups that existed here.
+};
+
+}  // namespace xylem::runtime

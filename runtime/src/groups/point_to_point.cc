@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "groups/point_to_point.h"
+
+#include "calls/calls.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/copy.h"
+#include "xylem/base/hash.h"
+#include "xylem/execution/tag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+
+namespace xylem::runtime {
+
+using execution::body_tag;
+using execution::group_tag;
+using execution::TagKind;
+
+using collectives::kNone;
+using transport::Posted;
+
+namespace {
+
+std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
+  return combine(combine(combine(header.group, header.count), header.type), header.tag);
+}
+
+/// About how long it takes to bring bytes from a device to the host by PCIe 4.0 with 16 lanes.
+std::chrono::nanoseconds time_to_host(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kBytesPerMicrosecond = 25'000;
+  return std::chrono::microseconds(20 + bytes / kBytesPerMicrosecond);
+}
+
+}  // namespace
+
+PointToPoint::PointToPoint(Client& client,
+                           const GroupSpec& spec,
+                           const execution::Peers& peers,
+                           const Wires& wires,
+                           Engine& engine,
+                           HeaderPool& headers)
+    : client_(client),
+      spec_(spec),
+      peers_(peers),
+      wires_(wires),
+      engine_(engine),
+      pool_(headers),
+      patience_(engine.patience()) {}
+
+MessageHeader PointToPoint::next_header(std::uint32_t to,
+                                        std::uint64_t count,
+                                        DataType type,
+                                        std::uint32_t tag) const noexcept {
+  return {spec_.uid, count, pairs_[to].sent, spec_.rank, tag, static_cast<std::uint8_t>(type), {}};
+}
+
+void PointToPoint::start(Operation& operation) {
+  if (pairs_.empty()) {
+    pairs_.resize(spec_.size());
+    for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
+      pairs_[rank].has_left = client_.has_left(rank);
+    }
+  }
+  if (operation.call.kind == CallKind::recv) return receive(operation);
+  send(operation);
+}
+
+void PointToPoint::note_left(std::uint32_t rank) noexcept {
+  if (!pairs_.empty()) pairs_[rank].has_left = true;
+}
+
+bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
+  const std::uint64_t bytes = call.count * size_of(call.type);
+  if (device.compute == nullptr || bytes == 0) return false;
+  // A receive needs host memory for a message that its device does not reach.
+  if (call.kind == CallKind::recv || bytes <= kInlineMessage) return true;
+  return device.compute->device_memory() == nullptr ||
+         !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices;
+}
+
+void PointToPoint::send(Operation& operation) {
+  note_send();
+  Call& call = operation.call;
+  Pair& pair = pairs_[call.peer];
+  if (pair.has_left) {
+    const std::uint32_t peer = spec_.world_ranks[call.peer];
+    return client_.announce(Code::peer_lost, peer,
+                            fmt::format("rank {} left the job before rank {} sent it a message "
+                                        "with tag {}",
+                                        peer, spec_.own_world_rank(), call.tag));
+  }
+  const auto& device = operation.run.device;
+  const bool is_copied = is_staged(call, device);
+  if (!is_copied && !device.gate.is_pending()) {
+    if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_any_send(operation);
+    return wait_for_turn(operation);
+  }
+  execution::OnDevice::Copy copy;  // Of nothing: then only the gate is awaited.
+  if (is_copied) {
+    const std::uint64_t bytes = call.count * size_of(call.type);
+    std::byte* const room = host_room(operation, bytes);
+    if (room == nullptr) return;
+    copy = {room, std::exchange(call.input, room), bytes};
+  }
+  operation.lists.is_staging = true;
+  wait_for_turn(operation);
+  engine_.post_copy(operation, copy);
+}
+
+/// Puts a send at the end of the list of sends that wait for their turn, for its destination.
+void PointToPoint::wait_for_turn(Operation& operation) {
+  Pair& pair = pairs_[operation.call.peer];
+  operation.lists.match_next = nullptr;
+  operation.lists.is_unmatched = true;
+  (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->lists.match_next) = &operation;
+  pair.last_waiting = &operation;
+}
+
+/// Begins waiting sends to a rank in the order of the calls, as long as there is room.
+void PointToPoint::send_waiting(Pair& pair) {
+  while (pair.waiting != nullptr && !pair.waiting->lists.is_staging &&
+         pair.sending < kMostSending && client_.health()) {
+    Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
+    next.lists.is_unmatched = false;
+    next.lists.match_next = nullptr;
+    next.acquire();  // begin_any_send() may end the operation.
+    begin_any_send(next);
+    next.release();
+  }
+}
+
+void PointToPoint::begin_any_send(Operation& operation) {
+  if (operation.call.peer == spec_.rank) {
+    send_to_self(operation);
+  } else {
+    begin_send(operation);
+  }
+}
+
+/// Host memory for a message from or to a device, which submit() has reserved. If there is none,
+/// poisons the group and returns null.
+std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
+  std::byte* const room = operation.run.staged.reserved(bytes, operation.run.device.compute);
+  if (room == nullptr) {
+    client_.announce(Code::exhausted, spec_.own_world_rank(),
+                     fmt::format("rank {} has no host memory for a message of {} bytes",
+                                 spec_.own_world_rank(), bytes));
+  }
+  return room;
+}
+
+void PointToPoint::on_copied(Operation& operation) {
+  const Call& call = operation.call;
+  const bool was_staging = std::exchange(operation.lists.is_staging, false);
+  if (call.kind == CallKind::send) return send_waiting(pairs_[call.peer]);
+  if (auto* const waits = std::exchange(operation.gate_waits, nullptr)) waits->note_in_time();
+  // If a receive has brought its message to the host, it copies it to the device. Otherwise it ends
+  // now.
+  if (was_staging) copy_to_device(operation);
+}
+
+/// Begins a send. The send of a small message ends at once, since the message has been copied. The
+/// send of a large message ends with its body.
+void PointToPoint::begin_send(Operation& operation) {
+  const Call& call = operation.call;
+  const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
+  const Sent sent = send_at_once(call.peer, header, region_of(operation));
+  ++pairs_[call.peer].sent;
+  if (sent == Sent::nothing) send_header(header, call);
+  const bool is_small = body_bytes(header) <= kInlineMessage;
+  if (!is_small && sent != Sent::all) return send_body(operation, header);
+  operation.run.steps_left = 0;
+  engine_.finish(operation, Status::ok());
+}
+
+/// Sends a header, with the payload of a small message, from a slot of the pool.
+void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = nullptr;
+  slot.sender = this;
+  slot.incoming = false;
+  slot.to = call.peer;
+  slot.peer = spec_.world_ranks[call.peer];
+  slot.header = header;
+  ++pairs_[call.peer].sending;
+  const std::uint64_t bytes = body_bytes(header);
+  const std::uint64_t payload = bytes <= kInlineMessage ? bytes : 0;
+  copy_bytes(slot.payload, call.input, payload);
+  const Link& link = link_to(call.peer);
+  const transport::ConstRegion region{&slot.header, sizeof(MessageHeader) + payload, {}};
+  pool_.note_sent(slot);
+  const transport::Tag tag = group_tag(TagKind::message_header, spec_.slots[call.peer]);
+  if (link.transport->send(link.endpoint, tag, region, slot) == Posted::done) {
+    pool_.completed(slot);
+  }
+}
+
+/// A header has left its slot, so a waiting send may begin.
+void PointToPoint::on_sent(const HeaderSlot& slot) {
+  Pair& pair = pairs_[slot.to];
+  --pair.sending;
+  if (slot.code != Code::ok) {  // The header was lost.
+    return client_.suspect(failure(slot.code,
+                                   fmt::format("rank {} lost its connection to rank {} ({})",
+                                               spec_.own_world_rank(), slot.peer, name(slot.code)),
+                                   slot.peer));
+  }
+  send_waiting(pair);
+}
+
+transport::Tag PointToPoint::tag_of_body(const MessageHeader& header,
+                                         std::uint32_t to) const noexcept {
+  return body_tag(spec_.slots[to], header.source, header.number, fingerprint_of(header));
+}
+
+/// The bytes that an operation sends, and where they are: in the user's memory, or in that of the
+/// host to which they have been copied.
+transport::ConstRegion PointToPoint::region_of(const Operation& operation) const noexcept {
+  const Call& call = operation.call;
+  return {.data = call.input,
+          .bytes = call.count * size_of(call.type),
+          .memory = is_staged(call, operation.run.device) ? Memory{} : call.memory,
+          .stay = transport::Stay::anywhere};
+}
+
+void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {
+  operation.sequence = header.number;
+  engine_.post_send(operation, link_to(operation.call.peer),
+                    tag_of_body(header, operation.call.peer), region_of(operation));
+}
+
+void PointToPoint::send_to_self(Operation& operation) {
+  const Call& call = operation.call;
+  const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
+  ++pairs_[call.peer].sent;
+  if (Operation* receive = take_receive(header)) {
+    return deliver(*receive, header, nullptr, &operation);
+  }
+  operation.lists.is_unmatched = true;
+  unexpected_.push_back({header, {}, &operation});
+  unexpected_bytes_ += weight_of(unexpected_.back());
+}
+
+Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
+  Operation** place = &receives_;
+  while (*place != nullptr && !matches(**place, header)) place = &(*place)->lists.match_next;
+  Operation* const receive = *place;
+  if (receive != nullptr) unlink(place);
+  return receive;
+}
+
+void PointToPoint::unlink(Operation** place) noexcept {
+  Operation& receive = **place;
+  *place = receive.lists.match_next;
+  if (receives_tail_ == &receive.lists.match_next) receives_tail_ = place;
+  receive.lists.is_unmatched = false;
+}
+
+void PointToPoint::receive(Operation& operation) {
+  post_slots(operation);
+  const auto found = std::ranges::find_if(
+      unexpected_, [&](const Arrived& arrived) { return matches(operation, arrived.header); });
+  if (found != unexpected_.end()) {
+    const Arrived arrived = std::move(*found);
+    unexpected_.erase(found);
+    unexpected_bytes_ -= weight_of(arrived);
+    if (unexpected_bytes_ <= kMostUnexpected / 2) wake_slots();
+    return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
+  }
+  operation.lists.match_next = nullptr;
+  operation.lists.is_unmatched = true;
+  *receives_tail_ = &operation;
+  receives_tail_ = &operation.lists.match_next;
+  if (!looks_) pool_.look_for(*this);
+  looks_ = true;
+  // The message may be behind others that have not been taken yet.
+  wake_slots();
+}
+
+bool PointToPoint::matches(const Operation& receive, const MessageHeader& header) const noexcept {
+  return receive.call.tag == header.tag &&
+         (receive.call.peer == kNone || receive.call.peer == header.source);
+}
+
+void PointToPoint::deliver(Operation& receive,
+                           const MessageHeader& header,
+                           const std::byte* payload,
+                           Operation* self) {
+  const auto type = static_cast<DataType>(header.type);
+  if (type != receive.call.type) {
+    client_.announce(Code::mismatch, spec_.world_ranks[header.source],
+                     fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
+                                 "{} {}; the types must agree",
+                                 spec_.world_ranks[header.source], header.count, name(type),
+                                 spec_.own_world_rank(), header.tag, receive.call.count,
+                                 name(receive.call.type)));
+    return;
+  }
+  note_arrival();
+  if (header.count > receive.call.count) return refuse(receive, header, self);
+  meet(receive, header);
+  if (self != nullptr || body_bytes(header) <= kInlineMessage) {
+    if (self == nullptr) return complete_receive(receive, payload);
+    // complete_receive() may end the operation, if there is no memory for the receive.
+    self->acquire();
+    complete_receive(receive, self->call.input);
+    if (!self->has_ended) {
+      self->run.steps_left = 0;
+      engine_.finish(*self, Status::ok());
+    }
+    self->release();
+    return;
+  }
+  receive_body(receive, header);
+}
+
+/// Notes which message a receive has matched.
+void PointToPoint::meet(Operation& receive, const MessageHeader& header) const noexcept {
+  receive.source = spec_.world_ranks[header.source];
+  receive.received = header.count;
+}
+
+/// Completes a receive whose bytes are at `source`, in host memory.
+void PointToPoint::complete_receive(Operation& operation, const void* source) {
+  const Call& call = operation.call;
+  const std::uint64_t bytes = received_bytes(operation);
+  operation.run.steps_left = 0;
+  if (operation.run.device.compute == nullptr || bytes == 0) {
+    if (bytes > 0) std::memmove(call.output, source, bytes);
+    return engine_.finish(operation, Status::ok());
+  }
+  std::byte* const room = host_room(operation, bytes);
+  if (room == nullptr) return;
+  std::memcpy(room, source, bytes);
+  copy_to_device(operation);
+}
+
+void PointToPoint::receive_body(Operation& operation, const MessageHeader& header) {
+  void* target = operation.call.output;
+  if (operation.run.device.compute != nullptr) {
+    target = host_room(operation, body_bytes(header));
+    if (target == nullptr) return;
+    operation.gate_waits = &pairs_[header.source].gate_waits;
+  }
+  engine_.post_recv(operation, link_to(header.source), tag_of_body(header, spec_.rank),
+                    transport::kExactMatch, {target, body_bytes(header), {}});
+}
+
+/// Copies a message to the device, from the host memory into which it was received.
+void PointToPoint::copy_to_device(Operation& operation) {
+  const std::uint64_t bytes = received_bytes(operation);
+  operation.gate_waits = nullptr;
+  operation.run.steps_left = 0;
+  if (const std::byte* const room = host_room(operation, bytes)) {
+    engine_.post_copy(operation, {operation.call.output, room, bytes});
+  }
+}
+
+/// Copies a message to the device, from the device memory of its sender, when the stream of the
+/// receive has come to it. That stream may wait for something that waits for the sender, so this
+/// waits only about as long as a copy to the host takes, and then copies the message there. Where
+/// each rank sends before it receives, in the order of one stream, that wait is always in vain, so
+/// messages that follow a wait in vain mostly do not wait.
+void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
+  const std::uint64_t bytes = received_bytes(operation);
+  operation.run.steps_left = 0;
+  const bool is_due = operation.gate_waits->is_due();
+  const auto wait = is_due ? time_to_host(bytes) : std::chrono::nanoseconds(0);
+  engine_.post_copy(operation, {operation.call.output, held.view.data, bytes, held},
+                    Deadline::after(wait));
+}
+
+void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
+  std::exchange(operation.gate_waits, nullptr)->note_late();
+  std::byte* const room = host_room(operation, copy.bytes);
+  if (room == nullptr) {
+    copy.view.views->release(copy.view.view);
+    return;
+  }
+  operation.lists.is_staging = true;
+  engine_.post_copy_before_gate(operation, {room, copy.source, copy.bytes, copy.view});
+}
+
+void PointToPoint::on_body(Message& message) {
+  Operation& operation = operation_of(message);
+  if (!operation.health) {
+    if (!message.incoming && operation.fails_alone) say_body_comes(operation);
+    return;
+  }
+  if (message.incoming && message.bytes != received_bytes(operation)) {
+    return client_.announce(
+        Code::mismatch, operation.source,
+        fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
+                    spec_.own_world_rank(), message.bytes, operation.source, operation.received,
+                    name(operation.call.type)));
+  }
+  if (!message.incoming || operation.run.device.compute == nullptr) {
+    operation.run.steps_left = 0;
+    return;
+  }
+  const transport::View view = std::exchange(message.view, {});
+  if (view.data == nullptr) return copy_to_device(operation);
+  copy_on_device(operation, {message.views, view, Engine::kPointToPoint});
+}
+
+void PointToPoint::post_slots(const Operation& receive) {
+  const std::uint32_t peer = receive.call.peer;
+  const std::uint32_t first = peer == kNone ? 0 : peer;
+  const std::uint32_t last = peer == kNone ? spec_.size() : first + 1;
+  for (std::uint32_t rank = first; rank < last; ++rank) {
+    auto* const transport = link_to(rank).transport;
+    if (transport == nullptr || std::ranges::find(posted_, transport) != posted_.end()) continue;
+    posted_.push_back(transport);
+    for (std::size_t i = 0; i < kPostedSlots; ++i) add_slot(*transport);
+  }
+}
+
+void PointToPoint::add_slot(transport::Transport& transport) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.transport = &transport;
+  slot.incoming = true;
+  slots_.push_back(&slot);
+  post_slot(slot);
+}
+
+void PointToPoint::post_slot(HeaderSlot& slot) {
+  slot.code = Code::ok;
+  slot.state = nullptr;
+  const auto posted =
+      slot.transport->recv(group_tag(TagKind::message_header, spec_.slot()), transport::kExactMatch,
+                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
+  if (posted == Posted::done) pool_.completed(slot);
+}
+
+std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {
+  constexpr std::uint64_t kBlock = 32;  // About what the heap adds to each payload.
+  return sizeof(Arrived) + (arrived.payload.empty() ? 0 : kBlock + arrived.payload.capacity());
+}
+
+void PointToPoint::reuse_slot(HeaderSlot& slot) {
+  if (receives_ == nullptr && unexpected_bytes_ > kMostUnexpected) {
+    resting_.push_back(&slot);
+  } else {
+    post_slot(slot);
+  }
+}
+
+void PointToPoint::wake_slots() {
+  for (HeaderSlot* slot : std::exchange(resting_, {})) post_slot(*slot);
+}
+
+void PointToPoint::on_header(HeaderSlot& slot) {
+  if (slot.drops_body) return drop(slot);
+  const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
+  if (whole && slot.header.group != spec_.uid) {
+    // The message is left over from an earlier communicator with this tag slot, and is ignored.
+    return slot.is_unposted ? drop(slot) : post_slot(slot);
+  }
+  if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {
+    return on_bad_slot(slot);
+  }
+  Pair& pair = pairs_[slot.header.source];
+  if (slot.header.number != pair.expected) {
+    pair.early.push_back(&slot);
+    // This slot keeps its header until the turn of the header comes. Another slot is posted in its
+    // place.
+    if (!slot.is_unposted) add_slot(*slot.transport);
+    return;
+  }
+  accept(slot.header, slot.payload);
+  if (slot.is_unposted) {
+    drop(slot);
+  } else {
+    reuse_slot(slot);
+  }
+  for (bool more = true; more && !closed_;) {
+    const auto next = std::ranges::find_if(
+        pair.early, [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
+    more = next != pair.early.end();
+    if (!more) break;
+    HeaderSlot& early = **next;
+    pair.early.erase(next);
+    accept(early.header, early.payload);
+    drop(early);
+  }
+}
+
+void PointToPoint::drop(HeaderSlot& slot) noexcept {
+  std::erase(slots_, &slot);
+  pool_.give_back(slot);
+}
+
+/// Handles a slot that was cancelled, whose wire failed, or that holds no header. A failure is
+/// reported, since without posted slots no message can arrive.
+void PointToPoint::on_bad_slot(HeaderSlot& slot) {
+  if (slot.code != Code::cancelled) {
+    const std::uint32_t self = spec_.own_world_rank();
+    const Code code = slot.code == Code::ok ? Code::internal : slot.code;
+    client_.suspect(failure(code,
+                            fmt::format("rank {} can receive no messages of {} any more ({})", self,
+                                        spec_.label(), name(code)),
+                            self));
+  }
+  drop(slot);
+}
+
+void PointToPoint::accept(const MessageHeader& header, const std::byte* payload) {
+  ++pairs_[header.source].expected;
+  if (!client_.health()) return;
+  if (Operation* receive = take_receive(header)) {
+    return deliver(*receive, header, payload, nullptr);
+  }
+  keep(header, payload);
+}
+
+/// Keeps a message until it is received. If there is no memory for it, the group fails: the message
+/// has been taken from its transport, and would be lost.
+void PointToPoint::keep(const MessageHeader& header, const std::byte* payload) {
+  try {
+    Arrived arrived{header, {}, nullptr};
+    if (body_bytes(header) <= kInlineMessage) {
+      arrived.payload.assign(payload, payload + body_bytes(header));
+    }
+    unexpected_.push_back(std::move(arrived));
+    unexpected_bytes_ += weight_of(unexpected_.back());
+    return;
+  } catch (const std::bad_alloc&) {
+    // The messages that were kept are of no use any more, and their memory is needed to say so.
+    std::erase_if(unexpected_, [](const Arrived& kept) { return kept.self == nullptr; });
+    unexpected_bytes_ = 0;
+    for (const Arrived& left : unexpected_) unexpected_bytes_ += weight_of(left);
+  }
+  client_.announce(
+      Code::exhausted, spec_.own_world_rank(),
+      fmt::format("rank {} has no memory for a message of {} bytes from rank {}, for which no "
+                  "receive was waiting; receive messages in the order in which they are sent",
+                  spec_.own_world_rank(), body_bytes(header), spec_.world_ranks[header.source]));
+}
+
+void PointToPoint::forget(Operation& operation) noexcept {
+  if (!operation.lists.is_unmatched) return;
+  for (Operation** place = &receives_; *place != nullptr; place = &(*place)->lists.match_next) {
+    if (*place == &operation) return unlink(place);
+  }
+  if (operation.call.kind == CallKind::send && forget_waiting(operation)) return;
+  std::erase_if(unexpected_, [&](const Arrived& arrived) {
+    if (arrived.self != &operation) return false;
+    unexpected_bytes_ -= weight_of(arrived);
+    return true;
+  });
+}
+
+/// Removes a send that waits for its turn. False if the operation is not such a send.
+bool PointToPoint::forget_waiting(Operation& operation) noexcept {
+  Pair& pair = pairs_[operation.call.peer];
+  Operation* previous = nullptr;
+  for (Operation* at = pair.waiting; at != nullptr; previous = at, at = at->lists.match_next) {
+    if (at != &operation) continue;
+    (previous == nullptr ? pair.waiting : previous->lists.match_next) = at->lists.match_next;
+    if (pair.last_waiting == at) pair.last_waiting = previous;
+    operation.lists.is_unmatched = false;
+    return true;
+  }
+  return false;
+}
+
+void PointToPoint::close() noexcept {
+  closed_ = true;
+  pool_.forget(*this);
+  for (HeaderSlot* resting : std::exchange(resting_, {})) drop(*resting);
+  for (Pair& pair : pairs_) {
+    for (HeaderSlot* early : pair.early) {
+      std::erase(slots_, early);
+      pool_.give_back(*early);
+    }
+    pair.early.clear();
+  }
+  for (HeaderSlot* slot : slots_) {
+    slot->owner = nullptr;
+    slot->transport->cancel(*slot);
+  }
+  slots_.clear();
+}
+
+}  // namespace xylem::runtime

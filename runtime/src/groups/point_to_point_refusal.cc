@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PointToPoint: messages that are longer than the buffers of their receives. Such a receive fails
+// as soon as it meets the header, so no byte is written. The send of a small message has ended by
+// then. The body of a large one may be on its way, or still wait for its receive:
+//
+//   sender                                     receiver
+//   header ──────────────────────────────────► is too long: the receive fails
+//   the send fails, its body is withdrawn ◄─── refusal (control plane)
+//     or the body comes: answer ─────────────► drops the body
+//
+// The body comes if the send had ended, or if the transport cannot withdraw it (UCX). Only after
+// the answer does the receiver post a receive for it, of no bytes. With a receive at once, the send
+// would often end as if the message had been received.
+#include "groups/point_to_point.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+namespace xylem::runtime {
+
+using transport::Posted;
+
+/// Fails a receive that is too short for its message. `self` is the send if it is this rank's own.
+void PointToPoint::refuse(Operation& receive, const MessageHeader& header, Operation* self) {
+  const Refusal refusal{
+      .to = spec_.world_ranks[header.source], .header = header, .room = receive.call.count};
+  end_refused(receive, refusal, spec_.rank);
+  if (self != nullptr) return end_refused(*self, refusal, spec_.rank);
+  if (body_bytes(header) > kInlineMessage) client_.send_refusal(refusal);
+}
+
+/// Ends the send or the receive of a refused message. `receiver` is a rank of the group.
+void PointToPoint::end_refused(Operation& operation,
+                               const Refusal& refusal,
+                               std::uint32_t receiver) {
+  const MessageHeader& header = refusal.header;
+  const std::uint32_t from = spec_.world_ranks[header.source], to = spec_.world_ranks[receiver];
+  operation.fails_alone = true;
+  engine_.fail(operation,
+               failure(Code::mismatch,
+                       fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives at "
+                                   "most {}; make its buffer as large as the message",
+                                   from, header.count, name(static_cast<DataType>(header.type)), to,
+                                   header.tag, refusal.room),
+                       operation.call.kind == CallKind::send ? to : from));
+}
+
+void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
+  if (!client_.health()) return;  // All messages of the group are dropped.
+  if (refusal.is_answer) {
+    if (refusal.header.source == from) drop_body(refusal.header);
+    return;
+  }
+  Operation* const send = find_send(from, refusal.header.number);
+  if (send != nullptr) {
+    end_refused(*send, refusal, from);
+    if (withdraws_from(from)) return;  // If it has not been withdrawn, on_body() answers.
+  }
+  Refusal answer = refusal;
+  answer.to = spec_.world_ranks[from];
+  answer.is_answer = true;
+  client_.send_refusal(answer);
+}
+
+/// The send of this message, if its body is under way.
+Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const noexcept {
+  for (Execution* at = engine_.active(); at != nullptr; at = at->active_next) {
+    Operation& operation = *as_operation(at);
+    const bool is_it = operation.peers == &peers_ && operation.call.kind == CallKind::send &&
+                       operation.call.peer == to && operation.messages != nullptr &&
+                       operation.sequence == number;
+    if (is_it) return &operation;
+  }
+  return nullptr;
+}
+
+bool PointToPoint::withdraws_from(std::uint32_t rank) const noexcept {
+  return wires_.capabilities(spec_.world_ranks[rank]).withdraws;
+}
+
+/// Call this when the body of a refused message has been sent, since the refusal came too late.
+void PointToPoint::say_body_comes(const Operation& send) {
+  const Call& call = send.call;
+  if (!client_.health() || !withdraws_from(call.peer)) return;  // Without both, it has been said.
+  MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
+  header.number = static_cast<std::uint32_t>(send.sequence);
+  client_.send_refusal({.to = spec_.world_ranks[call.peer], .is_answer = true, .header = header});
+}
+
+/// Receives nothing of the body of a refused message, which makes the transport drop it.
+void PointToPoint::drop_body(const MessageHeader& header) {
+  HeaderSlot& slot = pool_.take();
+  slot.owner = this;
+  slot.transport = link_to(header.source).transport;
+  slot.incoming = true;
+  slot.drops_body = true;
+  slots_.push_back(&slot);
+  const Posted posted =
+      slot.transport->recv(tag_of_body(header, spec_.rank), transport::kExactMatch,
+                           {.data = slot.payload, .bytes = 0, .memory = {}}, slot);
+  if (posted == Posted::done) pool_.completed(slot);
+}
+
+}  // namespace xylem::runtime

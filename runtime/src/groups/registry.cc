@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "groups/registry.h"
+
+#include "xylem/execution/tag.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace xylem::runtime {
+
+using execution::group_tag;
+using execution::kGroupMask;
+using execution::kMaxGroups;
+using execution::TagKind;
+namespace {
+
+/// For at least this long, messages to a poisoned group are dropped. Its members learn of its end
+/// within moments, and cancel what they still send within Watch::kLetGo.
+constexpr std::chrono::milliseconds kDrain{2000};
+
+constexpr std::uint64_t bit_of(std::uint32_t slot) noexcept {
+  return std::uint64_t{1} << (slot % 64);
+}
+
+}  // namespace
+
+Registry::Registry() : slots_(kMaxGroups / 64, 0) {}
+
+Registry::~Registry() = default;
+
+std::shared_ptr<Group> Registry::find(std::uint64_t uid) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = groups_.find(uid);
+  return found == groups_.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::shared_ptr<Group>> Registry::groups() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Group>> alive;
+  for (const auto& [uid, group] : groups_) {
+    if (auto shared = group.lock()) alive.push_back(std::move(shared));
+  }
+  return alive;
+}
+
+std::optional<std::uint32_t> Registry::claim_slot() {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t word = 0; word < slots_.size(); ++word) {
+    if (slots_[word] == ~std::uint64_t{0}) continue;
+    const auto slot = word * 64 + static_cast<std::uint32_t>(std::countr_one(slots_[word]));
+    slots_[word] |= bit_of(slot);
+    return slot;
+  }
+  return std::nullopt;
+}
+
+void Registry::free_slot(std::uint32_t slot) noexcept {
+  if (slot == 0) return;  // It stays the world's.
+  const std::lock_guard lock(mutex_);
+  slots_[slot / 64] &= ~bit_of(slot);
+}
+
+void Registry::bury(Grave group) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) return;
+  graves_.push_back(std::move(group));
+  has_graves_.store(true, std::memory_order_relaxed);
+}
+
+void Registry::empty_graves() {
+  if (!has_graves()) return;
+  std::vector<Grave> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    dead.swap(graves_);
+    has_graves_.store(false, std::memory_order_relaxed);
+  }
+}
+
+void Registry::enlist(std::uint64_t uid, std::weak_ptr<Group> group) {
+  const std::lock_guard lock(mutex_);
+  groups_[uid] = std::move(group);
+}
+
+void Registry::delist(std::uint64_t uid) noexcept {
+  const std::lock_guard lock(mutex_);
+  groups_.erase(uid);
+}
+
+void Registry::vacate(std::uint32_t slot) noexcept {
+  const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
+  if (drain != drains_.end() && Clock::now() < drain->until) {
+    drain->is_group_gone = true;
+    return;
+  }
+  if (drain != drains_.end()) drains_.erase(drain);
+  free_slot(slot);
+}
+
+void Registry::on_poisoned(std::uint32_t slot) {
+  drains_.push_back({slot, Clock::now() + kDrain});
+  is_draining_.store(true, std::memory_order_relaxed);
+}
+
+void Registry::give_up(std::uint32_t slot) {
+  on_poisoned(slot);
+  drains_.back().is_group_gone = true;
+}
+
+void Registry::drain(const Wires& wires) {
+  for (const Drain& drain : drains_) {
+    for (const auto& wire : wires.all()) {
+      if (wire.transport == nullptr) continue;
+      wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
+      wire.transport->discard(group_tag(TagKind::companion, drain.slot), kGroupMask);
+      wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
+      if (!drain.is_group_gone) continue;
+      wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
+    }
+  }
+}
+
+void Registry::end_drains(Clock::time_point now) {
+  std::erase_if(drains_, [&](const Drain& drain) {
+    const bool over = drain.is_group_gone && now >= drain.until;
+    if (over) free_slot(drain.slot);
+    return over;
+  });
+  is_draining_.store(
+      std::ranges::any_of(drains_, [&](const Drain& drain) { return now < drain.until; }),
+      std::memory_order_relaxed);
+}
+
+void Registry::close() {
+  std::vector<Grave> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    dead.swap(graves_);
+  }
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registry: the groups of a job, their tag slots, and how both end. It knows only the uid and the
+// tag slot of a group. In this file, a slot is always a tag slot.
+//
+//   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
+//                             └─poisoned─► draining ──group gone, time over──────────┘
+//
+// Whoever drops the last reference to a group hands the group to the registry, which ends it under
+// the progress token. While a slot drains, messages that still arrive for it are dropped, so that
+// the sends of members which have not heard of the group's end yet complete. No other group gets
+// the slot before it has drained.
+#pragma once
+
+#include "wires/wires.h"
+#include "xylem/base/clock.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace xylem::runtime {
+
+class Group;
+
+/// A group without references, with the function that ends it.
+using Grave = std::unique_ptr<Group, void (*)(Group*)>;
+
+class Registry {
+ public:
+  Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+  ~Registry();
+
+  // Any thread may call these functions:
+  std::shared_ptr<Group> find(std::uint64_t uid) const;
+  std::vector<std::shared_ptr<Group>> groups() const;
+  /// Claims the lowest free slot; the first is that of the world, which never becomes free. Empty
+  /// if all are taken.
+  std::optional<std::uint32_t> claim_slot();
+  /// Keeps the group for empty_graves(). After close(), ends it at once.
+  void bury(Grave group);
+  bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
+  /// True if some slot must drain for longer.
+  bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
+
+  // For the token holder only:
+  void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
+  /// Call this when the group takes no part any more.
+  void delist(std::uint64_t uid) noexcept;
+  /// Frees the slot of a group that takes no part any more, at once or when it has drained.
+  void vacate(std::uint32_t slot) noexcept;
+  /// Call this when the group in this slot was poisoned: the slot starts to drain.
+  void on_poisoned(std::uint32_t slot);
+  /// Call this if no group was made in a claimed slot. Others may believe that there is one, so the
+  /// slot drains.
+  void give_up(std::uint32_t slot);
+  void empty_graves();
+  /// Drops messages that have arrived for slots that drain.
+  void drain(const Wires& wires);
+  /// Frees the slots that have drained.
+  void end_drains(Clock::time_point now);
+
+  /// Call this when the job ends: groups that are buried from now on end at once, on the calling
+  /// thread.
+  void close();
+
+ private:
+  struct Drain {
+    std::uint32_t slot = 0;
+    Clock::time_point until;  ///< No other group gets the slot before this time.
+    bool is_group_gone = false;
+  };
+  void free_slot(std::uint32_t slot) noexcept;
+
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< The key is the uid of the group.
+  std::vector<std::uint64_t> slots_;
+  std::vector<Grave> graves_;
+  bool is_closed_ = false;
+  std::atomic<bool> has_graves_{false};
+
+  std::vector<Drain> drains_;
+  std::atomic<bool> is_draining_{false};
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress/contention.h"
+
+#include <algorithm>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+/// A shorter span is no loss: a rank that shares the core and only waits gives it back sooner, and
+/// so does a thread of the system.
+constexpr std::chrono::microseconds kLoss{900};
+/// Contention ends after this number of probes in a row without a loss.
+constexpr unsigned kFreeProbes = 8;
+/// How long after a loss the next probe is made, at first and at most. A loss without contention,
+/// such as by a thread of the system, so costs the polling of a few milliseconds only.
+constexpr std::chrono::microseconds kFirstInterval{500};
+constexpr milliseconds kLongestInterval{1000};
+/// How long after a probe without a loss, at most. Where contention has come back, eight of them
+/// take longer than a data loader waits between two batches.
+constexpr milliseconds kBetweenProbes{2};
+constexpr milliseconds kSoon{16};
+
+}  // namespace
+
+void Contention::note(nanoseconds span, Clock::time_point now) noexcept {
+  losses_ = span < kLoss ? 0 : losses_ + 1;
+  if (losses_ < losses_to_begin_ || is_present()) return;
+  // Contention that comes back soon has not really ended: neighbours that wait now and then leave
+  // the core free for moments.
+  const bool is_back = now - ended_ < std::max<nanoseconds>(interval_, kSoon);
+  interval_ = is_back ? std::clamp<nanoseconds>(2 * interval_, kFirstInterval, kLongestInterval)
+                      : kFirstInterval;
+  free_probes_ = 0;
+  next_probe_ = now + interval_;
+  is_present_.store(true, std::memory_order_relaxed);
+}
+
+void Contention::note_probe(nanoseconds span, Clock::time_point now) noexcept {
+  if (span >= kLoss) {
+    free_probes_ = 0;
+    interval_ = std::min<nanoseconds>(2 * interval_, kLongestInterval);
+    next_probe_ = now + interval_;
+    return;
+  }
+  next_probe_ = now + std::min<nanoseconds>(interval_, kBetweenProbes);
+  if (++free_probes_ < kFreeProbes) return;
+  losses_ = 0;
+  ended_ = now;
+  is_present_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress/keeper.h"
+
+#include "bootstrap/service_thread.h"
+#include "xylem/base/clock.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace xylem::runtime {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the keeper dozes.
+/// The same while one thread drives progress for long.
+constexpr milliseconds kDrivenLook{5};
+/// The same while a device has work, since no descriptor tells when it ends.
+constexpr microseconds kDeviceLook{50};
+constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
+/// Time between two looks while the keeper dozes, at first and later.
+constexpr milliseconds kFirstDoze{10}, kLaterDoze{1000};
+/// After so many looks that find nothing to do, the keeper dozes: new work wakes it.
+constexpr unsigned kLooksUntilDoze = 10;
+/// After so many such looks, it dozes for kLaterDoze.
+constexpr unsigned kLooksUntilLater = 20;
+/// After so many looks in a row that find work but no user thread, the keeper drives progress.
+constexpr unsigned kLooksUnattended = 2;
+
+}  // namespace
+
+Keeper::Keeper(Progress& progress, const Sources& sources)
+    : progress_(progress), sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Status Keeper::start(ControlPlane& control, bool drives) {
+  drives_ = drives;
+  XYLEM_TRY(thread_, start_service_thread("drive progress", [this, &control] { keep(control); }));
+  return {};
+}
+
+void Keeper::stop() noexcept {
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Keeper::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+// The caller has published the work, has then passed a full barrier (the release of the token, or
+// the exchange that changes the inbox), and then checks whether the keeper dozes. keep() announces
+// its doze first, and then looks for work. So one of the two always sees the other.
+void Keeper::rouse() noexcept { rouse(dozes_); }
+
+void Keeper::keep(ControlPlane& control) {
+  ::prctl(PR_SET_NAME, "xylem keeper");
+  // Linux adds up to 50 us to a sleep by default, which would double kDeviceLook.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  Inbox& inbox = sources_.inbox;
+  Attention attention;
+  auto next_tick = Clock::now() + kTick;
+  auto control_due = Clock::now();
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const bool busy = has_work();
+    microseconds wait = attention.wait;
+    if (attention.quiet_looks > kLooksUntilDoze) {
+      dozes_.store(true, std::memory_order_seq_cst);
+      if (!has_work()) wait = attention.quiet_looks > kLooksUntilLater ? kLaterDoze : kFirstDoze;
+    }
+    if (wait > kDeviceLook) {
+      // The same order as with dozes_: set_device_work() publishes the work first. If it is just
+      // before the holder gives up the token, the keeper may sleep until its next look.
+      sleeps_.store(true, std::memory_order_seq_cst);
+      if (attends_device()) wait = microseconds(0);
+    }
+    const auto until_control = std::chrono::ceil<microseconds>(control_due - Clock::now());
+    const auto limit = std::clamp(until_control, microseconds(0), wait);
+    const timespec timeout{.tv_sec = limit.count() / 1'000'000,
+                           .tv_nsec = limit.count() % 1'000'000 * 1000};
+    pollfd descriptors[] = {{control.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    ::ppoll(descriptors, 2, &timeout, nullptr);
+    dozes_.store(false, std::memory_order_relaxed);
+    sleeps_.store(false, std::memory_order_relaxed);
+    std::uint64_t drained = 0;
+    if (descriptors[1].revents != 0) {
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+    }
+    control_due = control.serve(inbox);
+    if (Clock::now() >= next_tick) {
+      next_tick = Clock::now() + kTick;
+      if (busy) inbox.set_tick_due();
+    }
+    if (inbox.has_events() || sources_.registry.has_graves() || inbox.is_tick_due()) {
+      progress_.notify();
+      progress_.turn_if_free();
+    }
+    attend(attention, control.fd());
+  }
+}
+
+/// Drives progress if work is pending, and no user thread has driven it for two looks; at once if a
+/// device or a stream of the user has a part in the work. Without work the keeper still makes a
+/// turn at each look, since a peer may need this rank to make a connection, or to free room.
+void Keeper::attend(Attention& attention, int control_fd) {
+  const auto visits = progress_.visits();
+  const bool is_held = progress_.held();
+  const bool is_visited = visits != attention.visits || is_held;
+  const bool is_driven = visits == attention.visits && is_held;
+  attention.visits = visits;
+  const bool busy = has_work();
+  const bool has_device_work = busy && attends_device();
+  attention.wait = has_device_work ? kDeviceLook : is_driven ? kDrivenLook : kBusyLook;
+  attention.note(is_visited, is_driven, busy);
+  const bool is_early = is_visited || (busy && attention.unattended < kLooksUnattended);
+  if (!drives_ || (is_early && !has_device_work) || !progress_.try_acquire()) return;
+  auto worked = progress_.work_off(stop_);
+  if (worked != Progress::Worked::nothing) attention.spins_for_device = true;
+  if (progress_.waits_for_device() && worked != Progress::Worked::interrupted &&
+      attention.spins_for_device) {
+    const auto spun = progress_.spin_for_device(stop_);
+    attention.spins_for_device = spun != Progress::Worked::nothing;
+    worked = std::max(worked, spun);
+  }
+  if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
+  // Sleeps on the transports' descriptors, since that reacts sooner than the next look would. A
+  // transport whose messages wait for room may refuse this.
+  const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
+                     progress_.doze(pollfd{control_fd, POLLIN, 0});
+  if (!slept && progress_.waits_for_device()) attention.wait = kDeviceLook;
+  progress_.release();
+  if (slept || worked == Progress::Worked::interrupted) attention.wait = microseconds(0);
+}
+
+}  // namespace xylem::runtime

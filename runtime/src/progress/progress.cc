@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress/progress.h"
+
+#include "xylem/execution/patience.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::runtime {
+
+using execution::relax;
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr std::chrono::milliseconds kLongestSleep{50};
+/// How long the progress thread turns or sleeps before it looks at its other duties.
+constexpr std::chrono::milliseconds kShare{10};
+/// How often a thread that waits beside the program looks whether the program computes.
+constexpr microseconds kLookAtProgram{500};
+/// How long a waiter sleeps between two turns if the transports cannot be slept on.
+constexpr microseconds kNap{50};
+
+/// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
+/// read.
+template <typename Yield, typename Sleep>
+bool idle(Idleness& idleness, bool is_crowded, const Yield& yield, const Sleep& sleep) {
+  bool looked = false;
+  switch (idleness.step(is_crowded, looked)) {
+    case Idleness::Next::spin: relax(); break;
+    case Idleness::Next::yield: yield(); break;
+    case Idleness::Next::sleep: sleep(); break;
+  }
+  return looked;
+}
+
+/// Counts its object between begin() and end().
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) {}
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { end(); }
+  void begin() noexcept {
+    if (!std::exchange(has_begun_, true)) count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void end() noexcept {
+    if (std::exchange(has_begun_, false)) count_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+  bool has_begun_ = false;
+};
+
+}  // namespace
+
+Progress::Progress(Client& client)
+    : client_(client), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void Progress::set_policy(WaitPolicy policy) noexcept {
+  policy_ = policy;
+  contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
+}
+
+void Progress::poke() {
+  if (!try_acquire()) return;
+  visited();
+  client_.turn();
+  release();
+}
+
+void Progress::turn_if_free() {
+  if (!try_acquire()) return;
+  client_.turn();
+  release();
+}
+
+bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
+  // If the user has chosen how to wait, all threads wait that way.
+  if (!policy_.sleep) waiter = Waiter::program;
+  Idleness idleness(policy_);
+  Counted counted(programs_);
+  const auto park_here = [&] { park(ended, deadline); };
+  while (!ended.load(std::memory_order_acquire)) {
+    if (!must_give_way(waiter) && try_acquire()) {
+      counted.end();
+      visited();
+      drive(ended, deadline, waiter);
+      release();
+      if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
+      continue;
+    }
+    if (waiter == Waiter::program) counted.begin();
+    const bool parks = waiter == Waiter::beside || contention_.is_present();
+    // Some thread is about to take the token, and may need this core.
+    if (parks && !held()) sched_yield();
+    if (parks && waiter == Waiter::program) ask_for_token();
+    if (parks) {
+      park_here();
+    } else if (!idle(idleness, is_crowded(), sched_yield, park_here)) {
+      continue;
+    }
+    ask_for_token();
+    if (deadline.passed()) return ended.load(std::memory_order_acquire);
+  }
+  return true;
+}
+
+/// Makes the progress thread, or a thread beside the program, give up the token soon.
+void Progress::ask_for_token() noexcept {
+  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  notify();
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+/// Makes turns until the operation ends, the deadline passes, or the thread must give way, and
+/// waits in between. At least one turn is made, even if the deadline has passed.
+void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
+  CoreBinding binding;
+  do {
+    if (must_be_patient(waiter, binding)) {
+      client_.set_patient(true);
+      drive_patiently(ended, deadline, waiter, binding);
+      client_.set_patient(false);
+    } else {
+      drive_eagerly(ended, deadline, waiter, binding);
+    }
+  } while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed());
+  if (waiter == Waiter::beside) client_.show_computing(false);
+}
+
+/// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
+/// patient.
+void Progress::drive_eagerly(const std::atomic<bool>& ended,
+                             Deadline deadline,
+                             Waiter waiter,
+                             CoreBinding& binding) {
+  Idleness idleness(policy_, learner_, contention_);
+  auto next_look = waiter == Waiter::beside ? Clock::now() + kLookAtProgram : Clock::time_point{};
+  while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter)) {
+    if (client_.turn() != 0) {
+      idleness.reset();
+      continue;
+    }
+    if (ended.load(std::memory_order_acquire)) return;
+    const auto yield = [&] { idleness.yield(); };
+    const auto sleep_or_yield = [&] {
+      // sleep() refuses while a device has pending work, since its completion would wake nobody.
+      if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
+    };
+    const bool looked = idle(idleness, is_crowded(), yield, sleep_or_yield);
+    if (contention_.is_present()) return;
+    if (!looked) continue;
+    if (deadline.passed()) return;
+    if (waiter != Waiter::beside) continue;
+    const auto now = Clock::now();
+    if (now < next_look) continue;
+    next_look = now + kLookAtProgram;
+    if (look_at_programs(binding)) return;
+  }
+}
+
+/// Whether a thread that holds or could take the token must leave it to another one.
+bool Progress::must_give_way(Waiter waiter) const noexcept {
+  return claims_.load(std::memory_order_relaxed) != 0 ||
+         (waiter == Waiter::beside && programs_.load(std::memory_order_relaxed) != 0);
+}
+
+/// Whether other threads need the core more than this one, which waits.
+bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
+  const bool is_contended = contention_.is_present();
+  if (waiter == Waiter::program) return is_contended;
+  // Where ranks share cores, some program computes most of the time, so nobody looks.
+  return do_ranks_share_cores() || look_at_programs(binding) || is_contended;
+}
+
+/// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
+/// it computes here and there, `binding` keeps this thread on its core if the policy says so; but
+/// not while a device works, since this thread then polls and needs a core that is free.
+bool Progress::look_at_programs(CoreBinding& binding) {
+  const auto [computes, core] = program_.look();
+  client_.show_computing(computes);
+  const bool peers_compute = client_.do_peers_compute();
+  if (policy_.stays_by_program && computes && peers_compute && !client_.waits_for_device()) {
+    binding.bind(core);
+  } else {
+    binding.release();
+  }
+  return computes || peers_compute;
+}
+
+/// Sleeps as soon as nothing happens, and lets peers sleep until it has done all that it can.
+/// Returns when the operation has ended, or when the thread need not be patient any more.
+void Progress::drive_patiently(const std::atomic<bool>& ended,
+                               Deadline deadline,
+                               Waiter waiter,
+                               CoreBinding& binding) {
+  constexpr unsigned kRefusals = 16;
+  unsigned refused = 0;
+  auto next_look = Clock::now() + kLookAtProgram;
+  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(waiter);
+       ++turns) {
+    const bool is_idle = client_.turn() == 0;
+    if (!is_idle && turns % kTurnsPerLook != 0) continue;
+    const auto now = Clock::now();
+    if (is_idle) {
+      if (ended.load(std::memory_order_acquire) || deadline.point() <= now) return;
+      // Peers have been woken, and nothing has arrived for this rank.
+      if (probe_contention(now)) continue;
+      if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now))) {
+        refused = 0;
+      } else if (++refused >= kRefusals) {
+        binding.release();  // A thread that polls needs a core that is free.
+        nap();
+      }
+    } else {
+      refused = 0;
+    }
+    if (now < next_look) continue;
+    if (!must_be_patient(waiter, binding)) return;
+    next_look = Clock::now() + kLookAtProgram;
+  }
+}
+
+/// Waits for a moment where nothing would end a sleep: while a device works, or over a transport
+/// that cannot be slept on. Where other programs compute, a yield would cost a time slice.
+void Progress::nap() noexcept {
+  if (!contention_.is_present()) {
+    sched_yield();
+    return;
+  }
+  const timespec moment{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kNap).count()};
+  ::ppoll(nullptr, 0, &moment, nullptr);
+}
+
+/// Finds out whether other programs still compute, if it is time to (Contention::wants_probe()).
+/// True if a probe was made.
+bool Progress::probe_contention(Clock::time_point now) noexcept {
+  if (!contention_.is_present() || !contention_.wants_probe(now)) return false;
+  const auto before = Clock::now();
+  sched_yield();
+  const auto after = Clock::now();
+  contention_.note_probe(after - before, after);
+  return true;
+}
+
+bool Progress::acquire_until(Deadline deadline) {
+  claims_.fetch_add(1, std::memory_order_relaxed);
+  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  bool is_taken = try_acquire();
+  while (!is_taken && !deadline.passed()) {
+    notify();
+    sched_yield();
+    is_taken = try_acquire();
+  }
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  claims_.fetch_sub(1, std::memory_order_relaxed);
+  if (is_taken) visited();
+  return is_taken;
+}
+
+Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
+  const Deadline share = Deadline::after(kShare);
+  Worked worked = Worked::nothing;
+  client_.set_patient(true);
+  while (worked != Worked::interrupted && client_.turn() != 0) {
+    const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
+    const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
+    worked = is_over ? Worked::interrupted : Worked::some;
+  }
+  client_.set_patient(false);
+  return worked;
+}
+
+Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
+  const Deadline share = Deadline::after(kShare);
+  Worked worked = Worked::nothing;
+  auto last = Clock::now();
+  for (std::uint32_t turns = 1; client_.waits_for_device(); ++turns) {
+    const bool has_worked = client_.turn() != 0;
+    if (has_worked) worked = Worked::some;
+    if (wanted_.load(std::memory_order_relaxed) != 0 || stop.load(std::memory_order_relaxed)) {
+      return Worked::interrupted;
+    }
+    if (!has_worked && turns % kTurnsPerLook != 0) {
+      relax();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (has_worked) last = now;
+    if (now - last >= policy_.spin) return worked;
+    if (share.passed()) return Worked::interrupted;
+  }
+  return worked;
+}
+
+bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
+
+void Progress::release() noexcept {
+  client_.on_release();
+  trace_token(TokenEvent::given_up);
+  held_.store(false, std::memory_order_seq_cst);
+  announce_ended();
+}
+
+void Progress::notify() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!sleeping_.load(std::memory_order_relaxed)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Progress::announce_ended() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) == 0) return;
+  const std::lock_guard lock(park_mutex_);
+  park_condition_.notify_all();
+}
+
+/// Sleeps if there is no work. It announces the sleep first and then looks for work. A caller of
+/// notify() publishes its work first and then looks for a sleeper. So one of the two always sees
+/// the other.
+bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+  bool slept = false;
+  sleeping_.store(true, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (client_.turn() == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
+    descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
+    if (extra != nullptr) descriptors_.push_back(*extra);
+    slept = client_.arm(descriptors_);
+    if (slept) {
+      const auto count = std::max<std::int64_t>(limit.count(), 0);
+      const timespec wait{static_cast<time_t>(count / 1'000'000'000),
+                          static_cast<long>(count % 1'000'000'000)};
+      ::ppoll(descriptors_.data(), descriptors_.size(), &wait, nullptr);
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  std::uint64_t drained = 0;
+  [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
+  return slept;
+}
+
+void Progress::park(const std::atomic<bool>& ended, Deadline deadline) {
+  parked_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(park_mutex_);
+    const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);
+    park_condition_.wait_until(lock, until,
+                               [&] { return ended.load(std::memory_order_acquire) || !held(); });
+  }
+  parked_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: which thread moves operations forward, and how the other threads wait. There is one
+// progress token, whose holder turns the engine and the transports. A waiter takes the token if it
+// is free. Otherwise it watches the flag for which it waits, and takes the token when the holder
+// gives it up. Waiting first spins if there is a core for each local rank, then yields, then
+// sleeps.
+//
+// A waiter is patient while other programs compute on the cores (contention.h): it sleeps at once,
+// and wakes sleeping peers only when it has nothing else to do. So each of two such ranks does as
+// much as it can before it sleeps, instead of being woken for every piece of a message. A thread
+// that waits beside the program's own, such as one that completes futures, is also patient while
+// the program computes, here or at another rank of this host, and wherever ranks share cores, since
+// polling would take a core from a program.
+#pragma once
+
+#include "progress/contention.h"
+#include "progress/core_binding.h"
+#include "progress/program_thread.h"
+#include "progress/token_trace.h"
+#include "progress/waiting.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/unique_fd.h"
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace xylem::runtime {
+
+/// Who waits.
+enum class Waiter : std::uint8_t {
+  program,  ///< A thread of the program, which does nothing else meanwhile.
+  beside,   ///< A thread that serves the program, which may compute meanwhile.
+};
+
+class Progress {
+ public:
+  /// What the token holder drives.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    /// Makes one round. Returns how much was done.
+    virtual unsigned turn() = 0;
+    /// Appends the descriptors to poll during a sleep. False if the holder must not sleep, since
+    /// there is something to do, or since no descriptor would wake it.
+    virtual bool arm(std::vector<pollfd>& descriptors) = 0;
+    /// Whether a device has work, whose end wakes no descriptor.
+    virtual bool waits_for_device() = 0;
+    /// With true, turns wake sleeping peers only when they find nothing to do, or after some turns;
+    /// with false, at once.
+    virtual void set_patient(bool is_patient) = 0;
+    /// Tells the ranks of this host whether this rank's program computes.
+    virtual void show_computing(bool computes) = 0;
+    /// Whether another rank of this host has said so.
+    virtual bool do_peers_compute() = 0;
+    /// Called when the holder is about to give up the token.
+    virtual void on_release() = 0;
+  };
+
+  explicit Progress(Client& client);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() = default;
+
+  /// Sets the policy. Call it only before any thread waits.
+  void set_policy(WaitPolicy policy) noexcept;
+
+  /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
+  /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
+  /// threads of the program that wait, unless the policy is never to sleep.
+  bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::program);
+  /// Makes one turn, if the token is free.
+  void poke();
+
+  bool try_acquire() noexcept {
+    const bool is_taken =
+        !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
+    if (is_taken) trace_token(TokenEvent::taken);
+    return is_taken;
+  }
+  /// Takes the token, after asking its holder to give it up. The progress thread does so when it
+  /// next checks, a waiter after its turn. For rare work only. The caller must not hold the token.
+  void acquire() { (void)acquire_until(Deadline::at(Clock::time_point::max())); }
+  /// The same; false if the deadline passes first.
+  bool acquire_until(Deadline deadline);
+  void release() noexcept;
+  /// Runs `work` as the token holder, and returns what it returns.
+  template <typename Work>
+  auto with_token(Work work) {
+    acquire();
+    const std::unique_ptr<Progress, Release> held(this);
+    return work();
+  }
+  /// Tells the holder that there is new work, and wakes it if it sleeps. Any thread may call this,
+  /// after it has published the work.
+  void notify() noexcept;
+  /// Wakes the threads that wait without the token, since operations have ended. For the token
+  /// holder only.
+  void announce_ended() noexcept;
+
+  /// Makes one turn, if the token is free. For the progress thread.
+  void turn_if_free();
+  /// Whether work_off() found work, and whether it was interrupted before it had done all of it.
+  enum class Worked : std::uint8_t { nothing, some, interrupted };
+  /// Makes turns until a turn finds nothing to do. It is interrupted after 10 ms, when `stop` is
+  /// set, and as soon as another thread wants the token. For the progress thread, which must hold
+  /// the token.
+  Worked work_off(const std::atomic<bool>& stop);
+  /// Makes turns while the job waits for a device, until nothing has happened for as long as a
+  /// waiter spins. Interrupted like work_off().
+  Worked spin_for_device(const std::atomic<bool>& stop);
+  /// Makes the progress thread sleep until an event of the transports, an event of `extra`, or
+  /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there
+  /// was work or since the transports cannot be slept on. For the token holder only.
+  bool doze(pollfd extra);
+  /// See Client. For the token holder.
+  bool waits_for_device() { return client_.waits_for_device(); }
+  bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
+  /// Call this on a thread that has made a call which may go on after it returns.
+  void note_call() noexcept { program_.note_call(); }
+  /// Counts how often user threads have taken the token.
+  std::uint64_t visits() const noexcept { return visits_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Release {
+    void operator()(Progress* progress) const noexcept { progress->release(); }
+  };
+
+  /// Only the holder writes it, so no atomic increment is needed.
+  void visited() noexcept {
+    visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter);
+  void drive_eagerly(const std::atomic<bool>& ended,
+                     Deadline deadline,
+                     Waiter waiter,
+                     CoreBinding& binding);
+  void drive_patiently(const std::atomic<bool>& ended,
+                       Deadline deadline,
+                       Waiter waiter,
+                       CoreBinding& binding);
+  bool must_give_way(Waiter waiter) const noexcept;
+  bool must_be_patient(Waiter waiter, CoreBinding& binding);
+  bool probe_contention(Clock::time_point now) noexcept;
+  void nap() noexcept;
+  void ask_for_token() noexcept;
+  /// Whether more threads wait than may spin: the token holder, and those of the program that wait
+  /// without the token.
+  bool is_crowded() const noexcept {
+    return policy_.is_crowded(programs_.load(std::memory_order_relaxed) + 1);
+  }
+  bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
+  bool look_at_programs(CoreBinding& binding);
+  /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
+  /// transports cannot be slept on.
+  bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
+  void park(const std::atomic<bool>& ended, Deadline deadline);
+
+  Client& client_;
+  WaitPolicy policy_;
+  SpinLearner learner_;    ///< Learns from the holder's idle periods.
+  Contention contention_;  ///< What the holder has noticed of other programs.
+  ProgramThread program_;
+  alignas(64) std::atomic<bool> held_{false};
+  /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
+  /// the token up to any of them.
+  std::atomic<std::uint32_t> wanted_{0};
+  /// How many threads are in acquire(). For these, waiters give the token up, too.
+  std::atomic<std::uint32_t> claims_{0};
+  /// How many threads of the program are in wait() and have not found the token free at once.
+  /// Threads that wait beside the program leave it to them.
+  std::atomic<std::uint32_t> programs_{0};
+  std::atomic<std::uint64_t> visits_{0};
+  alignas(64) std::atomic<bool> sleeping_{false};
+  UniqueFd wake_;                    ///< An eventfd that ends the holder's sleep.
+  std::vector<pollfd> descriptors_;  ///< Polled while the holder sleeps.
+
+  std::atomic<std::uint32_t> parked_{0};
+  std::mutex park_mutex_;
+  std::condition_variable park_condition_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wires/compute_devices.h"
+
+#include "calls/device_kernels.h"
+#include "config.h"
+#include "xylem/execution/cuda.h"
+#include "xylem/transport/transport.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace xylem::runtime {
+
+Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
+  if (memory.kind != MemoryKind::cuda) {
+    return failure(Code::unsupported,
+                   "Xylem works in host and cuda memory only; copy it to one of them first");
+  }
+  execution::CudaOptions options;
+  options.device = memory.device;
+  options.kernel_names = device_kernel_names();
+  const auto environment = process_environment();
+  const auto queues = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
+  options.streams_may_wait = queues == environment.end() || queues->second != "1";
+  XYLEM_TRY(auto compute, make_cuda_compute(options));
+  return ComputeDevice{memory, std::move(compute)};
+}
+
+ComputeDevices::ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker)
+    : maker_(std::move(maker)) {
+  for (ComputeDevice& device : devices) (void)add(std::move(device));
+}
+
+ComputeDevices::~ComputeDevices() {
+  for (Made* next = devices_; next != nullptr;) {
+    const std::unique_ptr<Made> made(next);
+    next = made->next;
+  }
+}
+
+execution::Compute* ComputeDevices::made(const Memory& memory) const noexcept {
+  const Made* at = devices_.load(std::memory_order_acquire);
+  while (at != nullptr && at->device.memory != memory) at = at->next;
+  return at == nullptr ? nullptr : at->device.compute.get();
+}
+
+/// Adds a device, and lends it the memory that no other device has taken. If the memory has a
+/// device by now, that one stays.
+execution::Compute* ComputeDevices::add(ComputeDevice device) const {
+  const std::lock_guard lock(mutex_);
+  if (auto* const compute = made(device.memory)) return compute;
+  auto* const compute = device.compute.get();
+  auto* const memory = compute->device_memory();
+  for (Lent& lent : lent_) {
+    if (lent.to == nullptr && memory != nullptr && memory->lend_host(lent.memory, lent.bytes)) {
+      lent.to = memory;
+    }
+  }
+  auto made = std::make_unique<Made>(Made{std::move(device), devices_});
+  devices_.store(made.release(), std::memory_order_release);
+  return compute;
+}
+
+Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
+  if (memory == execution::kNotTold) {
+    return failure(Code::internal,
+                   "CUDA's cuPointerGetAttributes failed, so it is not known where the buffer is; "
+                   "a device may be lost. State Buffer::memory for memory of the host");
+  }
+  if (auto* const compute = made(memory)) return compute;
+  if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
+  // Without the mutex, since it may have to wait for a device. If two threads make the same device,
+  // one of the two is dropped.
+  XYLEM_TRY(auto device, maker_(memory));
+  return add(std::move(device));
+}
+
+// ---- for transports ----
+
+transport::DeviceMemory* ComputeDevices::memory_of(const Memory& memory) const noexcept {
+  auto* const compute = made(memory);
+  return compute == nullptr ? nullptr : compute->device_memory();
+}
+
+void ComputeDevices::renew() noexcept {
+  for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
+    if (auto* const memory = at->device.compute->device_memory()) memory->renew();
+  }
+}
+
+bool ComputeDevices::share(const transport::ConstRegion& source,
+                           transport::DevicePlace& place) noexcept {
+  auto* const memory = memory_of(source.memory);
+  return memory != nullptr && memory->share(source, place);
+}
+
+const std::byte* ComputeDevices::open(const transport::DevicePlace& place,
+                                      std::uint64_t bytes,
+                                      const Memory& reader) noexcept {
+  auto* const memory = memory_of(reader);
+  return memory == nullptr ? nullptr : memory->open(place, bytes, reader);
+}
+
+void ComputeDevices::close(const transport::DevicePlace& place, const Memory& reader) noexcept {
+  if (auto* const memory = memory_of(reader)) memory->close(place, reader);
+}
+
+transport::DeviceRead ComputeDevices::begin_read(std::byte* target,
+                                                 const transport::ConstRegion& source) noexcept {
+  auto* const memory = memory_of(source.memory);
+  return memory == nullptr ? transport::DeviceRead{} : memory->begin_read(target, source);
+}
+
+transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRead& read) noexcept {
+  auto* const memory = memory_of(read.memory);
+  return memory == nullptr ? transport::DeviceRead::State::failed : memory->state_of(read);
+}
+
+/// Devices that are made later get the memory when they are made.
+bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  Lent lent{memory, bytes};
+  for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
+    auto* const device = at->device.compute->device_memory();
+    if (lent.to == nullptr && device != nullptr && device->lend_host(memory, bytes)) {
+      lent.to = device;
+    }
+  }
+  lent_.push_back(lent);
+  return true;
+}
+
+void ComputeDevices::take_back_host(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
+  if (lent == lent_.end()) return;
+  if (lent->to != nullptr) lent->to->take_back_host(memory);
+  lent_.erase(lent);
+}
+
+}  // namespace xylem::runtime
