@@ -62,12 +62,12 @@ function(xylem_check_labels name)
   endforeach()
 endfunction()
 
-# Reads arg_LABELS, arg_TIMEOUT, arg_SERIAL and arg_WAITS of the caller. Every test has a deadline; under a sanitizer it
-# is longer by what the sanitizer costs.
+# Reads arg_LABELS, arg_TIMEOUT, arg_SERIAL and arg_WAITS of the caller. Every test has a deadline; under a
+# sanitizer it is longer by what the sanitizer costs.
 #
-# A test occupies two of ctest's places, and one if it WAITS: if it uses less than half a core, because it mostly waits
-# for time limits. With twice as many places as cores and one more (tools/test), as many tests compute beside each other
-# as there are cores, and one waits. A fresh build tree has no record of durations: the tests with the longest time
+# A test occupies two of ctest's places, and one if it WAITS: if it uses less than half a core, because it mostly
+# waits for time limits. With twice as many places as cores and one more (tools/test), as many tests compute beside
+# each other as there are cores, and one waits. A fresh build tree has no record of durations: the tests with the longest time
 # limits start first, so that no long test is left alone at the end.
 function(xylem_test_properties name)
   if(NOT arg_TIMEOUT)
@@ -122,13 +122,13 @@ function(xylem_test_variant name)
 endfunction()
 
 # xylem_test(NAME SOURCES … LINKS … LABELS kind… [TIMEOUT seconds] [SHARDS n] [ARGS …] [SERIAL] [COMPUTES]
-# [THREADS] [WAITS])
+#            [THREADS] [WAITS])
 #
 # A GoogleTest executable NAME with GoogleTest's main and gmock. Its sources are compiled together (xylem_unite).
-# Includes are relative to the repository ("runtime/src/groups/group.h") and to tests/. Tests that need the machine for
+# Includes are relative to the repository ("runtime/src/group.h") and to tests/. Tests that need the machine for
 # themselves are SERIAL; those that spend their time in their own code, with references and brute force, say that they
-# are COMPUTES. The thread sanitizer runs the tests that say THREADS, since it has nothing to find in a single thread;
-# of the others, unit and model tests end with an error if they start a thread (support/one_thread.cc).
+# are COMPUTES. The thread sanitizer runs the tests that say THREADS, since it has nothing to find in a single thread; of
+# the others, unit and model tests end with an error if they start a thread (support/one_thread.cc).
 function(xylem_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES;THREADS;WAITS" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS)

@@ -8,19 +8,20 @@
 #include "bootstrap/control_plane.h"
 #include "calls/given_schedules.h"
 #include "calls/operation.h"
+#include "calls/scheduler.h"
 #include "config.h"
 #include "failure/failure_detector.h"
 #include "groups/header_pool.h"
 #include "groups/registry.h"
 #include "groups/stopped_meshes.h"
 #include "process_guard.h"
-#include "progress/inbox.h"
-#include "progress/keeper.h"
 #include "progress/progress.h"
+#include "progress/progress_thread.h"
+#include "progress/token.h"
+#include "progress/work_source.h"
 #include "wires/compute_devices.h"
 #include "wires/wires.h"
 #include "xylem/base/log.h"
-#include "xylem/execution/engine.h"
 
 #include <cstdint>
 #include <memory>
@@ -36,17 +37,13 @@ struct Context {
           std::vector<ComputeDevice> computes,
           ComputeDeviceMaker make_device,
           GivenSchedules schedules,
-          std::unique_ptr<ControlPlane> plane,
-          Progress::Client& driver,
-          execution::EngineListener& listener)
+          std::unique_ptr<ControlPlane> plane)
       : loaded(std::move(settings)),
         placement(std::move(place)),
         logger(std::move(log)),
         devices(std::move(computes), std::move(make_device)),
         given(std::move(schedules)),
         control(std::move(plane)),
-        progress(driver),
-        engine(listener),
         failures(placement.size) {}
 
   std::uint32_t rank() const noexcept { return placement.rank; }
@@ -54,11 +51,10 @@ struct Context {
   const Config& config() const noexcept { return loaded.config; }
   /// Sets Views::pull_from() for the messages within this host.
   void pull_from(std::uint64_t bytes) {
-    progress.with_token([&] { wires->pull_from(bytes); });
+    progress.with_token([&](Token token) { wires->pull_from(token, bytes); });
   }
 
-  // In order of creation; destroyed in reverse. Those marked «token» belong to the holder of the
-  // progress token.
+  // In order of creation; destroyed in reverse.
   const LoadedConfig loaded;
   const Placement placement;
   const Logger logger;
@@ -66,16 +62,16 @@ struct Context {
   const GivenSchedules given;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;
-  Progress progress;
+  WorkSources sources;  ///< Job::open() fills it.
+  Progress progress{sources};
+  ProgressThread thread{progress, sources};
   OperationPool operations{progress, process};
-  HeaderPool headers;            ///< «token»
-  Engine engine;                 ///< «token»
-  FailureDetector failures;      ///< «token»
-  std::unique_ptr<Wires> wires;  ///< «token»; null until the job has met its ranks.
-  Inbox inbox;
+  TokenGuarded<HeaderPool> headers;
+  Scheduler scheduler{progress, thread, headers};
+  FailureDetector failures;
+  std::unique_ptr<Wires> wires;  ///< Null until the job has met its ranks.
   Registry registry;
-  StoppedMeshes stopped_meshes;  ///< «token»
-  Keeper keeper{progress, {inbox, headers, registry, failures, stopped_meshes}};
+  StoppedMeshes stopped_meshes;
 };
 
 }  // namespace xylem::runtime

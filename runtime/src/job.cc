@@ -25,9 +25,6 @@ using std::chrono::milliseconds;
 /// also hold the inputs. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
-/// After so many turns in a row, which take about half a millisecond if all move data, a patient
-/// thread wakes peers that it has let sleep.
-constexpr std::uint32_t kTurnsInARow = 16;
 /// How long a job that ends lets streams go on that have calls of failed communicators.
 constexpr milliseconds kStreams{5000};
 /// How long a rank that leaves waits at most for its peers to take what it has sent.
@@ -112,9 +109,7 @@ Job::Job(JobParts parts, GivenSchedules given)
                std::move(parts.devices),
                std::move(parts.make_device),
                std::move(given),
-               std::move(parts.control),
-               *this,
-               *this) {}
+               std::move(parts.control)) {}
 
 Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadline) {
   if (size() > kMaxRanks) {
@@ -124,23 +119,44 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   const Config& config = context_.config();
   XYLEM_TRY(context_.wires,
             Wires::connect(*context_.control, facts, make, wire_options(config, &context_.devices),
-                           *this, context_.logger, deadline));
+                           events_, context_.logger, deadline));
+  list_sources();
   const std::uint32_t local = context_.wires->local_ranks();
   const WaitPolicy policy = WaitPolicy::make(config.wait, context_.wires->local_cores(), local,
                                              context_.wires->has_core_for_each());
-  context_.progress.set_policy(policy);
-  if (policy.spin.count() > 0) {
-    context_.engine.set_patience(Patience::spinning());
-  } else if (policy.yield.count() > 0) {
-    context_.engine.set_patience(Patience::yielding());
-  }
-  context_.engine.set_past_cache_from(kCachedOutputs / local);
-  XYLEM_TRY(context_.keeper.start(*context_.control, config.progress_thread));
+  context_.progress.open(policy, *context_.wires);
+  context_.progress.with_token([&](Token token) {
+    Engine& engine = context_.scheduler.engine(token);
+    if (policy.spin.count() > 0) {
+      engine.set_patience(Patience::spinning());
+    } else if (policy.yield.count() > 0) {
+      engine.set_patience(Patience::yielding());
+    }
+    engine.set_past_cache_from(kCachedOutputs / local);
+  });
+  XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
   XYLEM_TRY(meet_world(deadline));
   // All ranks have met, so nobody reads the store any more, and rank 0 need not serve it.
   store_.reset();
   is_open_ = true;
   return {};
+}
+
+/// Lists what the token holder drives, in the order of a turn.
+void Job::list_sources() {
+  context_.registry.open(*context_.wires);
+  context_.progress.with_token([&](Token token) {
+    WorkSources& sources = context_.sources;
+    sources.add(events_);
+    // Headers are looked for where peers write them, before the wires move them from there.
+    sources.add(context_.headers.get(token));
+    sources.add(*context_.wires);
+    // The scheduler handles what the wires have completed.
+    sources.add(context_.scheduler);
+    sources.add(context_.stopped_meshes);
+    sources.add(context_.registry);
+    sources.add(watch_);
+  });
 }
 
 /// Makes the world's group, and measures the links with it.
@@ -151,219 +167,31 @@ Status Job::meet_world(Deadline deadline) {
   spec.rank = rank();
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
+  spec.timeout = config.timeout;
   Tuning tuning = default_tuning(config, context_.wires->host_indices());
   tuning.model.host_cores = context_.wires->host_cores();
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);
   world_ = Group::make(std::shared_ptr<Context>(shared_from_this(), &context_), watch_,
                        std::move(spec), tuning.model);
-  world_->begin_start();
+  context_.progress.with_token(
+      [&](Token token) { world_->control(token).history().begin_start(); });
   XYLEM_TRY(tuning, measure(context_, *world_, std::move(tuning), deadline));
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   context_.pull_from(config.pull_from.value_or(measured).value);
-  context_.progress.with_token([&] {
-    world_->set_model(std::move(tuning.model));
-    world_->begin_user_calls();
+  context_.progress.with_token([&](Token token) {
+    world_->plans().set_model(token, std::move(tuning.model));
+    world_->control(token).history().begin_user_calls();
   });
   return {};
 }
 
-Job::~Job() { context_.keeper.stop(); }
-
-// ---- the token holder's turn ----
-
-unsigned Job::turn() {
-  if (is_patient_) context_.wires->hold_wakes(true);
-  for (ControlEvent& event : context_.inbox.take_events()) handle_event(event);
-  Group::launch_all(context_.inbox);
-  unsigned done = context_.headers.look();
-  for (const auto& wire : context_.wires->all()) {
-    if (wire.transport != nullptr) done += wire.transport->progress();
-  }
-  context_.headers.hand_over_completed();
-  done += context_.engine.run();
-  context_.stopped_meshes.release();
-  context_.registry.drain(*context_.wires);
-  // This comes after the transports, so that messages which have arrived are handled before their
-  // sender is reported missing.
-  if (context_.inbox.take_tick()) tick();
-  context_.registry.empty_graves();
-  if (is_patient_ && (done == 0 || ++turns_in_a_row_ == kTurnsInARow)) {
-    turns_in_a_row_ = 0;
-    context_.wires->hold_wakes(false);
-  }
-  return done;
-}
-
-void Job::show_computing(bool computes) { context_.wires->show_computing(computes); }
-
-bool Job::do_peers_compute() { return context_.wires->do_peers_compute(); }
-
-void Job::set_patient(bool is_patient) {
-  is_patient_ = is_patient;
-  if (!is_patient) context_.wires->hold_wakes(false);
-}
-
-void Job::tick() {
-  for (ControlEvent& event : context_.inbox.take_events()) handle_event(event);
-  const auto now = Clock::now();
-  context_.wires->tick(now);
-  watch_.tick(now);
-  for (const Suspicion& suspicion : context_.failures.take_confirmed(now)) {
-    const Status& why = suspicion.why;
-    if (const auto group = suspicion.group.lock()) {
-      group->announce(why.code(), why.peer(), std::string(why.message()));
-    }
-  }
-  context_.registry.end_drains(now);
-}
-
-bool Job::waits_for_device() {
-  return is_device_busy() || context_.stopped_meshes.are_streams_waiting();
-}
-
-void Job::on_release() {
-  context_.registry.empty_graves();
-  context_.keeper.set_device_work(context_.engine.has_pending_work());
-}
-
-/// Whether a device has work of a call.
-bool Job::is_device_busy() {
-  return context_.engine.has_pending_work() ||
-         std::ranges::any_of(context_.wires->all(), [](const Wire& wire) {
-           return wire.transport != nullptr && wire.transport->waits_for_device();
-         });
-}
-
-bool Job::arm(std::vector<pollfd>& descriptors) {
-  if (context_.inbox.has_work_for_sleeper() || waits_for_device()) return false;
-  if (context_.engine.relieve()) return false;
-  for (const auto& wire : context_.wires->all()) {
-    if (wire.transport == nullptr) continue;
-    const auto armed = wire.transport->arm();
-    if (!armed || !*armed) return false;
-    descriptors.push_back({wire.transport->wake_fd(), POLLIN, 0});
-  }
-  return true;
-}
-
-// ---- what the engine and the wires report ----
-
-void Job::on_ended(Execution& execution, Status outcome) {
-  Operation& operation = *as_operation(&execution);
-  operation.group->on_ended(operation);
-  if (!outcome && operation.enqueued.is_direct) {
-    // A peer's device may have begun before the call failed.
-    outcome = Error{.code = outcome.code(),
-                    .message = std::string(outcome.message()),
-                    .peer = outcome.peer(),
-                    .holds_buffers = true};
-  }
-  operation.end(std::move(outcome));
-  operation.release();
-  context_.progress.announce_ended();
-}
-
-void Job::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
-  Operation& operation = *as_operation(&execution);
-  Group& group = *operation.group;
-  if (peer == collectives::kNone) peer = operation.call.peer;
-  // A receive from any source knows its peer only once it has met a message.
-  const std::uint32_t culprit =
-      peer == collectives::kNone ? operation.source : group.world_rank(peer);
-  if (code == Code::mismatch) {
-    return group.announce(
-        code, culprit,
-        fmt::format("rank {} got a message of another size from rank {} than it expects in {}",
-                    rank(), culprit, group.name_of_call(operation.sequence)));
-  }
-  group.suspect(failure(
-      code, fmt::format("rank {} lost its connection to rank {} ({})", rank(), culprit, name(code)),
-      culprit));
-}
-
-void Job::on_compute_error(Execution& execution, const Status& why) {
-  const Operation& operation = *as_operation(&execution);
-  Group& group = *operation.group;
-  group.announce(why.code(), rank(),
-                 fmt::format("rank {} cannot go on with {}: {}", rank(),
-                             group.name_of_call(operation.sequence), why.message()));
-  // A group that has been left announces nothing, so the operation is failed directly as well.
-  context_.engine.fail(execution, why);
-}
-
-void Job::on_copied(Execution& execution) {
-  Operation& operation = *as_operation(&execution);
-  operation.group->on_copied(operation);
-}
-
-void Job::on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) {
-  Operation& operation = *as_operation(&execution);
-  operation.group->on_late_gate(operation, copy);
-}
-
-void Job::on_body(Message& message) { operation_of(message).group->on_body(message); }
-
-void Job::on_link_lost(std::uint32_t world_rank, const Status& why) {
-  suspect_all(
-      world_rank,
-      failure(why.code(), fmt::format("rank {} lost its connection to rank {} ({}): {}", rank(),
-                                      world_rank, name(why.code()), why.message())));
-}
-
-// ---- what the control plane has heard ----
-
-void Job::handle_event(ControlEvent& event) {
-  switch (event.kind) {
-    case ControlEvent::Kind::message: return watch_.on_message(event.rank, event.message);
-    case ControlEvent::Kind::left:
-      context_.failures.note_left(event.rank);
-      for (const auto& group : context_.registry.groups()) group->note_left(event.rank);
-      return context_.wires->give_up_meeting(event.rank);
-    case ControlEvent::Kind::lost: return handle_loss(event.rank, event.text);
-    case ControlEvent::Kind::met: {
-      const Status adopted = context_.wires->adopt(std::move(event.encounter));
-      return adopted ? void() : handle_unmet(event.rank, adopted);
-    }
-    case ControlEvent::Kind::unmet: return handle_unmet(event.rank, event.why);
-  }
-}
-
-void Job::handle_unmet(std::uint32_t world_rank, const Status& why) {
-  suspect_all(world_rank,
-              failure(why.code(), fmt::format("rank {} cannot be connected to rank {}: {}", rank(),
-                                              world_rank, why.message())));
-  context_.wires->give_up_meeting(world_rank);
-}
-
-void Job::handle_loss(std::uint32_t world_rank, std::string_view how) {
-  if (!context_.failures.lost(world_rank).is_ok()) return;
-  const Status why = failure(Code::peer_lost,
-                             fmt::format("rank {} on {} was lost: {}", world_rank,
-                                         context_.wires->peers()[world_rank].host, how),
-                             world_rank);
-  context_.failures.note_lost(world_rank, why);
-  context_.logger.error(why.message());
-  for (const auto& group : context_.registry.groups()) {
-    if (group->rank_of(world_rank)) group->poison(why);
-  }
-  context_.wires->close(world_rank);
-}
-
-/// Suspects the rank in all groups, also in those whose calls do not wait for this connection now:
-/// what it carried is lost.
-void Job::suspect_all(std::uint32_t world_rank, const Status& why) {
-  for (const auto& group : context_.registry.groups()) {
-    if (!group->rank_of(world_rank)) continue;
-    context_.failures.suspect(group, failure(why.code(), std::string(why.message()), world_rank),
-                              Suspicion::Leaver::is_excused);
-  }
-}
+Job::~Job() { context_.thread.stop(); }
 
 // ---- the user's questions, and the end ----
 
 std::vector<PathInfo> Job::paths() {
   if (!context_.process.allows()) return {};
-  return context_.progress.with_token([this] {
+  return context_.progress.with_token([this](Token /*token*/) {
     std::vector<PathInfo> paths;
     paths.reserve(size());
     for (std::uint32_t other = 0; other < size(); ++other)
@@ -374,24 +202,29 @@ std::vector<PathInfo> Job::paths() {
 
 bool Job::is_without(std::uint32_t world_rank) {
   if (!context_.process.allows()) return false;
-  return context_.progress.with_token([&] {
-    return context_.failures.has_left(world_rank) || !context_.failures.lost(world_rank).is_ok();
+  return context_.progress.with_token([&](Token token) {
+    const FailureDetector& failures = context_.failures;
+    return failures.has_left(token, world_rank) || !failures.lost(token, world_rank).is_ok();
   });
 }
 
 void Job::abort_all() {
   const auto groups = context_.registry.groups();
-  context_.progress.with_token([&] {
-    Group::launch_all(context_.inbox);
+  context_.progress.with_token([&](Token token) {
+    context_.scheduler.launch_submitted(token);
     for (const auto& group : groups) {
-      if (group->pending() == 0) continue;
-      group->announce(Code::cancelled, rank(),
-                      fmt::format("rank {} ended its runtime with operations pending", rank()));
+      GroupControl& control = group->control(token);
+      if (control.pending() == 0) continue;
+      control.announce(Code::cancelled, rank(),
+                       fmt::format("rank {} ended its runtime with operations pending", rank()));
     }
   });
   const Deadline patience = Deadline::after(Watch::kQuarantine + milliseconds(500));
-  while (context_.keeper.pending() > 0 && !patience.passed()) context_.progress.poke();
-  if (!context_.progress.with_token([&] { return is_device_busy(); })) return;
+  while (context_.scheduler.pending() > 0 && !patience.passed()) context_.progress.poke();
+  const bool is_device_busy = context_.progress.with_token([&](Token token) {
+    return context_.scheduler.needs_polling(token) || context_.wires->needs_polling(token);
+  });
+  if (!is_device_busy) return;
   context_.logger.warn(
       "a device has not finished its work on aborted operations; their buffers, and memory of "
       "Xylem's own, may be written to until the process ends");
@@ -404,15 +237,13 @@ void Job::abort_all() {
 /// other.
 Status Job::hand_over(Deadline patience) {
   std::uint32_t waits_for = 0;
-  const auto is_gone = [&] {
-    turn();
-    for (const auto& wire : context_.wires->all()) {
-      if (wire.transport != nullptr) wire.transport->discard(0, 0);
-    }
+  const auto is_gone = [&](Token token) {
+    context_.progress.turn(token);
+    context_.wires->discard_all(token);
     for (; waits_for < size(); ++waits_for) {
-      if (context_.failures.has_left(waits_for)) continue;
-      if (context_.headers.is_sending_to(waits_for) || !context_.wires->flush(waits_for))
-        return false;
+      if (context_.failures.has_left(token, waits_for)) continue;
+      if (context_.headers.get(token).is_sending_to(waits_for)) return false;
+      if (!context_.wires->flush(token, waits_for)) return false;
     }
     return true;
   };
@@ -435,13 +266,13 @@ std::chrono::nanoseconds Job::hand_over_limit() const noexcept {
 
 /// Whether other ranks may need this one for a call that is under way here. A receive concerns no
 /// other rank, nor does a message of this rank to itself.
-bool Job::owes_calls() {
-  turn();
-  for (Execution* execution = context_.engine.active(); execution != nullptr;
+bool Job::owes_calls(Token token) {
+  context_.progress.turn(token);
+  for (Execution* execution = context_.scheduler.engine(token).active(); execution != nullptr;
        execution = execution->active_next) {
     const Operation& operation = *as_operation(execution);
-    const Group& group = *operation.group;
-    const bool is_alone = group.size() == 1 || operation.call.peer == group.rank();
+    const GroupSpec& group = group_of(operation).spec();
+    const bool is_alone = group.size() == 1 || operation.call.peer == group.rank;
     if (operation.call.kind != CallKind::recv && !is_alone && operation.health) return true;
   }
   return false;
@@ -450,10 +281,13 @@ bool Job::owes_calls() {
 /// Closes all groups, including those whose communicators the user still holds: their posted
 /// receives must not outlive the wires.
 void Job::close_groups() {
-  for (const auto& group : context_.registry.groups()) group->close();
   const Deadline patience = Deadline::after(kGoodbye);
-  context_.progress.with_token([&] {
-    while (context_.headers.receiving() > 0 && !patience.passed()) turn();
+  const auto groups = context_.registry.groups();
+  context_.progress.with_token([&](Token token) {
+    for (const auto& group : groups) group->leave(token);
+    while (context_.headers.get(token).receiving() > 0 && !patience.passed()) {
+      context_.progress.turn(token);
+    }
   });
 }
 
@@ -461,9 +295,9 @@ void Job::close_groups() {
 /// turns: a stream may have to do other work of the user first.
 void Job::release_streams() {
   const Deadline patience = Deadline::after(kStreams);
-  const auto are_waiting = [&] {
-    context_.stopped_meshes.release();
-    return context_.stopped_meshes.are_streams_waiting();
+  const auto are_waiting = [&](Token token) {
+    context_.stopped_meshes.turn(token);
+    return context_.stopped_meshes.needs_polling(token);
   };
   while (context_.progress.with_token(are_waiting)) {
     if (patience.passed()) {
@@ -478,8 +312,8 @@ void Job::release_streams() {
 
 std::uint32_t Job::pending() {
   if (context_.wires == nullptr) return 0;
-  context_.progress.with_token([&] { Group::launch_all(context_.inbox); });
-  return context_.keeper.pending();
+  context_.progress.with_token([&](Token token) { context_.scheduler.launch_submitted(token); });
+  return context_.scheduler.pending();
 }
 
 /// The runtime cannot end. It lasts until the process has ended.
@@ -520,7 +354,7 @@ Status Job::shutdown(bool force) {
     release_streams();
   }
   context_.process.close();
-  context_.keeper.stop();
+  context_.thread.stop();
   context_.registry.close();
   if (context_.control != nullptr) context_.control->leave(Deadline::after(kGoodbye));
   LiveJobs::of_process().remove(*this);
@@ -537,10 +371,13 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   if (!one_at_a_time || !context_.process.allows()) return;
   // The token is never given up if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
-  for (const auto& group : context_.registry.groups()) group->note_end_of_program();
+  const Token token = context_.progress.assert_held();
+  for (const auto& group : context_.registry.groups()) {
+    group->control(token).note_end_of_program();
+  }
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
-  while (context_.progress.with_token([this] { return owes_calls(); })) {
+  while (context_.progress.with_token([this](Token held) { return owes_calls(held); })) {
     if (last.passed()) {
       context_.logger.warn("the program has ended with operations pending; they are dropped");
       patience = Deadline::after(kGoodbye);
@@ -552,7 +389,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
     context_.logger.warn(handed_over.message());
   }
   context_.process.close();
-  context_.keeper.stop();
+  context_.thread.stop();
   context_.control->leave(Deadline::after(kGoodbye));
 } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
   // Memory has run out. The peers learn that this rank was lost.

@@ -61,7 +61,7 @@ class Pair {
   Pair(Context& context, Group& world, std::uint32_t partner, Deadline deadline)
       : context_(context), world_(world), partner_(partner), deadline_(deadline) {}
 
-  bool follows() const { return partner_ < world_.rank(); }
+  bool follows() const { return partner_ < world_.spec().rank; }
 
   /// Half of the time of a round trip of the smallest message, in microseconds. The order is itself
   /// that message.
@@ -226,17 +226,17 @@ void measure_core(CostModel& model) {
 /// pairs, since they will share its cores in the same way later. Between hosts, only rank 0 and the
 /// first rank of another host do.
 std::optional<std::uint32_t> partner(const CostModel& model, const Group& world, bool local) {
-  const std::uint32_t rank = world.rank();
+  const std::uint32_t rank = world.spec().rank;
   if (local) {
     std::vector<std::uint32_t> beside;
-    for (std::uint32_t other = 0; other < world.size(); ++other) {
+    for (std::uint32_t other = 0; other < world.spec().size(); ++other) {
       if (model.host[other] == model.host[rank]) beside.push_back(other);
     }
     const auto place = std::ranges::find(beside, rank) - beside.begin();
     const auto with = static_cast<std::size_t>(place ^ 1);
     return with < beside.size() ? std::optional(beside[with]) : std::nullopt;
   }
-  for (std::uint32_t other = 1; other < world.size(); ++other) {
+  for (std::uint32_t other = 1; other < world.spec().size(); ++other) {
     if (model.host[other] == model.host[0]) continue;
     return rank == 0 ? std::optional(other) : rank == other ? std::optional(0U) : std::nullopt;
   }
@@ -349,7 +349,7 @@ Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadl
     XYLEM_TRY(const Measured measured, measure_link(context, pair, local, tuning));
     is_complete = is_complete && measured.is_complete;
     LinkCost& cost = local ? model.local : model.remote;
-    if (world.rank() == 0) {
+    if (world.spec().rank == 0) {
       context.logger.info(
           fmt::format("start: a message {} takes {:.3g} us; bandwidth {:.3g} GB/s, {}",
                       local ? "within a host" : "between hosts", cost.alpha_us, cost.bandwidth_GBps,
@@ -357,7 +357,7 @@ Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadl
     }
     // On shared cores, writing and reading do not overlap, so the measured time contains both. The
     // estimate counts each of them by itself, and needs the bandwidth of one.
-    if (local && shares_cores(model, world.rank())) cost.bandwidth_GBps *= 2;
+    if (local && shares_cores(model, world.spec().rank)) cost.bandwidth_GBps *= 2;
   }
   return is_complete;
 }
@@ -374,11 +374,11 @@ Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts) {
 
 Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline) {
   const std::string& source = context.config().tuning;
-  if (source == "off" || world.size() == 1) return tuning;
+  if (source == "off" || world.spec().size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
   // Only rank 0 reads the file; the broadcast tells the others whether it had an entry.
   std::uint8_t known = 0;
-  if (use_file && world.rank() == 0) {
+  if (use_file && world.spec().rank == 0) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));
     if (loaded) tuning = *loaded, known = 1;
   }
@@ -390,10 +390,10 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   XYLEM_TRY(complete(world, std::move(call), deadline));
   if (known == 0) {
     XYLEM_TRY(const bool is_complete, measure_links(context, world, tuning, deadline));
-    if (world.rank() == 0) measure_core(tuning.model);
+    if (world.spec().rank == 0) measure_core(tuning.model);
     // Links measured with a given XYLEM_PULL_FROM do not describe the machine, so they are not
     // saved. Neither are constants of which some could not be measured.
-    if (use_file && is_asked && is_complete && world.rank() == 0) {
+    if (use_file && is_asked && is_complete && world.spec().rank == 0) {
       const Status saved = save_tuning(source, tuning, deadline);
       if (!saved) context.logger.warn(saved.message());
     }

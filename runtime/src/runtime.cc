@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/runtime/runtime.h"
 
+#include "groups/seats.h"
+#include "groups/split.h"
 #include "job.h"
 #include "live_jobs.h"
 #include "xylem/base/version.h"
@@ -48,7 +50,7 @@ Result<Communicator> Runtime::form(Seat seat, const Formation& formation) const 
   if (job_ == nullptr) return failure(Code::invalid_argument, "the runtime handle is empty");
   const auto world = job_->world();
   if (world == nullptr) return job_->context().process.check();
-  XYLEM_TRY(auto group, world->form(std::move(seat), formation));
+  XYLEM_TRY(auto group, runtime::form(*world, std::move(seat), formation));
   return Communicator(std::move(group));
 }
 

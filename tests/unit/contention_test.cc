@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contention, on a clock that the test moves, and Progress on a core where another thread computes.
-#include "contention.h"
+#include "progress/contention.h"
 
-#include "core_binding.h"
-#include "progress.h"
+#include "progress/core_binding.h"
+#include "progress/progress.h"
 
 #include <gtest/gtest.h>
 
@@ -118,31 +118,34 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
 }
 
 /// The calls of a rank that waits for a peer.
-class Calls : public Progress::Client {
+class Calls : public WorkSource, public HostSignals {
  public:
-  explicit Calls(const WaitPolicy& policy) { progress.set_policy(policy); }
+  explicit Calls(const WaitPolicy& policy) {
+    sources.add(*this);
+    progress.open(policy, *this);
+  }
 
-  unsigned turn() override {
+  unsigned turn(Token /*token*/) override {
     // Whatever happens, the test ends.
     if (ends(*this) || patience.passed()) ended = true;
     return 0;
   }
-  bool arm(std::vector<pollfd>& /*descriptors*/) override { return ++sleeps > 0; }
-  bool waits_for_device() override { return false; }
-  void set_patient(bool is) override {
-    is_patient = is;
-    was_patient = was_patient || is;
+  bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) override { return ++sleeps > 0; }
+  /// A patient waiter holds wakes in its turns.
+  void hold_wakes(bool held) noexcept override {
+    is_patient = held;
+    was_patient = was_patient || held;
   }
-  void show_computing(bool /*computes*/) override {}
-  bool do_peers_compute() override { return false; }
-  void on_release() override {}
+  void show_computing(bool /*computes*/) noexcept override {}
+  bool do_peers_compute() const noexcept override { return false; }
 
   const Deadline patience = Deadline::after(seconds(20));
   bool (*ends)(const Calls&) = nullptr;  ///< Whether the call ends in this turn.
   std::atomic<bool> ended{false};
   bool is_patient = false, was_patient = false;
   int sleeps = 0;
-  Progress progress{*this};
+  WorkSources sources;
+  Progress progress{sources};
 };
 
 /// Whether a thread that waits by this policy sleeps while another thread computes on the only core

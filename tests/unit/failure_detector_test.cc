@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/src/failure/failure_detector.h"
 
+#include "support/held_token.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,19 +21,20 @@ using Leaver = Suspicion::Leaver;
 class FailureDetectorOfThree : public testing::Test {
  protected:
   void suspect(std::uint32_t rank, Leaver leaver) {
-    detector.suspect({}, failure(Code::link_lost, "the wire broke", rank), leaver);
+    detector.suspect(token, {}, failure(Code::link_lost, "the wire broke", rank), leaver);
   }
   std::vector<Suspicion> confirmed() {
-    return detector.take_confirmed(Clock::now() + milliseconds(600));
+    return detector.take_confirmed(token, Clock::now() + milliseconds(600));
   }
 
+  HeldToken token;
   FailureDetector detector{3};
 };
 
 TEST_F(FailureDetectorOfThree, BelievesASuspicionAfterAWhile) {
   suspect(2, Leaver::counts);
   EXPECT_TRUE(detector.has_suspicions());
-  EXPECT_THAT(detector.take_confirmed(Clock::now()), SizeIs(0));
+  EXPECT_THAT(detector.take_confirmed(token, Clock::now()), SizeIs(0));
   const auto believed = confirmed();
   ASSERT_THAT(believed, SizeIs(1));
   EXPECT_EQ(believed[0].why.code(), Code::link_lost);
@@ -44,7 +47,7 @@ TEST_F(FailureDetectorOfThree, BelievesASuspicionAfterAWhile) {
 TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
   suspect(1, Leaver::counts);
   suspect(2, Leaver::counts);
-  detector.note_left(1);
+  detector.note_left(token, 1);
   const auto believed = confirmed();
   ASSERT_THAT(believed, SizeIs(2));
   EXPECT_EQ(believed[0].why.code(), Code::peer_lost);
@@ -58,7 +61,7 @@ TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
 TEST_F(FailureDetectorOfThree, AGoodbyeMayExcuse) {
   suspect(0, Leaver::is_excused);
   suspect(1, Leaver::is_excused);
-  detector.note_left(1);
+  detector.note_left(token, 1);
   const auto believed = confirmed();
   ASSERT_THAT(believed, SizeIs(1));
   EXPECT_EQ(believed[0].why.peer(), 0U);

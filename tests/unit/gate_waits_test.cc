@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GateWaits: how often messages wait for the streams of their receives.
-#include "gate_waits.h"
+#include "calls/gate_waits.h"
 
 #include <gtest/gtest.h>
 

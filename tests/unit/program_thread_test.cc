@@ -2,8 +2,8 @@
 //
 // ProgramThread: whether the thread that makes the calls is running, and where. CoreBinding, and
 // Progress, which uses both for a thread that waits beside the program.
-#include "core_binding.h"
-#include "progress.h"
+#include "progress/core_binding.h"
+#include "progress/progress.h"
 #include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
@@ -198,12 +198,13 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
 /// thread has looked at the program some times. If the thread cannot sleep, the call ends when
 /// the thread is no longer bound after that. The program is bound to the core that is expected
 /// next.
-class BesideAProgram : public testing::Test, public Progress::Client {
+class BesideAProgram : public testing::Test, public WorkSource, public HostSignals {
  protected:
   BesideAProgram() {
     WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
     policy.spin = std::chrono::microseconds(1);
-    progress.set_policy(policy);
+    sources.add(*this);
+    progress.open(policy, *this);
   }
   void wait() {
     std::latch has_called(1);
@@ -224,7 +225,7 @@ class BesideAProgram : public testing::Test, public Progress::Client {
     EXPECT_EQ(came_to, expected.size());
   }
 
-  unsigned turn() override {
+  unsigned turn(Token /*token*/) override {
     const auto cores = own_cores();
     was_bound = was_bound || cores.size() == 1;
     if (expected.empty()) {
@@ -237,15 +238,15 @@ class BesideAProgram : public testing::Test, public Progress::Client {
     if (patience.passed()) ended = true;  // While there is work, nobody looks at the deadline.
     return is_busy ? 1 : 0;
   }
-  bool arm(std::vector<pollfd>& /*descriptors*/) override { return can_sleep && !has_device_work; }
-  bool waits_for_device() override { return has_device_work; }
-  void set_patient(bool /*is_patient*/) override {}
-  void show_computing(bool /*computes*/) override { ++looks; }
-  bool do_peers_compute() override { return peers_compute; }
-  void on_release() override {}
+  bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) override { return can_sleep; }
+  bool needs_polling(Token /*token*/) const noexcept override { return has_device_work; }
+  void hold_wakes(bool /*held*/) noexcept override {}
+  void show_computing(bool /*computes*/) noexcept override { ++looks; }
+  bool do_peers_compute() const noexcept override { return peers_compute; }
 
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
-  Progress progress{*this};
+  WorkSources sources;
+  Progress progress{sources};
   std::atomic<bool> ended{false};
   std::vector<int> expected;
   std::atomic<std::size_t> came_to{0};

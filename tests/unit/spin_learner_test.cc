@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SpinLearner, with a fixed time for each way of waiting; and how an idle period begins.
-#include "waiting.h"
+#include "progress/waiting.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 // Which wire two ranks use: both ends decide alike, whatever one of them lacks.
 #include "runtime/src/wires/wires.h"
 
+#include "support/held_token.h"
 #include "support/ranks.h"
 #include "unit/tcp_connections.h"
 #include "xylem/transport/seal.h"
@@ -166,9 +167,10 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
       auto sockets = transport::testing::connected_sockets();
       const auto key = transport::testing::test_key(1);
       const std::uint32_t peer = 1 - rank;
+      const runtime::HeldToken token;
       ASSERT_TRUE((*wires)->adopt(
-          {peer, std::move(sockets.first), {key, transport::testing::test_key(2)}}));
-      const auto link = (*wires)->link(peer);
+          token, {peer, std::move(sockets.first), {key, transport::testing::test_key(2)}}));
+      const auto link = (*wires)->link(token, peer);
       ASSERT_TRUE(link);
       const std::uint64_t word = 5;
       transport::Operation operation;

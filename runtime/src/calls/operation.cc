@@ -27,28 +27,34 @@ void Operation::reset() noexcept {
   ended_.store(false, std::memory_order_relaxed);
 }
 
-void Operation::begin(std::shared_ptr<Group> for_group) noexcept {
-  group = std::move(for_group);
+void Operation::begin(std::shared_ptr<OperationOwner> owner_of_this) noexcept {
+  owner = std::move(owner_of_this);
   set_references(2);
 }
 
-Operation& OperationPool::take(std::shared_ptr<Group> group) {
+Work WorkAccess::refused(Status why) {
+  auto operation = std::make_unique<Operation>();
+  operation->end(std::move(why));
+  return Work(*operation.release());
+}
+
+Operation& OperationPool::take(std::shared_ptr<OperationOwner> owner) {
   Operation& operation = take_free();
-  operation.begin(std::move(group));
+  operation.begin(std::move(owner));
   return operation;
 }
 
-Operation& OperationPool::at_hand() {
-  if (at_hand_ == nullptr) at_hand_ = &take_free();
-  return *at_hand_;
+Operation& OperationPool::spare(Token /*token*/) {
+  if (spare_ == nullptr) spare_ = &take_free();
+  return *spare_;
 }
 
-void OperationPool::keep_at_hand(std::shared_ptr<Group> group) noexcept {
-  std::exchange(at_hand_, nullptr)->begin(std::move(group));
+void OperationPool::keep_spare(Token /*token*/, std::shared_ptr<OperationOwner> owner) noexcept {
+  std::exchange(spare_, nullptr)->begin(std::move(owner));
 }
 
 Operation& OperationPool::take_free() {
-  if (Operation* spare = spare_.exchange(nullptr, std::memory_order_acquire)) return *spare;
+  if (Operation* last = last_free_.exchange(nullptr, std::memory_order_acquire)) return *last;
   const std::lock_guard lock(mutex_);
   if (free_ == nullptr) {
     free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
@@ -62,13 +68,13 @@ void OperationPool::give_back(Operation& operation) noexcept {
   // The operation belongs to the parent process, in which another thread may have held the mutex at
   // the fork.
   if (process_.is_forked()) return;
-  // The group may be the last owner of the job, and so of this pool. So its reference is dropped
+  // The owner may be the last one to keep the job alive, and so this pool. Its reference is dropped
   // only after the operation is back in the pool.
-  const std::shared_ptr<Group> group = std::move(operation.group);
+  const std::shared_ptr<OperationOwner> owner = std::move(operation.owner);
   operation.reset();
   Operation* none = nullptr;
-  if (spare_.compare_exchange_strong(none, &operation, std::memory_order_release,
-                                     std::memory_order_relaxed)) {
+  if (last_free_.compare_exchange_strong(none, &operation, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
     return;
   }
   const std::lock_guard lock(mutex_);

@@ -18,6 +18,7 @@
 #include "failure/situation.h"
 #include "process_guard.h"
 #include "progress/progress.h"
+#include "progress/token.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
@@ -27,6 +28,7 @@
 #include "xylem/execution/mesh.h"
 #include "xylem/execution/patience.h"
 #include "xylem/runtime/types.h"
+#include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
@@ -50,9 +52,33 @@ using execution::Patience;
 using execution::Program;
 using execution::Run;
 
-class Group;
 class Operation;
 class OperationPool;
+
+/// The communicator to which an operation belongs, as the scheduler knows it. Only the token holder
+/// calls these functions.
+class OperationOwner {
+ public:
+  /// Starts an operation that is active in the engine. The caller holds a reference to it, since it
+  /// may end within this call.
+  virtual void launch(Token token, Operation& operation) noexcept = 0;
+  /// The operation ends when this returns. No transport uses its buffers any more.
+  virtual void on_ended(Token token, Operation& operation) = 0;
+  /// A message of the operation to or from rank `peer` of the communicator failed. `peer` is kNone
+  /// for the message of a send or receive.
+  virtual void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) = 0;
+  /// The device that computes the operation had a fault.
+  virtual void on_compute_error(Token token, Operation& operation, const Status& why) = 0;
+  // For a send or receive; see EngineListener.
+  virtual void on_body(Token token, Message& message) = 0;
+  virtual void on_copied(Token token, Operation& operation) = 0;
+  virtual void on_late_gate(Token token,
+                            Operation& operation,
+                            const execution::OnDevice::Copy& copy) = 0;
+
+ protected:
+  ~OperationOwner() = default;
+};
 
 /// What the watch remembers of an operation.
 struct Watched {
@@ -68,7 +94,7 @@ struct Watched {
 
 /// The lists of waiting operations in which an operation may be.
 struct OperationLists {
-  /// Links the submission queue, and then the deferred list of the group.
+  /// Links the submission queue, and then the list of deferred collectives (admission.h).
   Operation* queue_next = nullptr;
   /// Links receives that wait for a message, or sends that wait for room.
   Operation* match_next = nullptr;
@@ -121,9 +147,9 @@ class Operation final : public Execution {
 
   // The submitter writes these members and `run.device`.
   Call call;
-  std::shared_ptr<Plan> plan;    ///< The plan; set for collectives only.
-  Status unplanned;              ///< Why a collective has no plan.
-  std::shared_ptr<Group> group;  ///< Keeps the group alive, and so the job.
+  std::shared_ptr<Plan> plan;             ///< The plan; set for collectives only.
+  Status unplanned;                       ///< Why a collective has no plan.
+  std::shared_ptr<OperationOwner> owner;  ///< Keeps the communicator alive, and so the job.
   /// For a call on a mesh: the mesh, and what became of the call.
   std::shared_ptr<execution::Mesh> mesh;
   execution::Enqueued enqueued;
@@ -142,7 +168,7 @@ class Operation final : public Execution {
 
  private:
   friend class OperationPool;
-  void begin(std::shared_ptr<Group> for_group) noexcept;
+  void begin(std::shared_ptr<OperationOwner> owner_of_this) noexcept;
   /// Returns the operation to its pool, or deletes it if it has none.
   void unreferenced() noexcept override;
   void reset() noexcept;
@@ -165,22 +191,35 @@ inline Operation& operation_of(const Message& message) noexcept {
   return static_cast<Operation&>(*message.owner);
 }
 
+/// Makes Works.
+struct WorkAccess {
+  /// The first handle to an operation. Takes over a reference that the caller holds.
+  static Work of(Operation& operation) noexcept { return Work(operation); }
+  /// The Work of a call that ended before it returned.
+  static Work ended(std::uint32_t source, std::uint64_t count = 0) noexcept {
+    return Work(source, count);
+  }
+  /// The Work of a call that was refused with this error.
+  static Work refused(Status why);
+  /// True if the call ended before it returned.
+  static bool has_no_operation(const Work& work) noexcept { return work.operation_ == nullptr; }
+};
+
 /// The operations of one job. Thread-safe.
 class OperationPool {
  public:
   OperationPool(Progress& progress, const ProcessGuard& process)
       : progress_(progress), process_(process) {}
 
-  /// An operation for a call of this group, with two references: one belongs to the engine, which
-  /// gives it up when the operation ends, and the other is for a Work.
-  Operation& take(std::shared_ptr<Group> group);
-  /// The operation at hand, which has no group and no references. The token holder begins a call on
-  /// it that may end at once. Returns the same operation each time, until keep_at_hand() is called.
-  /// For the token holder only.
-  Operation& at_hand();
-  /// Call this if the call on the operation at hand has not ended. Turns it into an operation like
-  /// those of take(). For the token holder only.
-  void keep_at_hand(std::shared_ptr<Group> group) noexcept;
+  /// An operation for a call, with two references: one belongs to the engine, which releases it
+  /// when the operation ends, and the other is for a Work.
+  Operation& take(std::shared_ptr<OperationOwner> owner);
+  /// The spare operation, which has no owner and no references. A call that may end at once starts
+  /// on it. Returns the same operation each time, until keep_spare() is called.
+  Operation& spare(Token token);
+  /// Call this if the call on the spare operation has not ended. Turns it into an operation like
+  /// those of take().
+  void keep_spare(Token token, std::shared_ptr<OperationOwner> owner) noexcept;
 
  private:
   friend class Operation;
@@ -191,8 +230,8 @@ class OperationPool {
   const ProcessGuard& process_;
   /// A free operation, which is taken without the mutex. One is enough for programs that wait for
   /// each call.
-  std::atomic<Operation*> spare_{nullptr};
-  Operation* at_hand_ = nullptr;  ///< For the token holder only.
+  std::atomic<Operation*> last_free_{nullptr};
+  Operation* spare_ = nullptr;  ///< For the token holder only.
   std::mutex mutex_;
   Operation* free_ = nullptr;
   std::vector<std::unique_ptr<Operation>> all_;

@@ -117,10 +117,11 @@ Status check_for_device(const Program& program) {
 
 Plans::Plans(Site site, collectives::CostModel model, const Logger& logger)
     : site_(std::move(site)), logger_(logger), chooser_({}) {
-  set_model(std::move(model));
+  model.slice_bytes = site_.slice_bytes;
+  chooser_ = collectives::Chooser(std::move(model));
 }
 
-void Plans::set_model(collectives::CostModel model) {
+void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   model.slice_bytes = site_.slice_bytes;
   const std::scoped_lock lock(choosing_, mutex_);
   chooser_ = collectives::Chooser(std::move(model));
@@ -263,7 +264,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   return program;
 }
 
-void Plans::set_mesh(MeshSite site) {
+void Plans::set_mesh(Token /*token*/, MeshSite site) {
   const std::lock_guard lock(choosing_);
   mesh_scratch_bytes_ = site.scratch_bytes;
   is_mesh_direct_ = site.is_direct;
@@ -332,7 +333,7 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
   return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }
 
-Plan* Plans::find(const EvenArguments& arguments) noexcept {
+Plan* Plans::find(Token /*token*/, const EvenArguments& arguments) noexcept {
   // Only the first few plans are searched, so that a miss costs little. note_use() moves used plans
   // to the front.
   constexpr int kOfLate = 4;
@@ -344,7 +345,7 @@ Plan* Plans::find(const EvenArguments& arguments) noexcept {
   return nullptr;
 }
 
-void Plans::note_use(const std::shared_ptr<Plan>& plan) {
+void Plans::note_use(Token /*token*/, const std::shared_ptr<Plan>& plan) {
   if (plan->record.uneven || (!plans_.empty() && plans_.front() == plan)) return;
   const std::lock_guard lock(mutex_);
   const auto kept = std::ranges::find(plans_, plan);

@@ -8,6 +8,7 @@
 #include "calls/calls.h"
 #include "calls/given_schedules.h"
 #include "failure/situation.h"
+#include "progress/token.h"
 #include "wires/compute_devices.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
@@ -94,14 +95,14 @@ class Plans {
     collectives::CostModel model;
   };
 
-  /// Sets the cost model and forgets all plans, since they follow from the model. For the token
-  /// holder, and only while no call is made.
-  void set_model(collectives::CostModel model);
+  /// Sets the cost model and forgets all plans, since they follow from the model. Only while no
+  /// call is made.
+  void set_model(Token token, collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
-  /// From now on there may be calls on a mesh. For the token holder.
-  void set_mesh(MeshSite site);
+  /// From now on there may be calls on a mesh.
+  void set_mesh(Token token, MeshSite site);
   /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
-  /// The same on all ranks. Any thread may call this.
+  /// The same on all ranks. Any thread may call this after set_mesh().
   bool may_use_mesh(const collectives::Shape& shape) const;
 
   // Any thread may call these functions:
@@ -109,12 +110,11 @@ class Plans {
   /// The plan for a checked call: a kept plan if there is one, otherwise a new plan.
   Result<std::shared_ptr<Plan>> plan_for(const Call& call);
 
-  // These functions are for the token holder:
   /// Looks for a plan for these arguments among the few plans that were used last. Null if none is
   /// found.
-  Plan* find(const EvenArguments& arguments) noexcept;
+  Plan* find(Token token, const EvenArguments& arguments) noexcept;
   /// Keeps a plan that is being used as the most recently used one, unless its call is uneven.
-  void note_use(const std::shared_ptr<Plan>& plan);
+  void note_use(Token token, const std::shared_ptr<Plan>& plan);
 
  private:
   void drop_evicted();

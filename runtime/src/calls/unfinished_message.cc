@@ -25,8 +25,8 @@ std::string describe_receive(const Operation& receive) {
 /// What a send had waited for. Only its receiver knows whether a receive has met the message.
 std::string describe_send(const Operation& send) {
   const Call& call = send.call;
-  const Group& group = *send.group;
-  const std::uint32_t to = group.world_rank(call.peer);
+  const GroupSpec& group = group_of(send).spec();
+  const std::uint32_t to = group.world_ranks[call.peer];
   if (send.lists.is_staging) {
     return fmt::format("a message of {} {} to rank {} with tag {} did not leave its device",
                        call.count, name(call.type), to, call.tag);
@@ -35,7 +35,7 @@ std::string describe_send(const Operation& send) {
     return fmt::format("a message of {} {} to rank {} with tag {} was not received completely",
                        call.count, name(call.type), to, call.tag);
   }
-  if (call.peer == group.rank()) {
+  if (call.peer == group.rank) {
     return fmt::format("a send with tag {} met no partner", call.tag);
   }
   return fmt::format("a send to rank {} with tag {} waited behind earlier messages to that rank",
@@ -45,9 +45,9 @@ std::string describe_send(const Operation& send) {
 }  // namespace
 
 std::string describe_unfinished(const Operation& message, std::chrono::nanoseconds limit) {
-  const Group& group = *message.group;
+  const GroupSpec& group = group_of(message).spec();
   const bool is_send = message.call.kind == CallKind::send;
-  return fmt::format("rank {}: {} within {}", group.world_rank(group.rank()),
+  return fmt::format("rank {}: {} within {}", group.own_world_rank(),
                      is_send ? describe_send(message) : describe_receive(message),
                      format_duration(limit));
 }

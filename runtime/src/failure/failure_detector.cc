@@ -14,17 +14,20 @@ constexpr std::chrono::milliseconds kSuspicion{500};
 
 }  // namespace
 
-void FailureDetector::suspect(std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver) {
+void FailureDetector::suspect(Token /*token*/,
+                              std::weak_ptr<Group> group,
+                              Status why,
+                              Suspicion::Leaver leaver) {
   suspicions_.push_back({std::move(group), std::move(why), leaver, Clock::now()});
   has_suspicions_ = true;
 }
 
-std::vector<Suspicion> FailureDetector::take_confirmed(Clock::time_point now) {
+std::vector<Suspicion> FailureDetector::take_confirmed(Token token, Clock::time_point now) {
   std::vector<Suspicion> confirmed;
   std::erase_if(suspicions_, [&](Suspicion& suspicion) {
     if (now - suspicion.since < kSuspicion) return false;
     const auto culprit = suspicion.why.peer();
-    if (culprit && has_left(*culprit)) {
+    if (culprit && has_left(token, *culprit)) {
       if (suspicion.leaver == Suspicion::Leaver::is_excused) return true;
       suspicion.why = failure(Code::peer_lost,
                               fmt::format("rank {} left the job before it took its part: {}",

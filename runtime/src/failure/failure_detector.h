@@ -6,6 +6,7 @@
 // order.
 #pragma once
 
+#include "progress/token.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 
@@ -29,27 +30,28 @@ struct Suspicion {
   Clock::time_point since{};
 };
 
-/// Knows which ranks of the job are lost or have left. Only the token holder may use it, except
-/// has_suspicions(). Ranks are ranks of the job.
+/// Knows which ranks of the job are lost or have left. Ranks are ranks of the job.
 class FailureDetector {
  public:
   explicit FailureDetector(std::uint32_t size)
       : lost_(size), left_(size, Clock::time_point::max()) {}
 
-  void note_lost(std::uint32_t rank, Status why) { lost_[rank] = std::move(why); }
-  void note_left(std::uint32_t rank) { left_[rank] = Clock::now(); }
+  void note_lost(Token /*token*/, std::uint32_t rank, Status why) { lost_[rank] = std::move(why); }
+  void note_left(Token /*token*/, std::uint32_t rank) { left_[rank] = Clock::now(); }
   /// How the rank was lost; OK while it lives.
-  const Status& lost(std::uint32_t rank) const noexcept { return lost_[rank]; }
+  const Status& lost(Token /*token*/, std::uint32_t rank) const noexcept { return lost_[rank]; }
   /// When the rank said goodbye; far in the future if it has not.
-  Clock::time_point left_at(std::uint32_t rank) const noexcept { return left_[rank]; }
-  bool has_left(std::uint32_t rank) const noexcept {
+  Clock::time_point left_at(Token /*token*/, std::uint32_t rank) const noexcept {
+    return left_[rank];
+  }
+  bool has_left(Token /*token*/, std::uint32_t rank) const noexcept {
     return left_[rank] != Clock::time_point::max();
   }
 
-  void suspect(std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
+  void suspect(Token token, std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
   /// Takes the suspicions that are old enough to be believed, except suspicions that a goodbye has
   /// excused.
-  std::vector<Suspicion> take_confirmed(Clock::time_point now);
+  std::vector<Suspicion> take_confirmed(Token token, Clock::time_point now);
   /// Whether there are any suspicions. Any thread may call this.
   bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }
 

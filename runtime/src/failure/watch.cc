@@ -19,7 +19,7 @@ std::string list(const std::vector<std::uint32_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-void judge(const Logger& logger, Group& group, const Verdict& verdict) {
+void judge(const Logger& logger, GroupControl& group, const Verdict& verdict) {
   // An abort is the user's own decision, so it is not logged as an error.
   if (group.health() && verdict.code != Code::cancelled) logger.error(verdict.message);
   group.poison(failure(verdict.code, verdict.message, verdict.culprit));
@@ -29,10 +29,10 @@ void judge(const Logger& logger, Group& group, const Verdict& verdict) {
 
 Watch::Watch(Context& context) : context_(context), rolls_(context.rank()) {}
 
-void Watch::tick(Clock::time_point now) {
+void Watch::tick(Token /*token*/, Clock::time_point now) {
   rolls_.tick(now);
   find_oldest();
-  for (Operation* operation = as_operation(context_.engine.active()); operation != nullptr;) {
+  for (Operation* operation = as_operation(engine().active()); operation != nullptr;) {
     Operation* next = as_operation(operation->active_next);
     operation->acquire();
     if (next != nullptr) next->acquire();  // Looking at one operation may end others.
@@ -46,7 +46,7 @@ void Watch::tick(Clock::time_point now) {
 
 void Watch::look(Operation& operation, Clock::time_point now) {
   if (!operation.health) return look_at_failing(operation, now);
-  Group& group = *operation.group;
+  Group& group = group_of(operation);
   if (operation.watched.begun == Clock::time_point{})
     operation.watched.begun = operation.watched.stalled_since = now;
   if (operation.advanced != operation.watched.advanced_at_tick) {
@@ -54,7 +54,7 @@ void Watch::look(Operation& operation, Clock::time_point now) {
     operation.watched.stalled_since = now;
     operation.watched.reported = false;
   }
-  const auto limit = operation.timeout().value_or(group.timeout());
+  const auto limit = operation.timeout().value_or(group.spec().timeout);
   const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
   else operation.watched.roll = {};  // The limit has been moved.
@@ -87,25 +87,25 @@ void Watch::look(Operation& operation, Clock::time_point now) {
 
 void Watch::find_oldest() {
   oldest_.clear();
-  for (const Execution* execution = context_.engine.active(); execution != nullptr;
+  for (const Execution* execution = engine().active(); execution != nullptr;
        execution = execution->active_next) {
     const auto* op = static_cast<const Operation*>(execution);
     if (op->call.kind != CallKind::collective || op->run.program == nullptr) continue;
-    const auto [entry, is_first] = oldest_.try_emplace(op->group.get(), op->sequence);
+    const auto [entry, is_first] = oldest_.try_emplace(op->owner.get(), op->sequence);
     if (!is_first) entry->second = std::min(entry->second, op->sequence);
   }
 }
 
 bool Watch::is_oldest(const Operation& operation) const {
-  const auto oldest = oldest_.find(operation.group.get());
+  const auto oldest = oldest_.find(operation.owner.get());
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
 /// The number of the call about which other ranks are asked.
-std::uint64_t Watch::call_of(const Group& group, const Operation& operation) {
+std::uint64_t Watch::call_of(Group& group, const Operation& operation) const {
   const bool has_number =
       operation.call.kind == CallKind::collective && operation.run.program != nullptr;
-  return has_number ? operation.sequence : group.next_sequence();
+  return has_number ? operation.sequence : history(group).next_sequence();
 }
 
 /// Handles an operation that comes near its limit. The answers to a roll call show who is to blame
@@ -118,9 +118,9 @@ void Watch::come_to_limit(Group& group,
   // There may also be none because this rank was stopped for so long that it is forgotten.
   if (roll == nullptr) {
     const std::uint64_t sequence = call_of(group, operation);
-    roll = rolls_.recent(group.uid(), sequence, now);
+    roll = rolls_.recent(group.spec().uid, sequence, now);
     if (roll == nullptr) {
-      roll = &rolls_.call(group.uid(), sequence, now);
+      roll = &rolls_.call(group.spec().uid, sequence, now);
       Situation said = situation(group, sequence);
       said.roll_call = roll->id.number;
       publish(group, std::move(said));
@@ -131,11 +131,11 @@ void Watch::come_to_limit(Group& group,
   if (is_due && is_over(group, *roll)) time_out(group, operation, *roll, limit);
 }
 
-bool Watch::is_over(const Group& group, const RollCall& roll) const {
+bool Watch::is_over(Group& group, const RollCall& roll) const {
   std::size_t missing = 0;
-  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    const std::uint32_t world = group.world_rank(rank);
-    const bool may_answer = world != context_.rank() && !context_.failures.has_left(world);
+  for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
+    const std::uint32_t world = group.spec().world_ranks[rank];
+    const bool may_answer = world != context_.rank() && !context_.failures.has_left(token(), world);
     if (may_answer && !roll.answers.contains(world)) ++missing;
   }
   return roll.is_over(missing);
@@ -155,7 +155,7 @@ void Watch::time_out(Group& group,
     // it.
     if (attendance.silent.size() != 1) {
       culprit.reset();
-      if (has_peer) culprit = group.world_rank(operation.call.peer);
+      if (has_peer) culprit = group.spec().world_ranks[operation.call.peer];
       else culprit = attendance.only_leaver();
     }
     text = describe_unfinished(operation, longest);
@@ -164,25 +164,26 @@ void Watch::time_out(Group& group,
     }
     text += leavers(attendance);
   } else if (operation.run.program == nullptr) {
-    text = fmt::format("rank {}: a {} waited {} for earlier calls of {} and did not start",
-                       context_.rank(), name(operation.call.collective), limit, group.label());
+    text =
+        fmt::format("rank {}: a {} waited {} for earlier calls of {} and did not start",
+                    context_.rank(), name(operation.call.collective), limit, group.spec().label());
     if (attendance.silent.size() != 1) culprit.reset();
   } else {
     text = explain(group, operation, attendance);
   }
-  group.announce(Code::timed_out, culprit, std::move(text));
+  control(group).announce(Code::timed_out, culprit, std::move(text));
 }
 
-Clock::time_point Watch::left_at(const Group& group, std::uint32_t world_rank) const {
-  const Clock::time_point left_job = context_.failures.left_at(world_rank);
-  const auto of_group = goodbyes_.find(group.uid());
+Clock::time_point Watch::left_at(Group& group, std::uint32_t world_rank) const {
+  const Clock::time_point left_job = context_.failures.left_at(token(), world_rank);
+  const auto of_group = goodbyes_.find(group.spec().uid);
   if (of_group == goodbyes_.end()) return left_job;
   const auto goodbye = of_group->second.find(world_rank);
   return goodbye == of_group->second.end() ? left_job : std::min(left_job, goodbye->second);
 }
 
 std::string_view Watch::left_by(std::uint32_t world_rank) const {
-  return context_.failures.has_left(world_rank) ? "the job" : "the communicator";
+  return context_.failures.has_left(token(), world_rank) ? "the job" : "the communicator";
 }
 
 /// Looks at an operation that waits for one rank. A partner that has left will not come.
@@ -190,17 +191,18 @@ std::string_view Watch::left_by(std::uint32_t world_rank) const {
 void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
-  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    if (peer != kNone ? rank != peer : rank == group.rank()) continue;
-    if (now - kLetGo < left_at(group, group.world_rank(rank))) return;
-    gone = group.world_rank(rank);
+  for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
+    if (peer != kNone ? rank != peer : rank == group.spec().rank) continue;
+    if (now - kLetGo < left_at(group, group.spec().world_ranks[rank])) return;
+    gone = group.spec().world_ranks[rank];
   }
   if (!gone) return;
   const bool is_send = operation.call.kind == CallKind::send;
-  group.announce(Code::peer_lost, gone,
-                 fmt::format("rank {} left {} before it {} what rank {} {} with tag {}", *gone,
-                             left_by(*gone), is_send ? "received" : "sent", context_.rank(),
-                             is_send ? "sends" : "receives", operation.call.tag));
+  control(group).announce(
+      Code::peer_lost, gone,
+      fmt::format("rank {} left {} before it {} what rank {} {} with tag {}", *gone, left_by(*gone),
+                  is_send ? "received" : "sent", context_.rank(), is_send ? "sends" : "receives",
+                  operation.call.tag));
 }
 
 /// Announces `peer_lost` if a rank left before it took its part: a message to or from it is
@@ -209,11 +211,11 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
 void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
-    const std::uint32_t world = group.world_rank(lane.peer);
+    const std::uint32_t world = group.spec().world_ranks[lane.peer];
     if (now - kLetGo < left_at(group, world)) return false;
-    group.announce(Code::peer_lost, world,
-                   fmt::format("rank {} left {} before it took its part: {}", world, left_by(world),
-                               explain(group, operation)));
+    control(group).announce(Code::peer_lost, world,
+                            fmt::format("rank {} left {} before it took its part: {}", world,
+                                        left_by(world), explain(group, operation)));
     return true;
   };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
@@ -231,33 +233,32 @@ void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
   // A transport still holds messages: the operation's memory is never reused, and the user is told
   // not to free theirs.
   operation.acquire();
-  context_.engine.finish(
-      operation,
-      Error{.code = operation.health.code(),
-            .message = fmt::format("{} (and {} messages could not be withdrawn: do not free or "
-                                   "reuse the buffers)",
-                                   operation.health.message(), operation.outstanding),
-            .peer = operation.health.peer(),
-            .holds_buffers = true});
+  engine().finish(operation, Error{.code = operation.health.code(),
+                                   .message = fmt::format(
+                                       "{} (and {} messages could not be withdrawn: do not free or "
+                                       "reuse the buffers)",
+                                       operation.health.message(), operation.outstanding),
+                                   .peer = operation.health.peer(),
+                                   .holds_buffers = true});
 }
 
 Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   Situation situation;
-  situation.group = group.uid();
+  situation.group = group.spec().uid;
   situation.sequence = sequence;
-  const std::uint64_t next = group.next_sequence();
+  const std::uint64_t next = history(group).next_sequence();
   // The calls around the call in question; the last calls if that call has not been made.
   const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
   const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
-  const std::uint64_t known = next > Group::kRecords ? next - Group::kRecords : 0;
+  const std::uint64_t known = next > CallHistory::kRecords ? next - CallHistory::kRecords : 0;
   for (std::uint64_t s = std::max(first, known); s < end; ++s)
-    situation.records.push_back(group.records()[s % Group::kRecords]);
+    situation.records.push_back(history(group).record(s));
   if (next <= sequence) return situation;
   situation.state = Situation::State::done;
-  for (const Execution* execution = context_.engine.active(); execution != nullptr;
+  for (const Execution* execution = engine().active(); execution != nullptr;
        execution = execution->active_next) {
     const auto* op = static_cast<const Operation*>(execution);
-    if (op->group.get() != &group || op->call.kind != CallKind::collective ||
+    if (op->owner.get() != &group || op->call.kind != CallKind::collective ||
         op->sequence != sequence || op->run.program == nullptr) {
       continue;
     }
@@ -273,17 +274,18 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
 }
 
 void Watch::publish(Group& group, Situation&& said) {
-  heard_[group.uid()].published[said.sequence] = said.state;
+  heard_[group.spec().uid].published[said.sequence] = said.state;
   context_.control->flood(encode(said));
 }
 
-void Watch::on_message(std::uint32_t origin, std::span<const std::byte> message) {
+void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::byte> message) {
   auto decoded = decode(message);
   if (auto* situation = std::get_if<Situation>(&decoded))
     return on_situation(origin, std::move(*situation));
   if (const auto* verdict = std::get_if<Verdict>(&decoded)) {
     const auto group = context_.registry.find(verdict->group);
-    return group != nullptr ? judge(context_.logger, *group, *verdict) : keep(*verdict);
+    return group != nullptr ? judge(context_.logger, group->control(token), *verdict)
+                            : keep(*verdict);
   }
   if (const auto* refusal = std::get_if<Refusal>(&decoded)) return on_refusal(origin, *refusal);
   context_.logger.warn(
@@ -305,7 +307,7 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
     early_goodbyes_.push_back({situation.group, origin, Clock::now()});
     if (early_goodbyes_.size() > kEarly) early_goodbyes_.pop_front();
   }
-  if (group == nullptr || !group->rank_of(origin) || !group->health()) return;
+  if (group == nullptr || !group->spec().rank_of(origin) || !control(*group).health()) return;
   if (situation.state == Situation::State::gone) {
     goodbyes_[situation.group].try_emplace(origin, Clock::now());
     return;
@@ -317,8 +319,8 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (!situation.records.empty()) {
     heard.newest = std::max(heard.newest, situation.records.back().sequence);
   }
-  if (heard.newest > Group::kRecords) {
-    const std::uint64_t oldest = heard.newest - Group::kRecords;
+  if (heard.newest > CallHistory::kRecords) {
+    const std::uint64_t oldest = heard.newest - CallHistory::kRecords;
     heard.by_call.erase(heard.by_call.begin(), heard.by_call.lower_bound(oldest));
     heard.published.erase(heard.published.begin(), heard.published.lower_bound(oldest));
   }
@@ -351,7 +353,8 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
 void Watch::on_refusal(std::uint32_t origin, const Refusal& refusal) {
   if (refusal.to != context_.rank()) return;
   if (const auto group = context_.registry.find(refusal.header.group)) {
-    return group->on_refusal(origin, refusal);
+    const auto rank = group->spec().rank_of(origin);
+    return rank ? control(*group).messages().on_refusal(*rank, refusal) : void();
   }
   if (refusal.is_answer) return;
   // This rank has let go of the group, so all its sends have ended, and their bodies come.
@@ -367,11 +370,14 @@ bool Watch::has_let_go(std::uint64_t group) const {
 
 /// Whether this is the companion of a group, and nobody here has asked for it.
 bool Watch::is_unused_companion(std::uint64_t group) const {
-  return std::ranges::any_of(context_.registry.groups(),
-                             [&](const auto& parent) { return parent->companion_uid() == group; });
+  return std::ranges::any_of(context_.registry.groups(), [&](const auto& parent) {
+    return parent->spec().companion_uid() == group;
+  });
 }
 
-void Watch::on_destroyed(const Group& group) { say_gone(group.uid(), group.next_sequence()); }
+void Watch::on_destroyed(Token /*token*/, Group& group) {
+  say_gone(group.spec().uid, history(group).next_sequence());
+}
 
 void Watch::say_gone(std::uint64_t group, std::uint64_t sequence) {
   Situation said;
@@ -394,81 +400,85 @@ void Watch::keep(const Verdict& verdict) {
   if (early_verdicts_.size() > kEarly) early_verdicts_.pop_front();
 }
 
-void Watch::on_enlisted(Group& group) {
+void Watch::on_enlisted(Token token, Group& group) {
   for (const EarlyRoll& roll : early_rolls_) {
-    if (roll.group == group.uid()) answer(roll.id, situation(group, roll.sequence));
+    if (roll.group == group.spec().uid) answer(roll.id, situation(group, roll.sequence));
   }
-  std::erase_if(early_rolls_, [&](const EarlyRoll& roll) { return roll.group == group.uid(); });
+  std::erase_if(early_rolls_,
+                [&](const EarlyRoll& roll) { return roll.group == group.spec().uid; });
   std::erase_if(early_goodbyes_, [&](const EarlyGoodbye& goodbye) {
-    if (goodbye.group != group.uid()) return false;
-    if (group.rank_of(goodbye.rank)) goodbyes_[group.uid()].try_emplace(goodbye.rank, goodbye.at);
+    if (goodbye.group != group.spec().uid) return false;
+    if (group.spec().rank_of(goodbye.rank))
+      goodbyes_[group.spec().uid].try_emplace(goodbye.rank, goodbye.at);
     return true;
   });
-  const auto verdict = std::ranges::find(early_verdicts_, group.uid(), &Verdict::group);
+  const auto verdict = std::ranges::find(early_verdicts_, group.spec().uid, &Verdict::group);
   if (verdict == early_verdicts_.end()) return;
-  judge(context_.logger, group, *verdict);
+  judge(context_.logger, group.control(token), *verdict);
   early_verdicts_.erase(verdict);
 }
 
-void Watch::on_left(const Group& group) {
-  heard_.erase(group.uid());
-  goodbyes_.erase(group.uid());
-  gone_.push_back(group.uid());
+void Watch::on_left(Token /*token*/, const Group& group) {
+  heard_.erase(group.spec().uid);
+  goodbyes_.erase(group.spec().uid);
+  gone_.push_back(group.spec().uid);
   if (gone_.size() > kGone) gone_.pop_front();
 }
 
 /// For calls that this rank made too long ago to name them: compares what their histories were,
 /// which shows that something differed. True if they agree.
 bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
-  const auto history = group.history_at(record.sequence);
-  if (!history || *history == record.history) return true;
-  group.announce(
+  const auto hash = history(group).hash_at(record.sequence);
+  if (!hash || *hash == record.history) return true;
+  control(group).announce(
       Code::mismatch, origin,
       fmt::format("{} of {}: rank {} calls {}; rank {} called something else then or "
                   "before, and is at {} by now, too far ahead to say what",
-                  group.name_of_call(record.sequence), group.label(), origin, describe(record),
-                  context_.rank(), group.name_of_call(group.next_sequence())));
+                  history(group).name_of(record.sequence), group.spec().label(), origin,
+                  describe(record), context_.rank(),
+                  history(group).name_of(history(group).next_sequence())));
   return false;
 }
 
 bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
   for (const CallRecord& record : theirs.records) {
-    const CallRecord& mine = group.records()[record.sequence % Group::kRecords];
-    if (record.sequence >= group.next_sequence()) continue;
+    const CallRecord& mine = history(group).record(record.sequence);
+    if (record.sequence >= history(group).next_sequence()) continue;
     if (mine.sequence != record.sequence) {
       if (!compare_history(group, origin, record)) return false;
       continue;
     }
     if (mine.fingerprint == record.fingerprint) continue;
     const std::uint32_t rank = context_.rank();
-    group.announce(Code::mismatch, origin,
-                   fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
-                               group.name_of_call(record.sequence), group.label(),
-                               std::min(rank, origin), describe(rank < origin ? mine : record),
-                               std::max(rank, origin), describe(rank < origin ? record : mine)));
+    control(group).announce(
+        Code::mismatch, origin,
+        fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
+                    history(group).name_of(record.sequence), group.spec().label(),
+                    std::min(rank, origin), describe(rank < origin ? mine : record),
+                    std::max(rank, origin), describe(rank < origin ? record : mine)));
     return false;
   }
-  const auto origin_rank = group.rank_of(origin);
-  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.rank() ||
+  const auto origin_rank = group.spec().rank_of(origin);
+  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.spec().rank ||
       !origin_rank)
     return true;
-  const auto sent = group.sent_to(theirs.sequence, *origin_rank);
-  const CallRecord& mine = group.records()[theirs.sequence % Group::kRecords];
+  const auto sent = history(group).sent_to(theirs.sequence, *origin_rank);
+  const CallRecord& mine = history(group).record(theirs.sequence);
   if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
-  group.announce(
+  control(group).announce(
       Code::mismatch, origin,
       fmt::format("{} of {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which "
                   "expects {}",
-                  group.name_of_call(theirs.sequence), group.label(), context_.rank(),
+                  history(group).name_of(theirs.sequence), group.spec().label(), context_.rank(),
                   *sent * size_of(mine.type), origin, theirs.blocked_bytes));
   return false;
 }
 
-void Watch::on_call(Group& group, const CallRecord& record) {
-  const auto found = heard_.find(group.uid());
+void Watch::on_call(Token /*token*/, Group& group, const CallRecord& record) {
+  const auto found = heard_.find(group.spec().uid);
   if (found == heard_.end()) return;
   Heard& heard = found->second;
-  if (record.sequence > heard.newest + Group::kRecords) {
+  if (record.sequence > heard.newest + CallHistory::kRecords) {
     heard_.erase(found);
     return;
   }
@@ -495,12 +505,12 @@ std::optional<std::uint32_t> Watch::Attendance::only_leaver() const {
 
 /// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
 template <typename AnswerOf>
-Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of) const {
+Watch::Attendance Watch::attendance_by(Group& group, AnswerOf&& answer_of) const {
   Attendance attendance;
-  for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    const std::uint32_t world = group.world_rank(rank);
+  for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
+    const std::uint32_t world = group.spec().world_ranks[rank];
     if (world == context_.rank()) continue;
-    if (context_.failures.has_left(world)) {
+    if (context_.failures.has_left(token(), world)) {
       attendance.left.push_back(world);
       continue;
     }
@@ -514,17 +524,18 @@ Watch::Attendance Watch::attendance_by(const Group& group, AnswerOf&& answer_of)
       attendance.waiting.push_back(world);
     } else if (answer->state == Situation::State::not_called) {
       attendance.absent.push_back(world);
-      const bool has_called = answer->last && !group.is_of_start(answer->last->sequence);
-      attendance.last_calls += has_called ? fmt::format("; rank {}'s last call was {}, {}", world,
-                                                        group.name_of_call(answer->last->sequence),
-                                                        describe(*answer->last))
-                                          : fmt::format("; rank {} has called nothing yet", world);
+      const bool has_called = answer->last && !history(group).is_of_start(answer->last->sequence);
+      attendance.last_calls +=
+          has_called
+              ? fmt::format("; rank {}'s last call was {}, {}", world,
+                            history(group).name_of(answer->last->sequence), describe(*answer->last))
+              : fmt::format("; rank {} has called nothing yet", world);
     }
   }
   return attendance;
 }
 
-Watch::Attendance Watch::attendance_of(const Group& group, const RollCall& roll) const {
+Watch::Attendance Watch::attendance_of(Group& group, const RollCall& roll) const {
   return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
     const auto found = roll.answers.find(world);
     if (found == roll.answers.end()) return std::nullopt;
@@ -532,9 +543,9 @@ Watch::Attendance Watch::attendance_of(const Group& group, const RollCall& roll)
   });
 }
 
-Watch::Attendance Watch::attendance_of(const Group& group, std::uint64_t sequence) const {
+Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) const {
   const std::map<std::uint32_t, Situation>* said = nullptr;
-  if (const auto heard = heard_.find(group.uid()); heard != heard_.end()) {
+  if (const auto heard = heard_.find(group.spec().uid); heard != heard_.end()) {
     const auto call = heard->second.by_call.find(sequence);
     if (call != heard->second.by_call.end()) said = &call->second;
   }
@@ -550,14 +561,16 @@ std::string Watch::explain(Group& group, const Operation& operation) const {
   return explain(group, operation, attendance_of(group, operation.sequence));
 }
 
-std::string Watch::explain(Group& group, const Operation& operation, const Attendance& attendance) {
+std::string Watch::explain(Group& group,
+                           const Operation& operation,
+                           const Attendance& attendance) const {
   const auto& [absent, waiting, silent, left, gone, last_calls] = attendance;
   std::string text = fmt::format(
-      "{} of {} ({}) has gone on for {} at rank {}", group.name_of_call(operation.sequence),
-      group.label(), describe(group.records()[operation.sequence % Group::kRecords]),
+      "{} of {} ({}) has gone on for {} at rank {}", history(group).name_of(operation.sequence),
+      group.spec().label(), describe(history(group).record(operation.sequence)),
       format_duration(
           std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
-      group.world_rank(group.rank()));
+      group.spec().world_ranks[group.spec().rank]);
   if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
   if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
   text += leavers(attendance);

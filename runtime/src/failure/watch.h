@@ -30,8 +30,8 @@
 
 namespace xylem::runtime {
 
-/// Watches the operations of a job. For the token holder only.
-class Watch final : public GroupObserver {
+/// Watches the operations of a job.
+class Watch final : public GroupObserver, public WorkSource {
  public:
   /// After a stall of this length, a situation is published.
   static constexpr std::chrono::milliseconds kStall{200};
@@ -44,39 +44,46 @@ class Watch final : public GroupObserver {
 
   explicit Watch(Context& context);
 
-  /// Looks at every operation under way. Called about every 50 ms while there are any.
-  void tick(Clock::time_point now);
+  unsigned turn(Token /*token*/) override { return 0; }
+  /// Looks at every operation under way.
+  void tick(Token token, Clock::time_point now) override;
   /// Handles a message from the control plane. Damaged messages are dropped with a warning.
-  void on_message(std::uint32_t origin, std::span<const std::byte> message);
+  void on_message(Token token, std::uint32_t origin, std::span<const std::byte> message);
   /// A call has been numbered. Other ranks may have published this call already.
-  void on_call(Group& group, const CallRecord& record) override;
+  void on_call(Token token, Group& group, const CallRecord& record) override;
   /// A group has been made. Other ranks may have sent messages about it already.
-  void on_enlisted(Group& group) override;
+  void on_enlisted(Token token, Group& group) override;
   /// A group no longer exists on this rank.
-  void on_left(const Group& group) override;
+  void on_left(Token token, const Group& group) override;
   /// Tells the other members that this rank has let go of the group.
-  void on_destroyed(const Group& group) override;
+  void on_destroyed(Token token, Group& group) override;
 
  private:
+  // Only the token holder calls this object.
+  Token token() const noexcept { return context_.progress.assert_held(); }
+  Engine& engine() const noexcept { return context_.scheduler.engine(token()); }
+  GroupControl& control(Group& group) const noexcept { return group.control(token()); }
+  CallHistory& history(Group& group) const noexcept { return control(group).history(); }
+
   void look(Operation& operation, Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
   void find_oldest();
   bool is_oldest(const Operation& operation) const;
   void look_at_message(Group& group, const Operation& operation, Clock::time_point now);
   void look_for_leavers(Group& group, const Operation& operation, Clock::time_point now);
-  static std::uint64_t call_of(const Group& group, const Operation& operation);
+  std::uint64_t call_of(Group& group, const Operation& operation) const;
   void come_to_limit(Group& group,
                      Operation& operation,
                      std::chrono::nanoseconds limit,
                      Clock::time_point now);
-  bool is_over(const Group& group, const RollCall& roll) const;
+  bool is_over(Group& group, const RollCall& roll) const;
   void time_out(Group& group,
                 const Operation& operation,
                 const RollCall& roll,
                 std::chrono::nanoseconds longest);
   void keep(const Verdict& verdict);
   /// When the rank said goodbye to the job or to the group; far in the future if it has not.
-  Clock::time_point left_at(const Group& group, std::uint32_t world_rank) const;
+  Clock::time_point left_at(Group& group, std::uint32_t world_rank) const;
   /// What the rank has left, for messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
   /// Whether the group existed here, and does no more.
@@ -106,14 +113,12 @@ class Watch final : public GroupObserver {
   };
   /// Who takes part in this call, judging by the situations published so far, or by the answers to
   /// a roll call.
-  Attendance attendance_of(const Group& group, std::uint64_t sequence) const;
-  Attendance attendance_of(const Group& group, const RollCall& roll) const;
+  Attendance attendance_of(Group& group, std::uint64_t sequence) const;
+  Attendance attendance_of(Group& group, const RollCall& roll) const;
   template <typename AnswerOf>
-  Attendance attendance_by(const Group& group, AnswerOf&& answer_of) const;
+  Attendance attendance_by(Group& group, AnswerOf&& answer_of) const;
   std::string explain(Group& group, const Operation& operation) const;
-  static std::string explain(Group& group,
-                             const Operation& operation,
-                             const Attendance& attendance);
+  std::string explain(Group& group, const Operation& operation, const Attendance& attendance) const;
   /// "; rank 3 left the job", for each kind of leaving.
   static std::string leavers(const Attendance& attendance);
 
@@ -142,7 +147,7 @@ class Watch final : public GroupObserver {
   RollCalls rolls_;
   std::map<std::uint64_t, Heard> heard_;
   /// For each group, its oldest call under way at this tick.
-  std::unordered_map<const Group*, std::uint64_t> oldest_;
+  std::unordered_map<const OperationOwner*, std::uint64_t> oldest_;
   /// For each group, which of its members have let go of it, by world rank, and when.
   std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
   // Messages about groups that do not exist here, or not yet:

@@ -3,6 +3,7 @@
 
 #include "calls/calls.h"
 #include "groups/group.h"
+#include "groups/split.h"
 
 #include <fmt/format.h>
 
@@ -26,14 +27,15 @@ Status empty() {
 /// Submits the call that `make(const Caller&)` returns. If it returns an error, so does the Work.
 template <typename Make>
 Work Communicator::submit_made(Make&& make) const {
-  if (group_ == nullptr) return runtime::Group::refused(empty());
-  if (Status alive = group_->alive(); !alive) return runtime::Group::refused(std::move(alive));
+  if (group_ == nullptr) return runtime::WorkAccess::refused(empty());
+  if (Status alive = group_->context()->process.check(); !alive)
+    return runtime::WorkAccess::refused(std::move(alive));
   Result<runtime::Call> call = make(group_->caller());
   Status right = call.status();
   if (right) call->label = label_;  // Messages find each other by their tags.
   if (right && stream_) right = put_on_stream(*call, group_->caller(), *stream_, holds_stream_);
   return right ? group_->submit(std::move(call).value())
-               : runtime::Group::refused(std::move(right));
+               : runtime::WorkAccess::refused(std::move(right));
 }
 
 Work Communicator::submit(EvenArguments&& arguments) const {
@@ -41,11 +43,13 @@ Work Communicator::submit(EvenArguments&& arguments) const {
   return submit_made([&](const Caller& at) { return even_call(at, arguments); });
 }
 
-std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->rank() : kNoRank; }
-std::uint32_t Communicator::size() const noexcept { return group_ ? group_->size() : 0; }
-std::uint32_t Communicator::id() const noexcept { return group_ ? group_->number() : kNoRank; }
+std::uint32_t Communicator::rank() const noexcept { return group_ ? group_->spec().rank : kNoRank; }
+std::uint32_t Communicator::size() const noexcept { return group_ ? group_->spec().size() : 0; }
+std::uint32_t Communicator::id() const noexcept {
+  return group_ ? group_->spec().number() : kNoRank;
+}
 std::uint32_t Communicator::world_rank(std::uint32_t rank) const noexcept {
-  return rank < size() ? group_->world_rank(rank) : kNoRank;
+  return rank < size() ? group_->spec().world_ranks[rank] : kNoRank;
 }
 
 Status Communicator::prepare(const Memory& device) const {
@@ -56,7 +60,8 @@ Status Communicator::prepare(const Memory& device) const {
 
 Result<bool> Communicator::bind(const Memory& device) const {
   if (group_ == nullptr) return empty();
-  return group_->bind(device);
+  return group_->mesh().bind(
+      device, [this](runtime::Call&& call) { return group_->submit(std::move(call)); });
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
@@ -133,7 +138,7 @@ Work Communicator::recv(Buffer buffer, std::optional<std::uint32_t> from, std::u
 
 Result<Communicator> Communicator::split(std::int32_t color, std::int32_t key) const {
   if (group_ == nullptr) return empty();
-  XYLEM_TRY(auto part, group_->split(color, key));
+  XYLEM_TRY(auto part, runtime::split(*group_, color, key));
   return Communicator(std::move(part));
 }
 
@@ -169,7 +174,8 @@ Result<PlanInfo> Communicator::plan_info(std::string_view collective,
     return failure(Code::invalid_argument,
                    fmt::format("{}: root {} among {} ranks", collective, root, size()));
   }
-  return group_->explain({which, size(), root}, count, type);
+  XYLEM_TRY(group_->context()->process.check());
+  return group_->plans().explain({which, size(), root}, count, type);
 }
 
 }  // namespace xylem

@@ -3,8 +3,12 @@
 // How the members of a group tell each other a value.
 #pragma once
 
-#include "groups/group.h"
+#include "calls/calls.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/work.h"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -12,13 +16,16 @@
 
 namespace xylem::runtime {
 
-/// The values of all members, in the order of their ranks; `mine` is the value of this member. Uses
-/// an all_gather of the group itself.
+/// Submits a call of a group; Group::submit().
+using Submit = std::function<Work(Call&&)>;
+
+/// The values of all `size` members of a group, in the order of their ranks; `mine` is the value of
+/// this member. Uses an all_gather of the group itself.
 template <typename T>
-Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
+Result<std::vector<T>> gather_from_all(const Submit& submit, std::uint32_t size, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
   // The last element of `all` is the input, which is this member's T.
-  const auto all = std::make_shared<std::vector<T>>(group.size() + 1, mine);
+  const auto all = std::make_shared<std::vector<T>>(size + 1, mine);
   Call call;
   call.collective = collectives::Collective::all_gather;
   call.type = DataType::uint8;
@@ -26,7 +33,7 @@ Result<std::vector<T>> gather_from_all(Group& group, const T& mine) {
   call.input = &all->back();
   call.output = all->data();
   call.owned = all;
-  XYLEM_TRY(group.submit(std::move(call)).wait());
+  XYLEM_TRY(submit(std::move(call)).wait());
   all->pop_back();
   return std::move(*all);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups/group_spec.h"
 
+#include "xylem/base/hash.h"
 #include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,11 @@
 #include <span>
 
 namespace xylem::runtime {
+
+std::uint64_t GroupSpec::companion_uid() const noexcept {
+  constexpr std::uint64_t kCompanion = 0x636f6d70;
+  return combine(uid, kCompanion);
+}
 
 std::vector<transport::Tag> GroupSpec::tags() const {
   const auto kind = is_companion ? execution::TagKind::companion : execution::TagKind::collective;

@@ -25,15 +25,17 @@ struct GroupSpec {
   std::vector<std::uint32_t> slots;
   /// True for the companion of a group, which has the same tag slots, and tags of another kind.
   bool is_companion = false;
-  /// The limit of each operation, if it is not the job's.
-  std::optional<std::chrono::nanoseconds> timeout{};
+  /// The limit of each operation that has none of its own.
+  std::chrono::nanoseconds timeout{};
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(world_ranks.size()); }
+  /// The uid of the companion, whether there is one already or not.
+  std::uint64_t companion_uid() const noexcept;
   std::uint32_t slot() const noexcept { return slots[rank]; }
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }
   /// The number by which people know the group: its tag slot at the first member. 0 is the world.
   std::uint32_t number() const noexcept { return slots.front(); }
-  /// For each member, what tells the collectives of the group in the tags of messages to it.
+  /// tags()[i]: the tag bits that identify the collectives of this group in messages to member i.
   std::vector<transport::Tag> tags() const;
   /// "communicator 0" for the world; "communicator 3 of ranks 1, 4" for others, since groups with
   /// different first members may have equal numbers. The ranks are those of the job, of large

@@ -61,7 +61,7 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
   }
 }
 
-unsigned HeaderPool::look() {
+unsigned HeaderPool::turn(Token /*token*/) {
   unsigned found = 0;
   // A user that looks may add or remove users, also itself.
   for (std::size_t i = 0; i < lookers_.size();) {

@@ -5,6 +5,8 @@
 // transport may hold one for longer than its communicator lives.
 #pragma once
 
+#include "progress/token.h"
+#include "progress/work_source.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/transport.h"
 
@@ -48,7 +50,7 @@ class HeaderUser {
   /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
   /// Looks for headers in the shared memory in which peers write them, before the transport moves
-  /// them to a posted slot. Called in each round after HeaderPool::look_for(). Adds the number of
+  /// them to a posted slot. Called in each turn after HeaderPool::look_for(). Adds the number of
   /// headers found to `found`. False if it need not be called any more.
   virtual bool look(unsigned& found) = 0;
 
@@ -83,8 +85,13 @@ struct HeaderSlot : HeaderSlotState {
 };
 
 /// The header slots of one job. For the token holder only.
-class HeaderPool {
+class HeaderPool final : public WorkSource {
  public:
+  HeaderPool() = default;
+  HeaderPool(const HeaderPool&) = delete;
+  HeaderPool& operator=(const HeaderPool&) = delete;
+  ~HeaderPool() override = default;
+
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
   /// Counts an outgoing slot as held by its transport. Call this when it has been handed over.
@@ -94,20 +101,23 @@ class HeaderPool {
   }
   /// The slot's message has completed, possibly within the call that posted it.
   void completed(HeaderSlot& slot) noexcept;
-  /// Tells the users of all completed slots, and takes back the slots that have no user. Called
-  /// after each round of transport progress.
+  /// Reports all completed slots to their users, and reclaims the slots that have no user. Called
+  /// after the transports have made progress.
   void hand_over_completed();
-  /// From now on, look() calls this user.
+  /// From now on, turn() calls this user.
   void look_for(HeaderUser& user) { lookers_.push_back(&user); }
-  /// Calls HeaderUser::look() of the users that asked for it. Returns how many headers they have
-  /// found. Called before each round of transport progress.
-  unsigned look();
+  /// Calls HeaderUser::look() of the users that asked for it. Comes before the transports make
+  /// progress.
+  unsigned turn(Token token) override;
+  /// Messages that a transport still holds: their Works have ended, so the user may make no further
+  /// call for a long time.
+  Need need() const noexcept override { return sending() > 0 ? Need::turns : Need::nothing; }
   /// The number of slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
   /// Call this when the user's group is closed. The user is then neither told of sent headers nor
-  /// called by look() any more.
+  /// called by turn() any more.
   void forget(const HeaderUser& user) noexcept;
   /// The number of outgoing slots that a transport still holds. Any thread may call this.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }

@@ -37,16 +37,18 @@ std::chrono::nanoseconds time_to_host(std::uint64_t bytes) noexcept {
 
 }  // namespace
 
-PointToPoint::PointToPoint(Client& client,
+PointToPoint::PointToPoint(GroupControl& group,
                            const GroupSpec& spec,
                            const execution::Peers& peers,
                            const Wires& wires,
+                           ControlPlane& control,
                            Engine& engine,
                            HeaderPool& headers)
-    : client_(client),
+    : group_(group),
       spec_(spec),
       peers_(peers),
       wires_(wires),
+      control_(control),
       engine_(engine),
       pool_(headers),
       patience_(engine.patience()) {}
@@ -62,7 +64,7 @@ void PointToPoint::start(Operation& operation) {
   if (pairs_.empty()) {
     pairs_.resize(spec_.size());
     for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
-      pairs_[rank].has_left = client_.has_left(rank);
+      pairs_[rank].has_left = group_.has_left(rank);
     }
   }
   if (operation.call.kind == CallKind::recv) return receive(operation);
@@ -88,10 +90,10 @@ void PointToPoint::send(Operation& operation) {
   Pair& pair = pairs_[call.peer];
   if (pair.has_left) {
     const std::uint32_t peer = spec_.world_ranks[call.peer];
-    return client_.announce(Code::peer_lost, peer,
-                            fmt::format("rank {} left the job before rank {} sent it a message "
-                                        "with tag {}",
-                                        peer, spec_.own_world_rank(), call.tag));
+    return group_.announce(Code::peer_lost, peer,
+                           fmt::format("rank {} left the job before rank {} sent it a message "
+                                       "with tag {}",
+                                       peer, spec_.own_world_rank(), call.tag));
   }
   const auto& device = operation.run.device;
   const bool is_copied = is_staged(call, device);
@@ -123,7 +125,7 @@ void PointToPoint::wait_for_turn(Operation& operation) {
 /// Begins waiting sends to a rank in the order of the calls, as long as there is room.
 void PointToPoint::send_waiting(Pair& pair) {
   while (pair.waiting != nullptr && !pair.waiting->lists.is_staging &&
-         pair.sending < kMostSending && client_.health()) {
+         pair.sending < kMostSending && group_.health()) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
@@ -146,9 +148,9 @@ void PointToPoint::begin_any_send(Operation& operation) {
 std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
   std::byte* const room = operation.run.staged.reserved(bytes, operation.run.device.compute);
   if (room == nullptr) {
-    client_.announce(Code::exhausted, spec_.own_world_rank(),
-                     fmt::format("rank {} has no host memory for a message of {} bytes",
-                                 spec_.own_world_rank(), bytes));
+    group_.announce(Code::exhausted, spec_.own_world_rank(),
+                    fmt::format("rank {} has no host memory for a message of {} bytes",
+                                spec_.own_world_rank(), bytes));
   }
   return room;
 }
@@ -204,10 +206,10 @@ void PointToPoint::on_sent(const HeaderSlot& slot) {
   Pair& pair = pairs_[slot.to];
   --pair.sending;
   if (slot.code != Code::ok) {  // The header was lost.
-    return client_.suspect(failure(slot.code,
-                                   fmt::format("rank {} lost its connection to rank {} ({})",
-                                               spec_.own_world_rank(), slot.peer, name(slot.code)),
-                                   slot.peer));
+    return group_.suspect(failure(slot.code,
+                                  fmt::format("rank {} lost its connection to rank {} ({})",
+                                              spec_.own_world_rank(), slot.peer, name(slot.code)),
+                                  slot.peer));
   }
   send_waiting(pair);
 }
@@ -292,12 +294,12 @@ void PointToPoint::deliver(Operation& receive,
                            Operation* self) {
   const auto type = static_cast<DataType>(header.type);
   if (type != receive.call.type) {
-    client_.announce(Code::mismatch, spec_.world_ranks[header.source],
-                     fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
-                                 "{} {}; the types must agree",
-                                 spec_.world_ranks[header.source], header.count, name(type),
-                                 spec_.own_world_rank(), header.tag, receive.call.count,
-                                 name(receive.call.type)));
+    group_.announce(Code::mismatch, spec_.world_ranks[header.source],
+                    fmt::format("rank {} sends {} {} to rank {} with tag {}, which receives "
+                                "{} {}; the types must agree",
+                                spec_.world_ranks[header.source], header.count, name(type),
+                                spec_.own_world_rank(), header.tag, receive.call.count,
+                                name(receive.call.type)));
     return;
   }
   note_arrival();
@@ -392,7 +394,7 @@ void PointToPoint::on_body(Message& message) {
     return;
   }
   if (message.incoming && message.bytes != received_bytes(operation)) {
-    return client_.announce(
+    return group_.announce(
         Code::mismatch, operation.source,
         fmt::format("rank {} got {} bytes from rank {} where {} {} were announced",
                     spec_.own_world_rank(), message.bytes, operation.source, operation.received,
@@ -501,17 +503,17 @@ void PointToPoint::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
     const std::uint32_t self = spec_.own_world_rank();
     const Code code = slot.code == Code::ok ? Code::internal : slot.code;
-    client_.suspect(failure(code,
-                            fmt::format("rank {} can receive no messages of {} any more ({})", self,
-                                        spec_.label(), name(code)),
-                            self));
+    group_.suspect(failure(code,
+                           fmt::format("rank {} can receive no messages of {} any more ({})", self,
+                                       spec_.label(), name(code)),
+                           self));
   }
   drop(slot);
 }
 
 void PointToPoint::accept(const MessageHeader& header, const std::byte* payload) {
   ++pairs_[header.source].expected;
-  if (!client_.health()) return;
+  if (!group_.health()) return;
   if (Operation* receive = take_receive(header)) {
     return deliver(*receive, header, payload, nullptr);
   }
@@ -535,7 +537,7 @@ void PointToPoint::keep(const MessageHeader& header, const std::byte* payload) {
     unexpected_bytes_ = 0;
     for (const Arrived& left : unexpected_) unexpected_bytes_ += weight_of(left);
   }
-  client_.announce(
+  group_.announce(
       Code::exhausted, spec_.own_world_rank(),
       fmt::format("rank {} has no memory for a message of {} bytes from rank {}, for which no "
                   "receive was waiting; receive messages in the order in which they are sent",

@@ -29,9 +29,11 @@
 // has arrived.
 #pragma once
 
+#include "bootstrap/control_plane.h"
 #include "calls/gate_waits.h"
 #include "calls/operation.h"
 #include "failure/situation.h"
+#include "groups/group_control.h"
 #include "groups/group_spec.h"
 #include "groups/header_pool.h"
 #include "wires/wires.h"
@@ -58,32 +60,13 @@ inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
 /// The messages of one group. For the token holder only.
 class PointToPoint final : private HeaderUser {
  public:
-  /// What the group does for its messages.
-  class Client {
-   public:
-    /// Makes an operation for a call that has begun without one.
-    virtual Operation& begin_operation() = 0;
-    /// Not OK once the group is poisoned.
-    virtual const Status& health() const noexcept = 0;
-    /// Poisons the group here and on all ranks.
-    virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
-    /// The wire to rank `why.peer()` failed.
-    virtual void suspect(Status why) = 0;
-    /// Whether this rank of the group has left the job.
-    virtual bool has_left(std::uint32_t rank) const noexcept = 0;
-    /// Sends this over the control plane.
-    virtual void send_refusal(const Refusal& refusal) = 0;
-
-   protected:
-    ~Client() = default;
-  };
-
   /// All arguments must outlive this object. `peers` has the links of all ranks with which a
   /// started operation may exchange messages.
-  PointToPoint(Client& client,
+  PointToPoint(GroupControl& group,
                const GroupSpec& spec,
                const execution::Peers& peers,
                const Wires& wires,
+               ControlPlane& control,
                Engine& engine,
                HeaderPool& headers);
 
@@ -220,10 +203,11 @@ class PointToPoint final : private HeaderUser {
 
   const Link& link_to(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
 
-  Client& client_;
+  GroupControl& group_;
   const GroupSpec& spec_;
   const execution::Peers& peers_;
   const Wires& wires_;
+  ControlPlane& control_;
   Engine& engine_;
   HeaderPool& pool_;
   /// How long a call of recv polls for its message. If both ranks first receive and then send, the

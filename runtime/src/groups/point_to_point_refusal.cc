@@ -28,7 +28,7 @@ void PointToPoint::refuse(Operation& receive, const MessageHeader& header, Opera
       .to = spec_.world_ranks[header.source], .header = header, .room = receive.call.count};
   end_refused(receive, refusal, spec_.rank);
   if (self != nullptr) return end_refused(*self, refusal, spec_.rank);
-  if (body_bytes(header) > kInlineMessage) client_.send_refusal(refusal);
+  if (body_bytes(header) > kInlineMessage) control_.flood(encode(refusal));
 }
 
 /// Ends the send or the receive of a refused message. `receiver` is a rank of the group.
@@ -48,7 +48,7 @@ void PointToPoint::end_refused(Operation& operation,
 }
 
 void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
-  if (!client_.health()) return;  // All messages of the group are dropped.
+  if (!group_.health()) return;  // All messages of the group are dropped.
   if (refusal.is_answer) {
     if (refusal.header.source == from) drop_body(refusal.header);
     return;
@@ -61,7 +61,7 @@ void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
   Refusal answer = refusal;
   answer.to = spec_.world_ranks[from];
   answer.is_answer = true;
-  client_.send_refusal(answer);
+  control_.flood(encode(answer));
 }
 
 /// The send of this message, if its body is under way.
@@ -83,10 +83,11 @@ bool PointToPoint::withdraws_from(std::uint32_t rank) const noexcept {
 /// Call this when the body of a refused message has been sent, since the refusal came too late.
 void PointToPoint::say_body_comes(const Operation& send) {
   const Call& call = send.call;
-  if (!client_.health() || !withdraws_from(call.peer)) return;  // Without both, it has been said.
+  if (!group_.health() || !withdraws_from(call.peer)) return;  // Without both, it has been said.
   MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   header.number = static_cast<std::uint32_t>(send.sequence);
-  client_.send_refusal({.to = spec_.world_ranks[call.peer], .is_answer = true, .header = header});
+  control_.flood(
+      encode(Refusal{.to = spec_.world_ranks[call.peer], .is_answer = true, .header = header}));
 }
 
 /// Receives nothing of the body of a refused message, which makes the transport drop it.

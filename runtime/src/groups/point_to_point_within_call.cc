@@ -44,10 +44,10 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   const Sent sent = send_at_once(to, header, {buffer.data, buffer.bytes(), {}});
   if (sent == Sent::nothing) return std::nullopt;
   ++pair.sent;
-  if (sent == Sent::all) return Work(spec_.own_world_rank());
-  Operation& operation = client_.begin_operation();
+  if (sent == Sent::all) return WorkAccess::ended(spec_.own_world_rank());
+  Operation& operation = group_.begin_operation();
   set_send(operation.call, buffer, to, tag);
-  Work work(operation);
+  Work work = WorkAccess::of(operation);
   send_body(operation, header);
   return work;
 }
@@ -128,14 +128,14 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   link.views->release(*message);
   ++pairs_[from].expected;
   if (!is_small && !try_receive_body(link, *header, buffer.data)) {
-    Operation& operation = client_.begin_operation();
+    Operation& operation = group_.begin_operation();
     set_recv(operation.call, buffer, from, tag);
-    Work work(operation);
+    Work work = WorkAccess::of(operation);
     meet(operation, *header);
     receive_body(operation, *header);
     return work;
   }
-  return Work(spec_.world_ranks[from], header->count);
+  return WorkAccess::ended(spec_.world_ranks[from], header->count);
 }
 
 /// The header of a message, if the message is well-formed and is the next one expected from

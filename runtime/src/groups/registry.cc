@@ -61,34 +61,32 @@ void Registry::free_slot(std::uint32_t slot) noexcept {
   slots_[slot / 64] &= ~bit_of(slot);
 }
 
-void Registry::bury(Grave group) {
+void Registry::defer_delete(DeferredDelete group) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return;
-  graves_.push_back(std::move(group));
-  has_graves_.store(true, std::memory_order_relaxed);
+  deferred_.push_back(std::move(group));
+  has_deferred_.store(true, std::memory_order_relaxed);
 }
 
-void Registry::empty_graves() {
-  if (!has_graves()) return;
-  std::vector<Grave> dead;
-  {
-    const std::lock_guard lock(mutex_);
-    dead.swap(graves_);
-    has_graves_.store(false, std::memory_order_relaxed);
-  }
+void Registry::delete_deferred(Token /*token*/) {
+  if (!has_deferred_.load(std::memory_order_relaxed)) return;
+  std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
+  const std::lock_guard lock(mutex_);
+  dead.swap(deferred_);
+  has_deferred_.store(false, std::memory_order_relaxed);
 }
 
-void Registry::enlist(std::uint64_t uid, std::weak_ptr<Group> group) {
+void Registry::enlist(Token /*token*/, std::uint64_t uid, std::weak_ptr<Group> group) {
   const std::lock_guard lock(mutex_);
   groups_[uid] = std::move(group);
 }
 
-void Registry::delist(std::uint64_t uid) noexcept {
+void Registry::delist(Token /*token*/, std::uint64_t uid) noexcept {
   const std::lock_guard lock(mutex_);
   groups_.erase(uid);
 }
 
-void Registry::vacate(std::uint32_t slot) noexcept {
+void Registry::vacate(Token /*token*/, std::uint32_t slot) noexcept {
   const auto drain = std::ranges::find(drains_, slot, &Drain::slot);
   if (drain != drains_.end() && Clock::now() < drain->until) {
     drain->is_group_gone = true;
@@ -98,19 +96,19 @@ void Registry::vacate(std::uint32_t slot) noexcept {
   free_slot(slot);
 }
 
-void Registry::on_poisoned(std::uint32_t slot) {
+void Registry::on_poisoned(Token /*token*/, std::uint32_t slot) {
   drains_.push_back({slot, Clock::now() + kDrain});
   is_draining_.store(true, std::memory_order_relaxed);
 }
 
-void Registry::give_up(std::uint32_t slot) {
-  on_poisoned(slot);
+void Registry::abandon(Token token, std::uint32_t slot) {
+  on_poisoned(token, slot);
   drains_.back().is_group_gone = true;
 }
 
-void Registry::drain(const Wires& wires) {
+unsigned Registry::turn(Token token) {
   for (const Drain& drain : drains_) {
-    for (const auto& wire : wires.all()) {
+    for (const auto& wire : wires_->all()) {
       if (wire.transport == nullptr) continue;
       wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
       wire.transport->discard(group_tag(TagKind::companion, drain.slot), kGroupMask);
@@ -119,9 +117,11 @@ void Registry::drain(const Wires& wires) {
       wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
     }
   }
+  delete_deferred(token);
+  return 0;
 }
 
-void Registry::end_drains(Clock::time_point now) {
+void Registry::tick(Token /*token*/, Clock::time_point now) {
   std::erase_if(drains_, [&](const Drain& drain) {
     const bool over = drain.is_group_gone && now >= drain.until;
     if (over) free_slot(drain.slot);
@@ -133,12 +133,10 @@ void Registry::end_drains(Clock::time_point now) {
 }
 
 void Registry::close() {
-  std::vector<Grave> dead;
-  {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    dead.swap(graves_);
-  }
+  std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  dead.swap(deferred_);
 }
 
 }  // namespace xylem::runtime

@@ -6,12 +6,14 @@
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
 //
-// Whoever drops the last reference to a group hands the group to the registry, which ends it under
-// the progress token. While a slot drains, messages that still arrive for it are dropped, so that
+// A group whose last reference is dropped is deleted by the registry, under the progress token.
+// While a slot drains, messages that still arrive for it are dropped, so that
 // the sends of members which have not heard of the group's end yet complete. No other group gets
 // the slot before it has drained.
 #pragma once
 
+#include "progress/token.h"
+#include "progress/work_source.h"
 #include "wires/wires.h"
 #include "xylem/base/clock.h"
 
@@ -27,15 +29,15 @@ namespace xylem::runtime {
 
 class Group;
 
-/// A group without references, with the function that ends it.
-using Grave = std::unique_ptr<Group, void (*)(Group*)>;
+/// A group without references, with the function that deletes it.
+using DeferredDelete = std::unique_ptr<Group, void (*)(Group*)>;
 
-class Registry {
+class Registry final : public WorkSource {
  public:
   Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
-  ~Registry();
+  ~Registry() override;
 
   // Any thread may call these functions:
   std::shared_ptr<Group> find(std::uint64_t uid) const;
@@ -43,31 +45,35 @@ class Registry {
   /// Claims the lowest free slot; the first is that of the world, which never becomes free. Empty
   /// if all are taken.
   std::optional<std::uint32_t> claim_slot();
-  /// Keeps the group for empty_graves(). After close(), ends it at once.
-  void bury(Grave group);
-  bool has_graves() const noexcept { return has_graves_.load(std::memory_order_relaxed); }
+  /// Keeps the group for delete_deferred(). After close(), deletes it at once.
+  void defer_delete(DeferredDelete group);
   /// True if some slot must drain for longer.
   bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
+  Need need() const noexcept override {
+    if (has_deferred_.load(std::memory_order_relaxed)) return Need::turn_now;
+    return is_draining() ? Need::turns : Need::nothing;
+  }
 
-  // For the token holder only:
-  void enlist(std::uint64_t uid, std::weak_ptr<Group> group);
+  void enlist(Token token, std::uint64_t uid, std::weak_ptr<Group> group);
   /// Call this when the group takes no part any more.
-  void delist(std::uint64_t uid) noexcept;
+  void delist(Token token, std::uint64_t uid) noexcept;
   /// Frees the slot of a group that takes no part any more, at once or when it has drained.
-  void vacate(std::uint32_t slot) noexcept;
+  void vacate(Token token, std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
-  void on_poisoned(std::uint32_t slot);
+  void on_poisoned(Token token, std::uint32_t slot);
   /// Call this if no group was made in a claimed slot. Others may believe that there is one, so the
   /// slot drains.
-  void give_up(std::uint32_t slot);
-  void empty_graves();
-  /// Drops messages that have arrived for slots that drain.
-  void drain(const Wires& wires);
+  void abandon(Token token, std::uint32_t slot);
+  void delete_deferred(Token token);
+  /// Drops messages that have arrived for slots that drain, and deletes groups.
+  unsigned turn(Token token) override;
   /// Frees the slots that have drained.
-  void end_drains(Clock::time_point now);
+  void tick(Token token, Clock::time_point now) override;
 
-  /// Call this when the job ends: groups that are buried from now on end at once, on the calling
-  /// thread.
+  /// Call this when the job has wires, which outlive the last turn.
+  void open(const Wires& wires) noexcept { wires_ = &wires; }
+  /// Call this when the job ends: groups whose last reference is dropped from now on are deleted at
+  /// once, on the calling thread.
   void close();
 
  private:
@@ -81,10 +87,11 @@ class Registry {
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< The key is the uid of the group.
   std::vector<std::uint64_t> slots_;
-  std::vector<Grave> graves_;
+  std::vector<DeferredDelete> deferred_;
   bool is_closed_ = false;
-  std::atomic<bool> has_graves_{false};
+  std::atomic<bool> has_deferred_{false};
 
+  const Wires* wires_ = nullptr;
   std::vector<Drain> drains_;
   std::atomic<bool> is_draining_{false};
 };

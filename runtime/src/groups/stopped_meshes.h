@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StoppedMeshes: the meshes of groups that have failed. Their streams are let go on until they have
-// done what they were given.
+// StoppedMeshes: the meshes of groups that have failed. Their blocked streams are released until
+// all enqueued calls have drained.
 #pragma once
 
+#include "progress/token.h"
+#include "progress/work_source.h"
 #include "xylem/base/clock.h"
 #include "xylem/execution/mesh.h"
 
@@ -16,44 +18,42 @@
 
 namespace xylem::runtime {
 
-class StoppedMeshes {
+class StoppedMeshes final : public WorkSource {
  public:
-  // Any thread may call these functions:
-  /// Whether release() must be called again.
-  bool has_any() const noexcept { return has_any_.load(std::memory_order_seq_cst); }
-  /// Whether a stream still has calls, so that release() must be called again soon.
-  bool are_streams_waiting() const noexcept { return are_waiting_.load(std::memory_order_seq_cst); }
-
-  // For the token holder only:
-  void add(std::shared_ptr<execution::Mesh> mesh) {
+  void add(Token /*token*/, std::shared_ptr<execution::Mesh> mesh) {
     if (std::ranges::find(meshes_, mesh) == meshes_.end()) meshes_.push_back(std::move(mesh));
-    has_any_ = are_waiting_ = true;
+    are_waiting_ = true;
+    has_any_.store(true, std::memory_order_seq_cst);
   }
-  /// Lets waiting streams go on. A mesh whose calls were captured stays as long as its group, since
-  /// graphs may be launched again; it is released less often.
-  void release() noexcept {
-    if (meshes_.empty()) return;
+  /// Releases blocked streams. A mesh whose calls were captured stays as long as its group, since
+  /// graphs may be launched again; its streams are released less often.
+  unsigned turn(Token /*token*/) noexcept override {
+    if (meshes_.empty()) return 0;
     const auto now = Clock::now();
-    if (!are_waiting_ && now < next_) return;
+    if (!are_waiting_ && now < next_) return 0;
     next_ = now + kForGraphs;
-    bool are_waiting = false;
+    are_waiting_ = false;
     std::erase_if(meshes_, [&](const auto& mesh) {
-      if (!mesh->release()) {
-        are_waiting = true;
-        return false;
-      }
-      return !mesh->has_graphs() || mesh.use_count() == 1;
+      const bool has_drained = mesh->release();
+      are_waiting_ = are_waiting_ || !has_drained;
+      return has_drained && (!mesh->has_graphs() || mesh.use_count() == 1);
     });
-    are_waiting_ = are_waiting;
-    has_any_ = !meshes_.empty();
+    has_any_.store(!meshes_.empty(), std::memory_order_seq_cst);
+    return 0;
   }
+  Need need() const noexcept override {
+    return has_any_.load(std::memory_order_seq_cst) ? Need::turns : Need::nothing;
+  }
+  /// Whether a stream still has calls.
+  bool needs_polling(Token /*token*/) const noexcept override { return are_waiting_; }
 
  private:
   static constexpr std::chrono::milliseconds kForGraphs{5};
 
   std::vector<std::shared_ptr<execution::Mesh>> meshes_;
   Clock::time_point next_{};
-  std::atomic<bool> has_any_{false}, are_waiting_{false};
+  bool are_waiting_ = false;
+  std::atomic<bool> has_any_{false};
 };
 
 }  // namespace xylem::runtime

@@ -24,6 +24,9 @@ constexpr std::chrono::milliseconds kShare{10};
 constexpr microseconds kLookAtProgram{500};
 /// How long a waiter sleeps between two turns if the transports cannot be slept on.
 constexpr microseconds kNap{50};
+/// After so many turns in a row, which take about half a millisecond if all move data, a patient
+/// thread wakes peers that it has let sleep.
+constexpr std::uint32_t kTurnsInARow = 16;
 
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
 /// read.
@@ -59,24 +62,40 @@ class Counted {
 
 }  // namespace
 
-Progress::Progress(Client& client)
-    : client_(client), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Progress::Progress(WorkSources& sources)
+    : sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-void Progress::set_policy(WaitPolicy policy) noexcept {
+void Progress::open(WaitPolicy policy, HostSignals& host) noexcept {
   policy_ = policy;
+  host_ = &host;
   contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
+}
+
+unsigned Progress::turn(Token token) {
+  if (is_patient_) host_->hold_wakes(true);
+  const unsigned done = sources_.turn(token);
+  if (is_patient_ && (done == 0 || ++turns_in_a_row_ == kTurnsInARow)) {
+    turns_in_a_row_ = 0;
+    host_->hold_wakes(false);
+  }
+  return done;
+}
+
+void Progress::set_patient(bool is_patient) noexcept {
+  is_patient_ = is_patient;
+  if (!is_patient) host_->hold_wakes(false);
 }
 
 void Progress::poke() {
   if (!try_acquire()) return;
   visited();
-  client_.turn();
+  turn(assert_held());
   release();
 }
 
 void Progress::turn_if_free() {
   if (!try_acquire()) return;
-  client_.turn();
+  turn(assert_held());
   release();
 }
 
@@ -124,14 +143,14 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
   CoreBinding binding;
   do {
     if (must_be_patient(waiter, binding)) {
-      client_.set_patient(true);
+      set_patient(true);
       drive_patiently(ended, deadline, waiter, binding);
-      client_.set_patient(false);
+      set_patient(false);
     } else {
       drive_eagerly(ended, deadline, waiter, binding);
     }
   } while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed());
-  if (waiter == Waiter::beside) client_.show_computing(false);
+  if (waiter == Waiter::beside) host_->show_computing(false);
 }
 
 /// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
@@ -143,7 +162,7 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
   Idleness idleness(policy_, learner_, contention_);
   auto next_look = waiter == Waiter::beside ? Clock::now() + kLookAtProgram : Clock::time_point{};
   while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter)) {
-    if (client_.turn() != 0) {
+    if (turn(assert_held()) != 0) {
       idleness.reset();
       continue;
     }
@@ -184,9 +203,9 @@ bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
 /// not while a device works, since this thread then polls and needs a core that is free.
 bool Progress::look_at_programs(CoreBinding& binding) {
   const auto [computes, core] = program_.look();
-  client_.show_computing(computes);
-  const bool peers_compute = client_.do_peers_compute();
-  if (policy_.stays_by_program && computes && peers_compute && !client_.waits_for_device()) {
+  host_->show_computing(computes);
+  const bool peers_compute = host_->do_peers_compute();
+  if (policy_.stays_by_program && computes && peers_compute && !needs_polling(assert_held())) {
     binding.bind(core);
   } else {
     binding.release();
@@ -205,7 +224,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
   auto next_look = Clock::now() + kLookAtProgram;
   for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(waiter);
        ++turns) {
-    const bool is_idle = client_.turn() == 0;
+    const bool is_idle = turn(assert_held()) == 0;
     if (!is_idle && turns % kTurnsPerLook != 0) continue;
     const auto now = Clock::now();
     if (is_idle) {
@@ -267,13 +286,13 @@ bool Progress::acquire_until(Deadline deadline) {
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   const Deadline share = Deadline::after(kShare);
   Worked worked = Worked::nothing;
-  client_.set_patient(true);
-  while (worked != Worked::interrupted && client_.turn() != 0) {
+  set_patient(true);
+  while (worked != Worked::interrupted && turn(assert_held()) != 0) {
     const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
     const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
     worked = is_over ? Worked::interrupted : Worked::some;
   }
-  client_.set_patient(false);
+  set_patient(false);
   return worked;
 }
 
@@ -281,8 +300,8 @@ Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
   const Deadline share = Deadline::after(kShare);
   Worked worked = Worked::nothing;
   auto last = Clock::now();
-  for (std::uint32_t turns = 1; client_.waits_for_device(); ++turns) {
-    const bool has_worked = client_.turn() != 0;
+  for (std::uint32_t turns = 1; needs_polling(assert_held()); ++turns) {
+    const bool has_worked = turn(assert_held()) != 0;
     if (has_worked) worked = Worked::some;
     if (wanted_.load(std::memory_order_relaxed) != 0 || stop.load(std::memory_order_relaxed)) {
       return Worked::interrupted;
@@ -302,7 +321,15 @@ Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
 bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
 
 void Progress::release() noexcept {
-  client_.on_release();
+  const bool needs = needs_polling(assert_held());
+  if (needed_polling_.load(std::memory_order_relaxed) != needs) {
+    needed_polling_.store(needs, std::memory_order_seq_cst);
+  }
+  if (needs && attendant_ != nullptr) attendant_->on_needs_polling();
+  release_unchanged();
+}
+
+void Progress::release_unchanged() noexcept {
   trace_token(TokenEvent::given_up);
   held_.store(false, std::memory_order_seq_cst);
   announce_ended();
@@ -328,10 +355,10 @@ bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   bool slept = false;
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (client_.turn() == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
+  if (turn(assert_held()) == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
-    slept = client_.arm(descriptors_);
+    slept = sources_.arm(assert_held(), descriptors_);
     if (slept) {
       const auto count = std::max<std::int64_t>(limit.count(), 0);
       const timespec wait{static_cast<time_t>(count / 1'000'000'000),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress: which thread moves operations forward, and how the other threads wait. There is one
-// progress token, whose holder turns the engine and the transports. A waiter takes the token if it
-// is free. Otherwise it watches the flag for which it waits, and takes the token when the holder
-// gives it up. Waiting first spins if there is a core for each local rank, then yields, then
-// sleeps.
+// progress token, whose holder turns the sources of the job (work_source.h). A waiter acquires the
+// token if it is free. Otherwise it watches the flag for which it waits, and acquires the token
+// when the holder releases it. Waiting first spins if there is a core for each local rank, then
+// yields, then sleeps.
 //
 // A waiter is patient while other programs compute on the cores (contention.h): it sleeps at once,
 // and wakes sleeping peers only when it has nothing else to do. So each of two such ranks does as
@@ -17,14 +17,17 @@
 #include "progress/contention.h"
 #include "progress/core_binding.h"
 #include "progress/program_thread.h"
+#include "progress/token.h"
 #include "progress/token_trace.h"
 #include "progress/waiting.h"
+#include "progress/work_source.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
 
 #include <poll.h>
 
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -40,37 +43,44 @@ enum class Waiter : std::uint8_t {
   beside,   ///< A thread that serves the program, which may compute meanwhile.
 };
 
+/// What a waiter shares with the other ranks of its host. For the token holder only.
+class HostSignals {
+ public:
+  /// While true, sleeping peers are not woken.
+  virtual void hold_wakes(bool held) noexcept = 0;
+  /// Publishes whether the program of this rank computes.
+  virtual void show_computing(bool computes) noexcept = 0;
+  /// Whether the program of another rank of this host computes.
+  virtual bool do_peers_compute() const noexcept = 0;
+
+ protected:
+  ~HostSignals() = default;
+};
+
+/// A thread that drives a job when no other thread does.
+class Attendant {
+ public:
+  /// The token is about to be released while some source needs polling (WorkSource).
+  virtual void on_needs_polling() noexcept = 0;
+
+ protected:
+  ~Attendant() = default;
+};
+
 class Progress {
  public:
-  /// What the token holder drives.
-  class Client {
-   public:
-    virtual ~Client() = default;
-    /// Makes one round. Returns how much was done.
-    virtual unsigned turn() = 0;
-    /// Appends the descriptors to poll during a sleep. False if the holder must not sleep, since
-    /// there is something to do, or since no descriptor would wake it.
-    virtual bool arm(std::vector<pollfd>& descriptors) = 0;
-    /// Whether a device has work, whose end wakes no descriptor.
-    virtual bool waits_for_device() = 0;
-    /// With true, turns wake sleeping peers only when they find nothing to do, or after some turns;
-    /// with false, at once.
-    virtual void set_patient(bool is_patient) = 0;
-    /// Tells the ranks of this host whether this rank's program computes.
-    virtual void show_computing(bool computes) = 0;
-    /// Whether another rank of this host has said so.
-    virtual bool do_peers_compute() = 0;
-    /// Called when the holder is about to give up the token.
-    virtual void on_release() = 0;
-  };
-
-  explicit Progress(Client& client);
+  /// The sources outlive this object.
+  explicit Progress(WorkSources& sources);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() = default;
 
-  /// Sets the policy. Call it only before any thread waits.
-  void set_policy(WaitPolicy policy) noexcept;
+  /// Sets how threads wait, and how they signal to the ranks of this host. Call it only before any
+  /// thread waits. `host` outlives the last turn.
+  void open(WaitPolicy policy, HostSignals& host) noexcept;
+  /// Sets the attendant, which outlives the last turn, or null. Call it before a second thread uses
+  /// this object.
+  void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
   /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
@@ -85,19 +95,30 @@ class Progress {
     if (is_taken) trace_token(TokenEvent::taken);
     return is_taken;
   }
-  /// Takes the token, after asking its holder to give it up. The progress thread does so when it
+  /// Acquires the token, after asking its holder to release it. The progress thread does so when it
   /// next checks, a waiter after its turn. For rare work only. The caller must not hold the token.
   void acquire() { (void)acquire_until(Deadline::at(Clock::time_point::max())); }
   /// The same; false if the deadline passes first.
   bool acquire_until(Deadline deadline);
+  /// The proof that this thread holds the token. For a thread that has just acquired it, and for
+  /// functions that are called by components below the runtime, which know no token.
+  Token assert_held() const noexcept {
+    assert(held());
+    return {};
+  }
   void release() noexcept;
-  /// Runs `work` as the token holder, and returns what it returns.
+  /// The same, if nothing has been started that is not over, so that no source needs polling that
+  /// did not before.
+  void release_unchanged() noexcept;
+  /// Runs `work(Token)` as the token holder, and returns what it returns.
   template <typename Work>
   auto with_token(Work work) {
     acquire();
     const std::unique_ptr<Progress, Release> held(this);
-    return work();
+    return work(assert_held());
   }
+  /// One turn of the job.
+  unsigned turn(Token token);
   /// Tells the holder that there is new work, and wakes it if it sleeps. Any thread may call this,
   /// after it has published the work.
   void notify() noexcept;
@@ -120,8 +141,10 @@ class Progress {
   /// until another thread wants the token; 10 ms at most. False if it did not sleep, since there
   /// was work or since the transports cannot be slept on. For the token holder only.
   bool doze(pollfd extra);
-  /// See Client. For the token holder.
-  bool waits_for_device() { return client_.waits_for_device(); }
+  /// See WorkSource.
+  bool needs_polling(Token token) const noexcept { return sources_.needs_polling(token); }
+  /// Whether any source needed polling when the token was last released. Any thread may call this.
+  bool needed_polling() const noexcept { return needed_polling_.load(std::memory_order_seq_cst); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Call this on a thread that has made a call which may go on after it returns.
   void note_call() noexcept { program_.note_call(); }
@@ -163,11 +186,19 @@ class Progress {
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
 
-  Client& client_;
+  void set_patient(bool is_patient) noexcept;
+
+  WorkSources& sources_;
+  HostSignals* host_ = nullptr;
+  Attendant* attendant_ = nullptr;
   WaitPolicy policy_;
   SpinLearner learner_;    ///< Learns from the holder's idle periods.
   Contention contention_;  ///< What the holder has noticed of other programs.
   ProgramThread program_;
+  /// True while sleeping peers are woken only when a turn finds nothing to do, or after some turns.
+  bool is_patient_ = false;
+  std::uint32_t turns_in_a_row_ = 0;  ///< Patient turns since peers were woken last.
+  std::atomic<bool> needed_polling_{false};
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
   /// the token up to any of them.

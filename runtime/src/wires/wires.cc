@@ -318,9 +318,9 @@ void Wires::on_lost(transport::EndpointId endpoint, const Status& why) {
   listener_.on_link_lost(rank_behind(endpoint), why);
 }
 
-Status Wires::adopt(Encounter encounter) {
+Status Wires::adopt(Token token, Encounter encounter) {
   if (tcp_ == nullptr || reach_[encounter.rank] != Reach::network) return {};
-  XYLEM_TRY(const Link link, this->link(encounter.rank));
+  XYLEM_TRY(const Link link, this->link(token, encounter.rank));
   const bool all_have_aes = std::ranges::all_of(peers_, &PeerFacts::has_aes);
   const auto cipher =
       all_have_aes ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
@@ -328,7 +328,7 @@ Status Wires::adopt(Encounter encounter) {
                                      encounter.keys.outgoing, encounter.keys.incoming});
 }
 
-Result<Link> Wires::link(std::uint32_t world_rank) {
+Result<Link> Wires::link(Token /*token*/, std::uint32_t world_rank) {
   Link& link = links_[world_rank];
   if (world_rank == rank_ || link.transport != nullptr) return link;
   const std::size_t index = wire_of(world_rank);
@@ -338,20 +338,50 @@ Result<Link> Wires::link(std::uint32_t world_rank) {
   return link;
 }
 
-void Wires::tick(Clock::time_point now) noexcept {
+unsigned Wires::turn(Token /*token*/) {
+  unsigned done = 0;
+  for (const Wire& wire : wires_) {
+    if (wire.transport != nullptr) done += wire.transport->progress();
+  }
+  return done;
+}
+
+bool Wires::arm(Token /*token*/, std::vector<pollfd>& descriptors) {
+  for (const Wire& wire : wires_) {
+    if (wire.transport == nullptr) continue;
+    const auto armed = wire.transport->arm();
+    if (!armed || !*armed) return false;
+    descriptors.push_back({wire.transport->wake_fd(), POLLIN, 0});
+  }
+  return true;
+}
+
+bool Wires::needs_polling(Token /*token*/) const noexcept {
+  return std::ranges::any_of(wires_, [](const Wire& wire) {
+    return wire.transport != nullptr && wire.transport->waits_for_device();
+  });
+}
+
+void Wires::discard_all(Token /*token*/) noexcept {
+  for (const Wire& wire : wires_) {
+    if (wire.transport != nullptr) wire.transport->discard(0, 0);
+  }
+}
+
+void Wires::tick(Token /*token*/, Clock::time_point now) {
   constexpr auto kLookPeriod = std::chrono::milliseconds(500);
   if (tcp_ == nullptr || now < next_look_) return;
   next_look_ = now + kLookPeriod;
   tcp_->end_silent(now);
 }
 
-void Wires::give_up_meeting(std::uint32_t world_rank) noexcept {
+void Wires::give_up_meeting(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (tcp_ == nullptr || link.transport != tcp_ || tcp_->has_met(link.endpoint)) return;
   tcp_->close(link.endpoint);
 }
 
-void Wires::close(std::uint32_t world_rank) noexcept {
+void Wires::close(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {
     link.transport->close(link.endpoint);
@@ -360,7 +390,7 @@ void Wires::close(std::uint32_t world_rank) noexcept {
   }
 }
 
-bool Wires::flush(std::uint32_t world_rank) noexcept {
+bool Wires::flush(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   return link.transport == nullptr || link.transport->flush(link.endpoint);
 }
@@ -403,7 +433,7 @@ bool Wires::do_peers_compute() const noexcept {
   });
 }
 
-void Wires::pull_from(std::uint64_t bytes) noexcept {
+void Wires::pull_from(Token /*token*/, std::uint64_t bytes) noexcept {
   const auto& transport = wires_[0].transport;
   if (transport == nullptr) return;
   if (transport::Views* const views = transport->views()) views->pull_from(bytes);

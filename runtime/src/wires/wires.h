@@ -9,6 +9,9 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
+#include "progress/progress.h"
+#include "progress/token.h"
+#include "progress/work_source.h"
 #include "wires/peer_facts.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
@@ -75,7 +78,7 @@ class WiresListener {
   ~WiresListener() = default;
 };
 
-class Wires final : private transport::TcpOwner {
+class Wires final : public WorkSource, public HostSignals, private transport::TcpOwner {
  public:
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
   /// their addresses. Two ranks that claim to be on one host use the host wire if each has met the
@@ -90,23 +93,28 @@ class Wires final : private transport::TcpOwner {
                                                 Deadline deadline);
   Wires(const Wires&) = delete;
   Wires& operator=(const Wires&) = delete;
-  ~Wires() = default;
+  ~Wires() override = default;
 
-  /// The link to a rank. Connects to the rank at first use. For the token holder only.
-  Result<Link> link(std::uint32_t world_rank);
-  /// Takes a connection for the endpoint to a rank, for which one of the two ranks asked. For the
-  /// token holder only.
-  Status adopt(Encounter encounter);
-  /// Call this if there will be no connection to a rank: ends what waits for one. For the token
-  /// holder only.
-  void give_up_meeting(std::uint32_t world_rank) noexcept;
-  /// Ends connections whose remote host does not answer. Called every tick, by the token holder.
-  void tick(Clock::time_point now) noexcept;
-  /// Cuts the endpoint to a rank that is lost. For the token holder only.
-  void close(std::uint32_t world_rank) noexcept;
+  /// The link to a rank. Connects to the rank at first use.
+  Result<Link> link(Token token, std::uint32_t world_rank);
+  /// Adopts a connection for the endpoint to a rank, for which one of the two ranks asked.
+  Status adopt(Token token, Encounter encounter);
+  /// Call this if there will be no connection to a rank: ends what waits for one.
+  void give_up_meeting(Token token, std::uint32_t world_rank) noexcept;
+  /// Cuts the endpoint to a rank that is lost.
+  void close(Token token, std::uint32_t world_rank) noexcept;
+  /// Whether all that was sent to a rank has left this process.
+  bool flush(Token token, std::uint32_t world_rank) noexcept;
+  /// Drops all messages that have arrived and that nothing has matched.
+  void discard_all(Token token) noexcept;
+  /// Views::pull_from() of the host wire, if its transport has views.
+  void pull_from(Token token, std::uint64_t bytes) noexcept;
 
-  /// Whether all that was sent to a rank has left this process. For the token holder only.
-  bool flush(std::uint32_t world_rank) noexcept;
+  unsigned turn(Token token) override;
+  bool arm(Token token, std::vector<pollfd>& descriptors) override;
+  bool needs_polling(Token token) const noexcept override;
+  /// Ends connections whose remote host does not answer.
+  void tick(Token token, Clock::time_point now) override;
 
   const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
   bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
@@ -119,11 +127,9 @@ class Wires final : private transport::TcpOwner {
   /// same number.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
   // The functions of Transport with these names, of all wires:
-  void hold_wakes(bool held) noexcept;
-  void show_computing(bool computes) noexcept;
-  bool do_peers_compute() const noexcept;
-  /// Views::pull_from() of the host wire, if its transport has views.
-  void pull_from(std::uint64_t bytes) noexcept;
+  void hold_wakes(bool held) noexcept override;
+  void show_computing(bool computes) noexcept override;
+  bool do_peers_compute() const noexcept override;
   /// Number of ranks on this host, and of cores that they have together.
   std::uint32_t local_ranks() const noexcept;
   std::uint32_t local_cores() const;

@@ -22,7 +22,7 @@ namespace xylem {
 
 namespace runtime {
 struct Context;
-class Group;
+struct Seats;
 }  // namespace runtime
 
 /// A place for one communicator at this rank. Each rank of a job has 1023 beside that of the world.
@@ -41,7 +41,7 @@ class XYLEM_API Seat {
   std::uint32_t number() const noexcept { return context_ ? number_ : 0; }
 
  private:
-  friend class runtime::Group;
+  friend struct runtime::Seats;
   Seat(std::shared_ptr<runtime::Context> context, std::uint32_t number) noexcept
       : context_(std::move(context)), number_(number) {}
   void give_back() noexcept;

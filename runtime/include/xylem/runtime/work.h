@@ -17,9 +17,8 @@
 namespace xylem {
 
 namespace runtime {
-class Group;
 class Operation;
-class PointToPoint;
+struct WorkAccess;
 enum class Waiter : std::uint8_t;
 }  // namespace runtime
 
@@ -93,11 +92,8 @@ class [[nodiscard]] XYLEM_API Work {
   std::uint64_t count() const noexcept;
 
  private:
-  friend class runtime::Group;
-  friend class runtime::PointToPoint;
-  /// The first handle to an operation. Takes over a reference that the caller holds.
+  friend struct runtime::WorkAccess;
   explicit Work(runtime::Operation& operation) noexcept;
-  /// The Work of a call that ended before it returned.
   explicit Work(std::uint32_t source, std::uint64_t count = 0) noexcept
       : source_(source), count_(count) {}
 

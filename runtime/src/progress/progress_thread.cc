@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "progress/keeper.h"
+#include "progress/progress_thread.h"
 
 #include "bootstrap/service_thread.h"
 #include "xylem/base/clock.h"
@@ -17,53 +17,52 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the keeper dozes.
+constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the thread dozes.
 /// The same while one thread drives progress for long.
 constexpr milliseconds kDrivenLook{5};
 /// The same while a device has work, since no descriptor tells when it ends.
 constexpr microseconds kDeviceLook{50};
 constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
-/// Time between two looks while the keeper dozes, at first and later.
+/// Time between two looks while the thread dozes, at first and later.
 constexpr milliseconds kFirstDoze{10}, kLaterDoze{1000};
-/// After so many looks that find nothing to do, the keeper dozes: new work wakes it.
+/// After so many looks that find nothing to do, the thread dozes: new work wakes it.
 constexpr unsigned kLooksUntilDoze = 10;
 /// After so many such looks, it dozes for kLaterDoze.
 constexpr unsigned kLooksUntilLater = 20;
-/// After so many looks in a row that find work but no user thread, the keeper drives progress.
+/// After so many looks in a row that find work but no user thread, the thread drives progress.
 constexpr unsigned kLooksUnattended = 2;
 
 }  // namespace
 
-Keeper::Keeper(Progress& progress, const Sources& sources)
-    : progress_(progress), sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+ProgressThread::ProgressThread(Progress& progress, WorkSources& sources)
+    : progress_(progress), sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  progress.set_attendant(*this);
+}
 
-Status Keeper::start(ControlPlane& control, bool drives) {
+Status ProgressThread::start(ControlPlane& control, ControlListener& listener, bool drives) {
   drives_ = drives;
-  XYLEM_TRY(thread_, start_service_thread("drive progress", [this, &control] { keep(control); }));
+  XYLEM_TRY(thread_, start_service_thread("drive progress", [&] { run(control, listener); }));
   return {};
 }
 
-void Keeper::stop() noexcept {
+void ProgressThread::stop() noexcept {
   stop_ = true;
   wake();
   if (thread_.joinable()) thread_.join();
 }
 
-void Keeper::wake() noexcept {
+void ProgressThread::wake() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
-// The caller has published the work, has then passed a full barrier (the release of the token, or
-// the exchange that changes the inbox), and then checks whether the keeper dozes. keep() announces
-// its doze first, and then looks for work. So one of the two always sees the other.
-void Keeper::rouse() noexcept { rouse(dozes_); }
-
-void Keeper::keep(ControlPlane& control) {
-  ::prctl(PR_SET_NAME, "xylem keeper");
+// Both sleeps are announced before the thread looks for work, and others publish their work before
+// they look for an announcement, with a full barrier in between on both sides: the release of the
+// token, or the change of the list of submitted operations. One of the two always sees the other.
+void ProgressThread::run(ControlPlane& control, ControlListener& listener) {
+  ::prctl(PR_SET_NAME, "xylem progress");
   // Linux adds up to 50 us to a sleep by default, which would double kDeviceLook.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
-  Inbox& inbox = sources_.inbox;
   Attention attention;
   auto next_tick = Clock::now() + kTick;
   auto control_due = Clock::now();
@@ -75,8 +74,8 @@ void Keeper::keep(ControlPlane& control) {
       if (!has_work()) wait = attention.quiet_looks > kLooksUntilLater ? kLaterDoze : kFirstDoze;
     }
     if (wait > kDeviceLook) {
-      // The same order as with dozes_: set_device_work() publishes the work first. If it is just
-      // before the holder gives up the token, the keeper may sleep until its next look.
+      // Progress publishes the need for polling while it still holds the token. Between the two
+      // this thread may go to sleep until its next look.
       sleeps_.store(true, std::memory_order_seq_cst);
       if (attends_device()) wait = microseconds(0);
     }
@@ -92,12 +91,12 @@ void Keeper::keep(ControlPlane& control) {
     if (descriptors[1].revents != 0) {
       [[maybe_unused]] const auto got = ::read(wake_.get(), &drained, sizeof drained);
     }
-    control_due = control.serve(inbox);
+    control_due = control.serve(listener);
     if (Clock::now() >= next_tick) {
       next_tick = Clock::now() + kTick;
-      if (busy) inbox.set_tick_due();
+      if (busy) sources_.request_tick();
     }
-    if (inbox.has_events() || sources_.registry.has_graves() || inbox.is_tick_due()) {
+    if (sources_.need() == WorkSource::Need::turn_now) {
       progress_.notify();
       progress_.turn_if_free();
     }
@@ -105,10 +104,10 @@ void Keeper::keep(ControlPlane& control) {
   }
 }
 
-/// Drives progress if work is pending, and no user thread has driven it for two looks; at once if a
-/// device or a stream of the user has a part in the work. Without work the keeper still makes a
+/// Drives progress if there is work, and no user thread has driven it for two looks; at once if a
+/// device or a stream of the user has a part in the work. Without work the thread still makes a
 /// turn at each look, since a peer may need this rank to make a connection, or to free room.
-void Keeper::attend(Attention& attention, int control_fd) {
+void ProgressThread::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
   const bool is_held = progress_.held();
   const bool is_visited = visits != attention.visits || is_held;
@@ -120,9 +119,10 @@ void Keeper::attend(Attention& attention, int control_fd) {
   attention.note(is_visited, is_driven, busy);
   const bool is_early = is_visited || (busy && attention.unattended < kLooksUnattended);
   if (!drives_ || (is_early && !has_device_work) || !progress_.try_acquire()) return;
+  const Token token = progress_.assert_held();
   auto worked = progress_.work_off(stop_);
   if (worked != Progress::Worked::nothing) attention.spins_for_device = true;
-  if (progress_.waits_for_device() && worked != Progress::Worked::interrupted &&
+  if (progress_.needs_polling(token) && worked != Progress::Worked::interrupted &&
       attention.spins_for_device) {
     const auto spun = progress_.spin_for_device(stop_);
     attention.spins_for_device = spun != Progress::Worked::nothing;
@@ -133,7 +133,7 @@ void Keeper::attend(Attention& attention, int control_fd) {
   // transport whose messages wait for room may refuse this.
   const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
                      progress_.doze(pollfd{control_fd, POLLIN, 0});
-  if (!slept && progress_.waits_for_device()) attention.wait = kDeviceLook;
+  if (!slept && progress_.needs_polling(token)) attention.wait = kDeviceLook;
   progress_.release();
   if (slept || worked == Progress::Worked::interrupted) attention.wait = microseconds(0);
 }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/scheduler.h"
+
+#include <string>
+#include <utility>
+
+namespace xylem::runtime {
+
+void Scheduler::Entrance::catch_up() noexcept {
+  was_quiet_ = false;
+  scheduler_.launch_submitted(token());
+}
+
+void Scheduler::Entrance::finish() {
+  Progress& progress = scheduler_.progress_;
+  progress.note_call();
+  scheduler_.run(token());
+  progress.release();
+  scheduler_.thread_.wake_if_idle();
+}
+
+void Scheduler::start(Operation& operation) {
+  const Entrance entrance(*this);
+  if (!entrance.has_token()) return submit(operation);
+  launch(entrance.token(), operation);
+}
+
+void Scheduler::submit(Operation& operation) noexcept {
+  progress_.note_call();
+  Operation* head = submitted_.load(std::memory_order_relaxed);
+  do {
+    operation.lists.queue_next = head;
+  } while (!submitted_.compare_exchange_weak(head, &operation, std::memory_order_release,
+                                             std::memory_order_relaxed));
+  progress_.notify();
+  thread_.wake_if_idle();
+}
+
+void Scheduler::launch(Token token, Operation& operation) noexcept {
+  activate(token, operation);
+  operation.owner->launch(token, operation);
+}
+
+void Scheduler::launch_submitted(Token token) noexcept {
+  Operation* oldest = take_submitted();
+  while (oldest != nullptr) {
+    Operation& operation = *oldest;
+    oldest = std::exchange(operation.lists.queue_next, nullptr);
+    // launch() may end the operation, and the submitter may have dropped its handle.
+    operation.acquire();
+    launch(token, operation);
+    operation.release();
+  }
+  if (is_launching_.load(std::memory_order_relaxed)) {
+    is_launching_.store(false, std::memory_order_release);
+  }
+}
+
+/// The submitted operations, oldest first; null if there are none.
+Operation* Scheduler::take_submitted() noexcept {
+  if (submitted_.load(std::memory_order_relaxed) == nullptr) return nullptr;
+  is_launching_.store(true, std::memory_order_relaxed);
+  Operation* newest = submitted_.exchange(nullptr, std::memory_order_acq_rel);
+  Operation* oldest = nullptr;
+  while (newest != nullptr) {
+    Operation* next = newest->lists.queue_next;
+    newest->lists.queue_next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  return oldest;
+}
+
+void Scheduler::activate(Token /*token*/, Operation& operation) noexcept {
+  set_pending(pending_.load(std::memory_order_relaxed) + 1);
+  engine_.activate(operation);
+}
+
+unsigned Scheduler::run(Token token) {
+  headers_.get(token).hand_over_completed();
+  return engine_.run();
+}
+
+// ---- a source of work ----
+
+unsigned Scheduler::turn(Token token) {
+  launch_submitted(token);
+  return run(token);
+}
+
+/// An operation that is launched leaves the list first, and then counts as pending. So the list is
+/// looked at first.
+WorkSource::Need Scheduler::need() const noexcept {
+  const bool has_submitted = submitted_.load(std::memory_order_seq_cst) != nullptr ||
+                             is_launching_.load(std::memory_order_seq_cst);
+  return has_submitted || pending() > 0 ? Need::turns : Need::nothing;
+}
+
+bool Scheduler::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
+  return submitted_.load(std::memory_order_seq_cst) == nullptr && !engine_.relieve();
+}
+
+// ---- what the engine reports ----
+
+void Scheduler::on_ended(Execution& execution, Status outcome) {
+  Operation& operation = *as_operation(&execution);
+  operation.owner->on_ended(progress_.assert_held(), operation);
+  set_pending(pending_.load(std::memory_order_relaxed) - 1);
+  if (!outcome && operation.enqueued.is_direct) {
+    // A peer's device may have begun before the call failed.
+    outcome = Error{.code = outcome.code(),
+                    .message = std::string(outcome.message()),
+                    .peer = outcome.peer(),
+                    .holds_buffers = true};
+  }
+  operation.end(std::move(outcome));
+  operation.release();
+  progress_.announce_ended();
+}
+
+void Scheduler::on_wire_error(Execution& execution, std::uint32_t peer, Code code) {
+  Operation& operation = *as_operation(&execution);
+  operation.owner->on_wire_error(progress_.assert_held(), operation, peer, code);
+}
+
+void Scheduler::on_compute_error(Execution& execution, const Status& why) {
+  Operation& operation = *as_operation(&execution);
+  operation.owner->on_compute_error(progress_.assert_held(), operation, why);
+  // A communicator that has been left announces nothing, so the operation is failed as well.
+  engine_.fail(execution, why);
+}
+
+void Scheduler::on_body(Message& message) {
+  operation_of(message).owner->on_body(progress_.assert_held(), message);
+}
+
+void Scheduler::on_copied(Execution& execution) {
+  Operation& operation = *as_operation(&execution);
+  operation.owner->on_copied(progress_.assert_held(), operation);
+}
+
+void Scheduler::on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) {
+  Operation& operation = *as_operation(&execution);
+  operation.owner->on_late_gate(progress_.assert_held(), operation, copy);
+}
+
+}  // namespace xylem::runtime

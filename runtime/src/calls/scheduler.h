@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scheduler: how the operations of a job get to the engine, and from it back to their
+// communicators. A thread that starts an operation and finds the progress token free launches it by
+// itself. Otherwise it submits the operation, and the holder of the token launches it in its next
+// turn.
+//
+//   start() ──token is free──────────────────────► owner.launch() ──► engine ──► owner.on_ended()
+//      └──► submit() ──► list ──► turn() of the holder ──┘
+#pragma once
+
+#include "calls/operation.h"
+#include "groups/header_pool.h"
+#include "progress/progress.h"
+#include "progress/progress_thread.h"
+#include "progress/token.h"
+#include "progress/work_source.h"
+#include "xylem/execution/engine.h"
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace xylem::runtime {
+
+class Scheduler final : public WorkSource, private execution::EngineListener {
+ public:
+  Scheduler(Progress& progress, ProgressThread& thread, TokenGuarded<HeaderPool>& headers)
+      : progress_(progress), thread_(thread), headers_(headers) {}
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+  ~Scheduler() override = default;
+
+  // Any thread may call these functions:
+  /// Launches the operation if the token is free; otherwise submits it.
+  void start(Operation& operation);
+  /// Leaves the operation for the token holder, which is another thread.
+  void submit(Operation& operation) noexcept;
+  /// How many operations have been launched and have not ended.
+  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
+
+  Engine& engine(Token /*token*/) noexcept { return engine_; }
+  void launch(Token token, Operation& operation) noexcept;
+  /// Launches all operations that have been submitted.
+  void launch_submitted(Token token) noexcept;
+  /// Counts an operation as launched, and activates it in the engine.
+  void activate(Token token, Operation& operation) noexcept;
+
+  unsigned turn(Token token) override;
+  Need need() const noexcept override;
+  bool arm(Token token, std::vector<pollfd>& descriptors) override;
+  bool needs_polling(Token /*token*/) const noexcept override { return engine_.has_pending_work(); }
+
+  /// A call that is being made. Acquires the progress token if it is free, and releases it at its
+  /// end, after a round of the engine if anything is left to do.
+  class Entrance {
+   public:
+    explicit Entrance(Scheduler& scheduler)
+        : scheduler_(scheduler), has_token_(scheduler.progress_.try_acquire()) {
+      if (has_token_ && !scheduler.is_quiet(token())) catch_up();
+    }
+    Entrance(const Entrance&) = delete;
+    Entrance& operator=(const Entrance&) = delete;
+    ~Entrance() {
+      if (!has_token_) return;
+      if (is_over_ && was_quiet_) {
+        scheduler_.progress_.release_unchanged();
+      } else {
+        finish();
+      }
+    }
+
+    bool has_token() const noexcept { return has_token_; }
+    Token token() const noexcept { return scheduler_.progress_.assert_held(); }
+    /// Call this if all that the call has started is over: the engine then needs no round. Allowed
+    /// only if the engine had no active execution before.
+    void note_over() noexcept { is_over_ = true; }
+
+   private:
+    void catch_up() noexcept;
+    void finish();
+
+    Scheduler& scheduler_;
+    const bool has_token_;
+    bool was_quiet_ = true;
+    bool is_over_ = false;
+  };
+
+ private:
+  /// True if nothing is left to launch, and no header has completed.
+  bool is_quiet(Token token) const noexcept {
+    return submitted_.load(std::memory_order_relaxed) == nullptr &&
+           !headers_.get(token).has_completed();
+  }
+  Operation* take_submitted() noexcept;
+  /// A round of the engine, after what the transports have completed.
+  unsigned run(Token token);
+  void set_pending(std::uint32_t count) noexcept {
+    pending_.store(count, std::memory_order_release);
+  }
+
+  void on_ended(Execution& execution, Status outcome) override;
+  void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
+  void on_compute_error(Execution& execution, const Status& why) override;
+  void on_body(Message& message) override;
+  void on_copied(Execution& execution) override;
+  void on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) override;
+
+  Progress& progress_;
+  ProgressThread& thread_;
+  TokenGuarded<HeaderPool>& headers_;
+  Engine engine_{*this};
+  std::atomic<std::uint32_t> pending_{0};       ///< Only the token holder changes it.
+  std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
+  /// Some operations have left the list that do not count as pending yet.
+  std::atomic<bool> is_launching_{false};
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CallHistory: the numbers of a communicator's collectives, a running hash over all of them, and
+// what is remembered of the last ones for verdicts. For the token holder only.
+#pragma once
+
+#include "failure/situation.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+
+class CallHistory {
+ public:
+  /// How many calls are remembered, for use in verdicts.
+  static constexpr std::size_t kRecords = 64;
+  /// How many calls before the last `kRecords` keep their history hash. A rank cannot be further
+  /// ahead of the others than this.
+  static constexpr std::size_t kHistories = 8192;
+
+  /// Starts the hash with the uid of the group.
+  explicit CallHistory(std::uint64_t uid) noexcept : hash_(uid) {}
+
+  /// Adds a call. The record returned has its number, its label, and the hash of all calls so far;
+  /// it is valid until the next call is added.
+  const CallRecord& add(const CallRecord& call, std::uint64_t label);
+  /// Remembers the counts that this rank sends in an all_to_all_v, of the last few such calls.
+  void remember_counts(std::uint64_t sequence, const std::vector<std::uint64_t>& counts);
+
+  std::uint64_t next_sequence() const noexcept { return sequence_; }
+  /// The record of a call that is remembered: of the last kRecords calls.
+  const CallRecord& record(std::uint64_t sequence) const noexcept {
+    return records_[sequence % kRecords];
+  }
+  /// The hash up to an earlier call. Empty if the call was too long ago to be remembered.
+  std::optional<std::uint64_t> hash_at(std::uint64_t sequence) const noexcept;
+  /// How many elements this rank sent to `rank` in the all_to_all_v with this number. Empty if that
+  /// call is not remembered.
+  std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
+
+  /// Calls until begin_user_calls() are those of the start of the job. Messages number the calls of
+  /// the user, from 1 on.
+  void begin_start() noexcept { first_user_call_ = std::numeric_limits<std::uint64_t>::max(); }
+  void begin_user_calls() noexcept { first_user_call_ = sequence_; }
+  bool is_of_start(std::uint64_t sequence) const noexcept { return sequence < first_user_call_; }
+  /// The name of a call in messages.
+  std::string name_of(std::uint64_t sequence) const;
+
+ private:
+  std::uint64_t sequence_ = 0;
+  std::uint64_t first_user_call_ = 0;
+  std::uint64_t hash_;
+  std::array<CallRecord, kRecords> records_{};
+  /// Hashes of calls that have left `records_`, in a ring buffer.
+  std::vector<std::uint64_t> hashes_;
+  std::list<std::pair<std::uint64_t, std::vector<std::uint64_t>>> sent_counts_;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives: the collectives of one group, from the plan to the engine. Numbers each call, makes
+// sure that the links of its plan exist, and starts it, or defers it while too many others run. For
+// the token holder only.
+#pragma once
+
+#include "calls/admission.h"
+#include "calls/operation.h"
+#include "calls/plans.h"
+#include "context.h"
+#include "groups/call_history.h"
+#include "groups/group_control.h"
+#include "groups/group_spec.h"
+#include "progress/token.h"
+#include "xylem/base/status.h"
+#include "xylem/execution/link.h"
+#include "xylem/runtime/work.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace xylem::runtime {
+
+class Collectives {
+ public:
+  /// All arguments outlive this object. The links of `peers` are set when they are first needed.
+  Collectives(GroupControl& group,
+              const GroupSpec& spec,
+              Context& context,
+              execution::Peers& peers,
+              Plans& plans);
+
+  CallHistory& history() noexcept { return history_; }
+  /// Starts a call for which a kept plan is found. Empty if there is no such plan, if there is no
+  /// memory for its scratch, or if the group cannot start a call now.
+  std::optional<Work> try_start(Token token, const EvenArguments& arguments) noexcept;
+  /// Starts a submitted call, or defers it.
+  void launch(Token token, Operation& operation);
+  /// A collective has ended. Starts those that it has deferred.
+  void on_ended(Token token);
+  /// The group has failed: deferred calls are not started any more.
+  void drop_deferred() noexcept { admission_.drop_deferred(); }
+
+ private:
+  void number(Execution& execution, const CallRecord& call, std::uint64_t label);
+  void start(Token token, Operation& operation);
+  Status prepare(Token token, Operation& operation);
+  Status connect(Token token, Plan& plan);
+
+  GroupControl& group_;
+  const GroupSpec& spec_;
+  Context& context_;
+  execution::Peers& peers_;
+  Plans& plans_;
+  CallHistory history_;
+  Admission admission_;
+  /// True while on_ended() starts deferred calls. One that it starts may end at once and call it
+  /// again.
+  bool is_starting_ = false;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Seats: how a rank takes a seat, the tag slot of a communicator to come (seat.h).
+#pragma once
+
+#include "context.h"
+#include "xylem/base/status.h"
+#include "xylem/runtime/seat.h"
+
+#include <memory>
+
+namespace xylem::runtime {
+
+struct Seats {
+  /// See Runtime::take_seat().
+  static Result<Seat> take(const std::shared_ptr<Context>& context);
+  /// The seat belongs to a group from now on.
+  static void keep(Seat& seat) noexcept { seat.keep(); }
+};
+
+}  // namespace xylem::runtime

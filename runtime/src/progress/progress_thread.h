@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ProgressThread: the one thread of a job. It serves the control plane, requests the tick of the
+// clock, and drives progress if there is work that no other thread drives. Without work it looks
+// for new work less and less often, down to once a second.
+#pragma once
+
+#include "bootstrap/control_plane.h"
+#include "progress/progress.h"
+#include "progress/work_source.h"
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+namespace xylem::runtime {
+
+class ProgressThread final : private Attendant {
+ public:
+  /// The sources are those that `progress` drives. Both outlive this object.
+  ProgressThread(Progress& progress, WorkSources& sources);
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+  ~ProgressThread() { stop(); }
+
+  /// Starts the thread. If `drives`, it also drives progress; otherwise it only serves the control
+  /// plane, whose events go to the listener. Both outlive the thread.
+  Status start(ControlPlane& control, ControlListener& listener, bool drives);
+  /// Ends the thread, if there is one.
+  void stop() noexcept;
+  /// Makes the thread look for work at once. Any thread may call this.
+  void wake() noexcept;
+  /// The same if the thread sleeps because there was no work. Call this after a source has got
+  /// work, and after a full barrier, such as the release of the token. Any thread may call it.
+  void wake_if_idle() noexcept { wake_if(dozes_); }
+
+ private:
+  /// What the thread remembers from one look to the next.
+  struct Attention {
+    std::uint64_t visits = 0;  ///< Progress::visits() at the last look.
+    /// How many looks in a row found work, and that no user thread had taken the token.
+    unsigned unattended = 0;
+    /// How many looks in a row found neither work nor a user thread.
+    unsigned quiet_looks = 0;
+    bool spins_for_device = true;          ///< The last spin for a device saw something happen.
+    std::chrono::microseconds wait{1000};  ///< Time until the next look.
+
+    /// Counts one look. `is_visited`: a user thread has taken the token since the last look.
+    /// `is_driven`: one thread has held it since then; the look after that comes late, so it counts
+    /// as two. `busy`: there is work.
+    void note(bool is_visited, bool is_driven, bool busy) noexcept {
+      unattended = is_visited || !busy ? unsigned{is_driven && busy} : unattended + 1;
+      quiet_looks = is_visited || busy ? 0 : quiet_looks + 1;
+    }
+  };
+
+  void on_needs_polling() noexcept override { wake_if(sleeps_); }
+  /// Wakes the thread if it has announced a sleep.
+  void wake_if(std::atomic<bool>& announced) noexcept {
+    if (announced.load(std::memory_order_seq_cst) && announced.exchange(false)) wake();
+  }
+  bool has_work() const noexcept { return sources_.need() != WorkSource::Need::nothing; }
+  /// True if a source needs polling, and this thread is the one that must drive it now.
+  bool attends_device() const noexcept {
+    return drives_ && progress_.needed_polling() && !progress_.held();
+  }
+  void run(ControlPlane& control, ControlListener& listener);
+  void attend(Attention& attention, int control_fd);
+
+  Progress& progress_;
+  WorkSources& sources_;
+  bool drives_ = true;
+  std::atomic<bool> dozes_{false};   ///< True while the thread sleeps until there is new work.
+  std::atomic<bool> sleeps_{false};  ///< True while it sleeps for longer than a device may take.
+  std::atomic<bool> stop_{false};
+  UniqueFd wake_;  ///< eventfd
+  std::thread thread_;
+};
+
+}  // namespace xylem::runtime

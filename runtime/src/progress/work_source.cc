@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress/work_source.h"
+
+#include <algorithm>
+
+namespace xylem::runtime {
+
+WorkSource::Need WorkSources::need() const noexcept {
+  using Need = WorkSource::Need;
+  Need most = is_tick_due_.load(std::memory_order_relaxed) ? Need::turn_now : Need::nothing;
+  for (const WorkSource* source : sources_) most = std::max(most, source->need());
+  return most;
+}
+
+unsigned WorkSources::turn(Token token) {
+  unsigned done = 0;
+  for (WorkSource* source : sources_) done += source->turn(token);
+  // The tick comes last: messages that have arrived are handled before their sender is reported
+  // missing.
+  if (is_tick_due_.load(std::memory_order_relaxed) && is_tick_due_.exchange(false)) {
+    const auto now = Clock::now();
+    for (WorkSource* source : sources_) source->tick(token, now);
+  }
+  return done;
+}
+
+bool WorkSources::arm(Token token, std::vector<pollfd>& descriptors) {
+  return !needs_polling(token) && std::ranges::all_of(sources_, [&](WorkSource* source) {
+    return source->arm(token, descriptors);
+  });
+}
+
+bool WorkSources::needs_polling(Token token) const noexcept {
+  return std::ranges::any_of(
+      sources_, [&](const WorkSource* source) { return source->needs_polling(token); });
+}
+
+}  // namespace xylem::runtime

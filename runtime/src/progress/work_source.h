@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WorkSource: what the holder of the progress token has to drive. A job has one list of sources, in
+// the order of a turn. The holder of the token, the sleep of a waiter, and the progress thread know
+// nothing of a job but this list.
+#pragma once
+
+#include "progress/token.h"
+#include "xylem/base/clock.h"
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace xylem::runtime {
+
+class WorkSource {
+ public:
+  /// What a source needs of the threads of the process.
+  enum class Need : std::uint8_t {
+    nothing,
+    turns,    ///< Some thread must make turns. The progress thread does, if no other thread does.
+    turn_now  ///< The same, but the progress thread does not wait for others, nor for permission
+              ///< to drive (XYLEM_PROGRESS_THREAD).
+  };
+
+  virtual ~WorkSource() = default;
+  /// Does what there is to do. Returns how much was done: 0 if nothing has happened.
+  virtual unsigned turn(Token token) = 0;
+  /// Any thread may call this.
+  virtual Need need() const noexcept { return Need::nothing; }
+  /// Called before the token holder sleeps, after it has announced its sleep. Appends the
+  /// descriptors that wake it. False if it must not sleep, since there is something to do.
+  virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
+  /// True if the source waits for something that wakes no descriptor, such as the work of a device.
+  virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
+  /// Does what time makes necessary. Called about every 50 ms while any source needs turns.
+  virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
+};
+
+/// The sources of one job. They outlive it.
+class WorkSources {
+ public:
+  /// Adds a source behind those that are there. Call this before a second thread uses the list.
+  void add(WorkSource& source) { sources_.push_back(&source); }
+
+  // Any thread may call these functions:
+  WorkSource::Need need() const noexcept;
+  /// Lets the next turn end with a tick.
+  void request_tick() noexcept { is_tick_due_.store(true, std::memory_order_relaxed); }
+
+  /// One turn of all sources, then the tick if it is due.
+  unsigned turn(Token token);
+  bool arm(Token token, std::vector<pollfd>& descriptors);
+  bool needs_polling(Token token) const noexcept;
+
+ private:
+  std::vector<WorkSource*> sources_;
+  std::atomic<bool> is_tick_due_{false};
+};
+
+}  // namespace xylem::runtime
