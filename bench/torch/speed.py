@@ -12,6 +12,7 @@ before the timing.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import time
@@ -121,6 +122,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.1, help="about, of each measurement")
+    parser.add_argument("--json", help="a file for the times of all rounds")
     parser.add_argument("--bind", action="store_true", help="each rank on cores of its own, in turn")
     arguments = parser.parse_args()
 
@@ -136,6 +138,7 @@ def main() -> None:
     if rank == 0:
         print(f"torch {torch.__version__}, {dist.get_world_size()} ranks, {arguments.dtype}")
         print(f"{'operation':24} {'size':>8} " + " ".join(f"{name + ' us':>12}" for name in names) + "  ratios")
+    rows = []
     for name in arguments.ops.split(","):
         for size in map(read_size, arguments.sizes.split(",")):
             operation = Operation(name, size, getattr(torch, arguments.dtype))
@@ -152,6 +155,7 @@ def main() -> None:
                     taken = torch.tensor(time_calls(operation, group, calls[backend]))
                     dist.all_reduce(taken, dist.ReduceOp.MAX, group=clock)
                     times[backend].append(taken.item())
+            rows.append({"op": name, "bytes": size, "times_us": times})
             if rank == 0:
                 ratios = [
                     statistics.median(b / a for a, b in zip(times[names[0]], times[other]))
@@ -164,6 +168,9 @@ def main() -> None:
                     + " ".join(f"{ratio:.1f}x" for ratio in ratios),
                     flush=True,
                 )
+    if rank == 0 and arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"arguments": vars(arguments), "ranks": dist.get_world_size(), "rows": rows}, file)
     dist.destroy_process_group()
 
 

@@ -9,6 +9,7 @@ All ranks have imported torch and made a TCPStore before. Prints the median, the
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import statistics
 import time
@@ -57,7 +58,9 @@ def main() -> None:
     parser.add_argument("--backends", default="xylem,gloo", help="[%(default)s]")
     parser.add_argument("--ranks", default="2", help="numbers of ranks [%(default)s]")
     parser.add_argument("--runs", type=int, default=15, help="of each [%(default)s]")
+    parser.add_argument("--json", help="a file for the times of all runs")
     arguments = parser.parse_args()
+    report = {}
     for ranks in map(int, arguments.ranks.split(",")):
         found: dict[str, list[float]] = {name: [] for name in arguments.backends.split(",")}
         for _ in range(arguments.runs):
@@ -65,6 +68,10 @@ def main() -> None:
                 times.append(start(name, ranks))
         for name, times in found.items():
             print(f"{ranks} ranks, {name}: {statistics.median(times):.1f} ms ({min(times):.1f} to {max(times):.1f})")
+        report[ranks] = found
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(report, file)
 
 
 if __name__ == "__main__":

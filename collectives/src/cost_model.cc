@@ -6,7 +6,7 @@ namespace xylem::collectives {
 CostModel assumed_costs() {
   // Measured for the engine with steps in rounds. With this value, two_shot overtakes
   // recursive_doubling (2 ranks) and one_shot (4 ranks) at the sizes at which it really does
-  // (docs/benchmarks.md, "The choice").
+  // ("The choice" in bench/results/2026-11-29-history.md).
   constexpr double kStepUs = 0.8;
   CostModel model;
   model.step_us = kStepUs;

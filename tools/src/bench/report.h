@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The report of a benchmark: its environment and rows, as a table with the columns of nccl-tests
-// for people, and as JSON for programs (schema in docs/benchmarks.md). An earlier report can be
+// for people, and as JSON for programs (schema in docs/bench_files.md). An earlier report can be
 // read back as the baseline of a later one.
 #pragma once
 

@@ -10,9 +10,9 @@ namespace xylem::transport::shm {
 namespace {
 
 /// Writing a slot whose lines are in a cache that the cores do not share is about twelve times
-/// slower than in a shared cache (docs/benchmarks.md, "Copies between cores"). Reading the source
-/// makes the measured ratio smaller. A slot in the cache is faster for the receiver to read, so
-/// ordinary stores are given up only if they are much slower.
+/// slower than in a shared cache ("Copies between cores" in bench/results/2026-11-29-history.md).
+/// Reading the source makes the measured ratio smaller. A slot in the cache is faster for the
+/// receiver to read, so ordinary stores are given up only if they are much slower.
 constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace

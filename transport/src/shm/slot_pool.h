@@ -5,7 +5,8 @@
 //
 // The slot that has been free for the longest time is used first. A slot that a peer has just read
 // is still in that peer's cache, and each line must be fetched back before it is written. Once the
-// lines have left that cache, writing is up to four times as fast (docs/benchmarks.md).
+// lines have left that cache, writing is up to four times as fast
+// ("Copies between cores" in bench/results/2026-11-29-history.md).
 #pragma once
 
 #include "shm/segment.h"
