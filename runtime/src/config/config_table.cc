@@ -212,8 +212,8 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "auth",
      .example = "encrypt",
-     .sentence = "How payload over tcp is protected from third parties: auth (nobody can change "
-                 "it), encrypt (nobody can read it either) or off.",
+     .sentence = "How payload over tcp is protected from third parties: auth (against changes), "
+                 "encrypt (against reading, too) or off.",
      .agreed = true,
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(const auto index, parse_word(t, kProtections));
@@ -362,8 +362,8 @@ constexpr Setting kSettings[] = {
      .example = "info,file=/tmp/xylem.%r.log",
      .sentence =
          "Log level (off, error, warn, info, debug or trace). Append ,file=PATH to log to "
-         "a file; in PATH, %r is the rank, %h the host and %p the process. A file that takes "
-         "no more, such as a FIFO that nobody reads, loses lines and is never waited for.",
+         "a file; in PATH, %r is the rank, %h the host and %p the process. If the file accepts "
+         "no more data, such as a FIFO without a reader, lines are dropped.",
      .set = [](Config& c, std::string_view t) -> Status {
        XYLEM_TRY(c.log, parse_log_options(t));
        return {};
