@@ -47,7 +47,7 @@ def distinct(values):
 
 def compared(*data):
     """What bench/compare found in one or more runs with different numbers of ranks: the ratio to the quickest MPI with
-    its interval and the time of Xylem, the ratio to Gloo if that took part, and the shares of the limit.
+    its interval and the time of Xylem, the ratio to Gloo if that took part, the shares of the limit, and the peers that are missing.
     """
     found = {((result["ranks"], result["bytes"]), result["op"]): result for one in data for result in one["results"]}
     rows, operations = (distinct(key[place] for key in found) for place in (0, 1))
@@ -75,10 +75,14 @@ def compared(*data):
     text = matrix("size", rows, columns, cell, row_text)
     text += "".join(matrix("", limited, columns, share, lambda row: f"of the limit: {row_text(row)}")
                     .splitlines(keepends=True)[2:])
-    notes = distinct(note for one in data for note in [
-        f"Versions: {', '.join(one['environment']['versions'].values())}.",
-        *(f"Not measured beside {name}: {reason}." for name, reason in one["environment"]["skipped"].items())])
-    return text + "\n" + textwrap.fill(" ".join(notes), 120) + "\n"
+    lacks = distinct(f"Not measured beside {name}: {reason}.\n" for one in data
+                     for name, reason in one["environment"]["skipped"].items())
+    return "\n".join([text, *lacks])
+
+
+def collectives(*data):
+    versions = distinct(text for one in data for text in one["environment"]["versions"].values())
+    return f"{compared(*data)}\nVersions: {', '.join(versions)}.\n"
 
 
 def kernels(data):
@@ -148,7 +152,8 @@ def hosts(data):
              for size in distinct(size for size, _ in rows)]
     if data["cpu_s_per_GB"]:
         lines.append(["CPU s/GB", *(number(data["cpu_s_per_GB"][variant]) for variant in variants), "-"])
-    return table(["size", *variants, f"tcp:auth over {last}"], lines)
+    unit = "share of the link" if data["rows"][0]["share"] else "µs"
+    return table([f"{data['hosts']} hosts, {unit}", *variants, f"tcp:auth over {last}"], lines)
 
 
 def plan(text):
@@ -175,7 +180,12 @@ def for_readme(*data):
 
 
 def show_commands(origin, commands):
-    text = f"{origin}: " + "; ".join(f"`{command}`" for command in commands)
+    """One paragraph. Commands that differ in the last word only are written as one, with "|" between the words."""
+    merged = {}
+    for command in commands:
+        begin, _, last = command.rpartition(" ")
+        merged.setdefault(begin, []).append(last)
+    text = f"{origin}: " + "; ".join(f"`{begin} {'|'.join(words)}`" for begin, words in merged.items())
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 

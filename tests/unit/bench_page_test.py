@@ -31,11 +31,13 @@ class Tables(unittest.TestCase):
         self.assertIn("| 4 ranks, 64 KiB | - | 0.25 |", text)
         self.assertIn("| of the limit: 2 ranks, 64 KiB | 62 % | - |", text)
         self.assertIn("Not measured beside ucc: no ucc.", text)
+        self.assertIn("Versions: mpirun.mpich 4.", page.collectives(compared(2), compared(4)))
 
     def test_of_hosts_compare_within_rounds(self):
         rows = [{"bytes": 8, "variant": name, "times_us": times, "share": None}
                 for name, times in (("tcp:auth", [1, 20, 3]), ("ucx-tcp", [2, 10, 3]))]
-        text = page.hosts({"rows": rows, "cpu_s_per_GB": {"tcp:auth": 1, "ucx-tcp": 2}})
+        text = page.hosts({"hosts": 2, "rows": rows, "cpu_s_per_GB": {"tcp:auth": 1, "ucx-tcp": 2}})
+        self.assertIn("| 2 hosts, µs |", text)
         self.assertIn("| 8 B | 3.00 | 3.00 | 1.00 |", text)
         self.assertIn("| CPU s/GB | 1.00 | 2.00 | - |", text)
 
@@ -52,6 +54,9 @@ class Tables(unittest.TestCase):
 
 
 class Sections(unittest.TestCase):
+    def test_name_each_command(self):
+        self.assertEqual(page.show_commands("abc, folder", ["a --b 1", "c x", "c y"]), "abc, folder: `a --b 1`; `c x|y`\n")
+
     def test_end_at_the_next_heading(self):
         with tempfile.TemporaryDirectory() as root:
             path = os.path.join(root, "page.md")
