@@ -59,9 +59,10 @@ def compared(*data):
             runs = {name: times["runs"] for name, times in all_reduces.get(row, {"time_us": {}})["time_us"].items()}
             return number(ratio(runs, "gloo")) if runs else None
         result = found.get((row, operation))
-        if not result or result["ratio_to_best"] is None:
+        if not result:
             return None
-        return (number(result["ratio_to_best"]) + bounds(result["ratio_95"])
+        against = result["ratio_to_best"]
+        return ((number(against) if against else "-") + bounds(result["ratio_95"])
                 + f" ({number(result['time_us']['xylem']['median'])})")
 
     def share(row, operation):
@@ -75,7 +76,7 @@ def compared(*data):
     text = matrix("size", rows, columns, cell, row_text)
     text += "".join(matrix("", limited, columns, share, lambda row: f"of the limit: {row_text(row)}")
                     .splitlines(keepends=True)[2:])
-    lacks = distinct(f"Not measured beside {name}: {reason}.\n" for one in data
+    lacks = distinct(f"Not measured beside {name}: {reason.splitlines()[0]}.\n" for one in data
                      for name, reason in one["environment"]["skipped"].items())
     return "\n".join([text, *lacks])
 
@@ -159,9 +160,10 @@ def hosts(data):
 def plan(text):
     """A row about the output of `xylem plan`."""
     said = dict(line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip())
-    verified = re.fullmatch(r" *\d+ ranks, (\d+) steps, (.*); (.*)", said["verified"])
+    verified = re.fullmatch(r" *\d+ ranks, (\d+) steps[,;] (.*); (.*)", said["verified"])
+    proof = "by symmetry" if "by symmetry" in verified[2] else verified[2]
     effort = re.fullmatch(r" *planning .* takes (.*) \(.*; peak memory (.*)", said["effort"])
-    return [said["chosen"].split(",")[0].strip(), f"{int(verified[1]):,}", verified[2], verified[3], effort[2], effort[1]]
+    return [said["chosen"].split(",")[0].strip(), f"{int(verified[1]):,}", proof, verified[3], effort[2], effort[1]]
 
 
 def plans(*texts):

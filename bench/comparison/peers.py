@@ -159,10 +159,10 @@ class Mpi:
             self.build(compiler)
 
     def build(self, compiler, *flags):
-        sources = [os.path.join(PROGRAMS, f"{name}.c") for name in (self.source, "coll_timing")]
+        sources = [f"{name}.c" for name in (self.source, "coll_timing")]
         made = subprocess.run([compiler, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-o",
                                self.program, *sources, *flags],
-                              capture_output=True, text=True, check=False)
+                              cwd=PROGRAMS, capture_output=True, text=True, check=False)
         if made.returncode:
             raise Skipped(f"{compiler} failed: {made.stderr.strip()}")
 
