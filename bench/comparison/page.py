@@ -76,7 +76,7 @@ def compared(*data):
     text = matrix("size", rows, columns, cell, row_text)
     text += "".join(matrix("", limited, columns, share, lambda row: f"of the limit: {row_text(row)}")
                     .splitlines(keepends=True)[2:])
-    lacks = distinct(f"Not measured beside {name}: {reason.splitlines()[0]}.\n" for one in data
+    lacks = distinct(f"Not measured beside {name} ({reason.splitlines()[0]}).\n" for one in data
                      for name, reason in one["environment"]["skipped"].items())
     return "\n".join([text, *lacks])
 

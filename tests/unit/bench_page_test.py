@@ -30,7 +30,7 @@ class Tables(unittest.TestCase):
         self.assertIn("| 2 ranks, 64 KiB | 0.50 [0.40, 0.60] (2.00) | 0.25 |", text)
         self.assertIn("| 4 ranks, 64 KiB | - (2.00) | 0.25 |", text)
         self.assertIn("| of the limit: 2 ranks, 64 KiB | 62 % | - |", text)
-        self.assertIn("Not measured beside ucc: no ucc.", text)
+        self.assertIn("Not measured beside ucc (no ucc).", text)
         self.assertIn("Versions: mpirun.mpich 4.", page.collectives(compared(2), compared(4)))
 
     def test_of_hosts_compare_within_rounds(self):
