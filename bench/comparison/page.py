@@ -47,7 +47,8 @@ def distinct(values):
 
 def compared(*data):
     """What bench/compare found in one or more runs with different numbers of ranks: the ratio to the quickest MPI with
-    its interval and the time of Xylem, the ratio to Gloo if that took part, the shares of the limit, and the peers that are missing.
+    its interval and the time of Xylem, the ratio to Gloo if that took part, the shares of the limit, and the peers that
+    are missing.
     """
     found = {((result["ranks"], result["bytes"]), result["op"]): result for one in data for result in one["results"]}
     rows, operations = (distinct(key[place] for key in found) for place in (0, 1))
@@ -133,7 +134,8 @@ def starts(data):
         times = data[ranks][backend]
         return f"{statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
 
-    return matrix("start (ms)", list(next(iter(data.values()))), list(data), cell, column_text=lambda ranks: f"{ranks} ranks")
+    backends = list(next(iter(data.values())))
+    return matrix("start (ms)", backends, list(data), cell, column_text=lambda ranks: f"{ranks} ranks")
 
 
 def hosts(data):

@@ -57,7 +57,8 @@ class Tables(unittest.TestCase):
 
 class Sections(unittest.TestCase):
     def test_name_each_command(self):
-        self.assertEqual(page.show_commands("abc, folder", ["a --b 1", "c x", "c y"]), "abc, folder: `a --b 1`; `c x|y`\n")
+        self.assertEqual(page.show_commands("abc, folder", ["a --b 1", "c x", "c y"]),
+                         "abc, folder: `a --b 1`; `c x|y`\n")
 
     def test_end_at_the_next_heading(self):
         with tempfile.TemporaryDirectory() as root:
