@@ -3,6 +3,7 @@
 
 #include "measure.h"
 #include "xylem/base/hash.h"
+#include "xylem/base/keep.h"
 #include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
@@ -47,17 +48,6 @@ class Ending {
  private:
   std::atomic<std::thread::id>& thread_;
 };
-
-/// Keeps a job's memory until the process ends: a device may write to it until then, or a thread
-/// has not left a call.
-void outlive(std::shared_ptr<Job> job) {
-  static std::mutex mutex;
-  // Never destroyed, not even when the process ends.
-  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& jobs = *new std::vector<std::shared_ptr<Job>>();
-  const std::lock_guard lock(mutex);
-  jobs.push_back(std::move(job));
-}
 
 }  // namespace
 
@@ -121,9 +111,10 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
             Wires::connect(*context_.control, facts, make, wire_options(config, &context_.devices),
                            events_, context_.logger, deadline));
   list_sources();
-  const std::uint32_t local = context_.wires->local_ranks();
-  const WaitPolicy policy = WaitPolicy::make(config.wait, context_.wires->local_cores(), local,
-                                             context_.wires->has_core_for_each());
+  const Hosts& hosts = context_.wires->hosts();
+  const std::uint32_t local = hosts.local_size();
+  const WaitPolicy policy =
+      WaitPolicy::make(config.wait, hosts.local_cores(), local, hosts.has_core_for_each());
   context_.progress.open(policy, *context_.wires);
   context_.progress.with_token([&](Token token) {
     Engine& engine = context_.scheduler.engine(token);
@@ -168,8 +159,8 @@ Status Job::meet_world(Deadline deadline) {
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
   spec.timeout = config.timeout;
-  Tuning tuning = default_tuning(config, context_.wires->host_indices());
-  tuning.model.host_cores = context_.wires->host_cores();
+  Tuning tuning = default_tuning(config, context_.wires->hosts().indices());
+  tuning.model.host_cores = context_.wires->hosts().cores();
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);
   world_ = Group::make(std::shared_ptr<Context>(shared_from_this(), &context_), watch_,
                        std::move(spec), tuning.model);
@@ -228,7 +219,7 @@ void Job::abort_all() {
   context_.logger.warn(
       "a device has not finished its work on aborted operations; their buffers, and memory of "
       "Xylem's own, may be written to until the process ends");
-  outlive(shared_from_this());
+  keep_until_exit(shared_from_this());
 }
 
 /// Waits until everything that this rank has sent has left it. Its sends have ended, but messages
@@ -318,7 +309,7 @@ std::uint32_t Job::pending() {
 
 /// The runtime cannot end. It lasts until the process has ended.
 Status Job::was_interrupted() {
-  outlive(shared_from_this());
+  keep_until_exit(shared_from_this());
   return failure(Code::busy,
                  "a thread is within a call that it cannot leave, as after exit() in a signal "
                  "handler; this rank's peers will learn that it was lost");

@@ -14,7 +14,7 @@ namespace {
 std::uint32_t count_local(const runtime::Job& job, std::uint32_t end) noexcept {
   std::uint32_t count = 0;
   for (std::uint32_t other = 0; other < end; ++other)
-    count += job.context().wires->same_host(job.context().rank(), other) ? 1 : 0;
+    count += job.context().wires->hosts().are_together(job.context().rank(), other) ? 1 : 0;
   return count;
 }
 
@@ -70,7 +70,7 @@ bool Runtime::is_without(std::uint32_t rank) const {
 std::vector<std::string> Runtime::hosts() const {
   std::vector<std::string> hosts;
   if (job_ == nullptr) return hosts;
-  for (const auto& peer : job_->context().wires->peers()) hosts.push_back(peer.host);
+  for (const auto& peer : job_->context().wires->hosts().peers()) hosts.push_back(peer.host);
   return hosts;
 }
 

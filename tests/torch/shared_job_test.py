@@ -452,7 +452,7 @@ class Ends(unittest.TestCase):
                 with open("/proc/self/maps") as maps:
                     spans = [line.split()[0].split("-") for line in maps if "memfd:xylem" in line]
                 shared = sum(int(end, 16) - int(begin, 16) for begin, end in spans)
-                return names.count("xylem keeper"), shared, len(os.listdir("/proc/self/fd"))
+                return names.count("xylem progress"), shared, len(os.listdir("/proc/self/fd"))
 
             threads, shared, descriptors = held()
             assert threads == 1
@@ -495,7 +495,7 @@ class Ends(unittest.TestCase):
             group = native_group(dist.PrefixStore("new/", store), rank, size, "new", ranks)
             group.allreduce([torch.ones(1)]).wait()
             more = Held()
-            assert more.before[1] == held.before[1] + 1, (held.before, more.before)  # Its keeper.
+            assert more.before[1] == held.before[1] + 1, (held.before, more.before)  # Its progress thread.
             if rank != 2:
                 assert sum_over(extra) == 2
             group.barrier().wait()

@@ -603,7 +603,7 @@ class Works(unittest.TestCase):
         called, seen = Condition(), Condition()
 
         def body(rank, size):
-            names = ["xylem keeper"]
+            names = ["xylem progress"]
             assert sorted(n for n in thread_names() if n.startswith("xylem")) == names
             work = dist.all_reduce(torch.ones(1), async_op=True)
             work.wait()
@@ -616,7 +616,7 @@ class Works(unittest.TestCase):
                 dist.send(torch.ones(1), 0)
                 return
             future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
-            names = ["xylem futures", "xylem keeper"]
+            names = ["xylem futures", "xylem progress"]
             end = time.monotonic() + Condition.DEADLINE
             while sorted(n for n in thread_names() if n.startswith("xylem")) != names:
                 assert time.monotonic() < end, thread_names()

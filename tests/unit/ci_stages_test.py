@@ -50,7 +50,7 @@ class Choice(unittest.TestCase):
             "base/src/status.cc": {"tsan"},
             "base/src/log.cc": {"tsan", "fuzz"},
             "execution/src/engine.cc": {"tsan"},
-            "runtime/src/progress/keeper.h": {"tsan"},
+            "runtime/src/progress/progress_thread.h": {"tsan"},
             "transport/src/shm/door.cc": {"tsan"},
             "transport/src/ucx/lanes.cc": {"tsan", "ucx"},
             "tests/conformance/seats_test.cc": {"tsan"},

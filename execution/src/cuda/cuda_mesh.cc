@@ -4,6 +4,7 @@
 #include "cuda/gates.h"
 #include "xylem/base/check.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/keep.h"
 #include "xylem/transport/transport.h"
 
 #include <fmt/format.h>
@@ -38,20 +39,6 @@ CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcep
   operation.writeValue.address = word;
   operation.writeValue.value = value;
   return operation;
-}
-
-/// What streams or graphs may still use. Keeps it until the process ends.
-struct Outliving {
-  std::shared_ptr<const LoadedKernels> kernels;
-  std::unique_ptr<SharedMemory> opened;
-};
-void outlive(Outliving kept) {
-  static std::mutex mutex;
-  // Never destroyed, not even when the process ends.
-  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& all = *new std::vector<Outliving>();
-  const std::lock_guard lock(mutex);
-  all.push_back(std::move(kept));
 }
 
 }  // namespace
@@ -206,8 +193,9 @@ CudaMesh::~CudaMesh() {
   const bool has_graphs = has_graphs_.exchange(false);
   on_ended();
   if (!is_drained() || has_graphs) {
-    // A stream or a graph of the user may still refer to what it was given. So everything stays.
-    outlive({site_.kernels, std::move(shared_)});
+    // A stream or a graph of the user may still use both.
+    keep_until_exit(site_.kernels);
+    keep_until_exit(std::shared_ptr<const SharedMemory>(std::move(shared_)));
     return;
   }
   if (shared_ != nullptr) site_.memories.keep(std::move(shared_));

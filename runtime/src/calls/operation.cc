@@ -32,12 +32,6 @@ void Operation::begin(std::shared_ptr<OperationOwner> owner_of_this) noexcept {
   set_references(2);
 }
 
-Work WorkAccess::refused(Status why) {
-  auto operation = std::make_unique<Operation>();
-  operation->end(std::move(why));
-  return Work(*operation.release());
-}
-
 Operation& OperationPool::take(std::shared_ptr<OperationOwner> owner) {
   Operation& operation = take_free();
   operation.begin(std::move(owner));

@@ -28,7 +28,6 @@
 #include "xylem/execution/mesh.h"
 #include "xylem/execution/patience.h"
 #include "xylem/runtime/types.h"
-#include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
@@ -55,8 +54,18 @@ using execution::Run;
 class Operation;
 class OperationPool;
 
-/// The communicator to which an operation belongs, as the scheduler knows it. Only the token holder
-/// calls these functions.
+/// What the engine reports of a send or receive (EngineListener). For the token holder only.
+class MessageListener {
+ public:
+  virtual void on_body(Message& message) = 0;
+  virtual void on_copied(Operation& operation) = 0;
+  virtual void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) = 0;
+
+ protected:
+  ~MessageListener() = default;
+};
+
+/// The communicator to which an operation belongs, as the scheduler knows it.
 class OperationOwner {
  public:
   /// Starts an operation that is active in the engine. The caller holds a reference to it, since it
@@ -69,12 +78,7 @@ class OperationOwner {
   virtual void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) = 0;
   /// The device that computes the operation had a fault.
   virtual void on_compute_error(Token token, Operation& operation, const Status& why) = 0;
-  // For a send or receive; see EngineListener.
-  virtual void on_body(Token token, Message& message) = 0;
-  virtual void on_copied(Token token, Operation& operation) = 0;
-  virtual void on_late_gate(Token token,
-                            Operation& operation,
-                            const execution::OnDevice::Copy& copy) = 0;
+  virtual MessageListener& message_listener(Token token) noexcept = 0;
 
  protected:
   ~OperationOwner() = default;
@@ -190,20 +194,6 @@ inline Operation* as_operation(Execution* execution) noexcept {
 inline Operation& operation_of(const Message& message) noexcept {
   return static_cast<Operation&>(*message.owner);
 }
-
-/// Makes Works.
-struct WorkAccess {
-  /// The first handle to an operation. Takes over a reference that the caller holds.
-  static Work of(Operation& operation) noexcept { return Work(operation); }
-  /// The Work of a call that ended before it returned.
-  static Work ended(std::uint32_t source, std::uint64_t count = 0) noexcept {
-    return Work(source, count);
-  }
-  /// The Work of a call that was refused with this error.
-  static Work refused(Status why);
-  /// True if the call ended before it returned.
-  static bool has_no_operation(const Work& work) noexcept { return work.operation_ == nullptr; }
-};
 
 /// The operations of one job. Thread-safe.
 class OperationPool {

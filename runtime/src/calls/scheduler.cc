@@ -130,18 +130,16 @@ void Scheduler::on_compute_error(Execution& execution, const Status& why) {
   engine_.fail(execution, why);
 }
 
-void Scheduler::on_body(Message& message) {
-  operation_of(message).owner->on_body(progress_.assert_held(), message);
-}
+void Scheduler::on_body(Message& message) { listener_of(operation_of(message)).on_body(message); }
 
 void Scheduler::on_copied(Execution& execution) {
   Operation& operation = *as_operation(&execution);
-  operation.owner->on_copied(progress_.assert_held(), operation);
+  listener_of(operation).on_copied(operation);
 }
 
 void Scheduler::on_late_gate(Execution& execution, const execution::OnDevice::Copy& copy) {
   Operation& operation = *as_operation(&execution);
-  operation.owner->on_late_gate(progress_.assert_held(), operation, copy);
+  listener_of(operation).on_late_gate(operation, copy);
 }
 
 }  // namespace xylem::runtime

@@ -99,6 +99,10 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
     pending_.store(count, std::memory_order_release);
   }
 
+  MessageListener& listener_of(Operation& operation) const noexcept {
+    return operation.owner->message_listener(progress_.assert_held());
+  }
+
   void on_ended(Execution& execution, Status outcome) override;
   void on_wire_error(Execution& execution, std::uint32_t peer, Code code) override;
   void on_compute_error(Execution& execution, const Status& why) override;

@@ -104,7 +104,7 @@ void ControlEvents::handle_lost(Token token, std::uint32_t world_rank, std::stri
   if (!context_.failures.lost(token, world_rank).is_ok()) return;
   const Status why = failure(Code::peer_lost,
                              fmt::format("rank {} on {} was lost: {}", world_rank,
-                                         context_.wires->peers()[world_rank].host, how),
+                                         context_.wires->hosts().peers()[world_rank].host, how),
                              world_rank);
   context_.failures.note_lost(token, world_rank, why);
   context_.logger.error(why.message());

@@ -2,6 +2,7 @@
 #include "groups/collectives.h"
 
 #include "calls/operands.h"
+#include "calls/work_access.h"
 #include "progress/token_trace.h"
 
 #include <fmt/format.h>

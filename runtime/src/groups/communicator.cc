@@ -2,6 +2,7 @@
 #include "xylem/runtime/communicator.h"
 
 #include "calls/calls.h"
+#include "calls/work_access.h"
 #include "groups/group.h"
 #include "groups/split.h"
 

@@ -3,6 +3,7 @@
 
 #include "calls/operands.h"
 #include "calls/plan_site.h"
+#include "calls/work_access.h"
 #include "progress/core_binding.h"
 
 #include <fmt/format.h>
@@ -228,10 +229,6 @@ void Group::launch(Token token, Operation& operation) noexcept {
     return context_->scheduler.engine(token).fail(operation, health_);
   }
   if (operation.call.kind == CallKind::collective) return collectives_.launch(token, operation);
-  launch_message(token, operation);
-}
-
-void Group::launch_message(Token token, Operation& operation) {
   const bool any = operation.call.peer == collectives::kNone;
   const std::uint32_t first = any ? 0 : operation.call.peer;
   const std::uint32_t last = any ? spec_.size() : first + 1;
@@ -248,16 +245,6 @@ void Group::on_ended(Token token, Operation& operation) {
   --pending_;
   if (operation.call.kind != CallKind::collective) return messages_.forget(operation);
   collectives_.on_ended(token);
-}
-
-void Group::on_body(Token /*token*/, Message& message) { messages_.on_body(message); }
-
-void Group::on_copied(Token /*token*/, Operation& operation) { messages_.on_copied(operation); }
-
-void Group::on_late_gate(Token /*token*/,
-                         Operation& operation,
-                         const execution::OnDevice::Copy& copy) {
-  messages_.on_late_gate(operation, copy);
 }
 
 void Group::on_wire_error(Token /*token*/, Operation& operation, std::uint32_t peer, Code code) {

@@ -66,8 +66,6 @@ class Group final : public std::enable_shared_from_this<Group>,
   std::shared_ptr<Group> make_another(GroupSpec spec, collectives::CostModel model) const {
     return make(context_, observer_, std::move(spec), std::move(model));
   }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
   ~Group();  ///< Called by the token holder, as long as the job runs.
 
   // Any thread may call these functions:
@@ -105,11 +103,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   void on_ended(Token token, Operation& operation) override;
   void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) override;
   void on_compute_error(Token token, Operation& operation, const Status& why) override;
-  void on_body(Token token, Message& message) override;
-  void on_copied(Token token, Operation& operation) override;
-  void on_late_gate(Token token,
-                    Operation& operation,
-                    const execution::OnDevice::Copy& copy) override;
+  MessageListener& message_listener(Token /*token*/) noexcept override { return messages_; }
 
  private:
   Group(Token token,
@@ -125,7 +119,6 @@ class Group final : public std::enable_shared_from_this<Group>,
   /// has failed.
   void say_goodbye(Token token);
   Operation& make_operation();
-  void launch_message(Token token, Operation& operation);
   template <typename TryNow, typename SetCall>
   Work message(const TryNow& try_now, const SetCall& set_call);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups/group_mesh.h"
 
+#include "xylem/base/keep.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,10 +37,7 @@ static_assert(std::is_trivially_copyable_v<Offer>);
 }  // namespace
 
 GroupMesh::~GroupMesh() {
-  if (mesh_ == nullptr || !context_.process.is_forked()) return;
-  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& kept = *new std::vector<std::shared_ptr<execution::Mesh>>();
-  kept.push_back(std::move(mesh_));
+  if (mesh_ != nullptr && context_.process.is_forked()) keep_until_exit(std::move(mesh_));
 }
 
 /// This rank's end of the mesh, or why it cannot take part.
@@ -205,9 +204,9 @@ void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {
 
 /// Whether shared memory has shown that all members are on this host. The same on all of them.
 bool GroupMesh::are_on_one_host() const {
-  const Wires& wires = *context_.wires;
+  const Hosts& hosts = context_.wires->hosts();
   return std::ranges::all_of(spec_.world_ranks, [&](std::uint32_t member) {
-    return wires.same_host(spec_.own_world_rank(), member);
+    return hosts.are_together(spec_.own_world_rank(), member);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "progress/token.h"
 #include "progress/work_source.h"
 #include "xylem/base/status.h"
+#include "xylem/runtime/types.h"
 #include "xylem/transport/transport.h"
 
 #include <atomic>
@@ -37,15 +38,27 @@ static_assert(sizeof(MessageHeader) == 32);
 /// Messages up to this many bytes travel within their header.
 inline constexpr std::size_t kInlineMessage = 4096;
 
+/// The size of the message that a header announces, in bytes.
+inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
+  return header.count * size_of(static_cast<DataType>(header.type));
+}
+
 struct HeaderSlot;
 
-/// A user of the pool, which posts slots to receive headers, and sends headers. For the token
-/// holder only.
+/// Posts slots to receive headers. For the token holder only.
+class HeaderOwner {
+ public:
+  /// A slot that this object posted has ended, with or without an error (see `code`). The slot must
+  /// be returned to the pool, or be posted again.
+  virtual void on_header(HeaderSlot& slot) = 0;
+
+ protected:
+  ~HeaderOwner() = default;
+};
+
+/// Sends headers, and looks for them in shared memory. For the token holder only.
 class HeaderUser {
  public:
-  /// A slot that this user posted has ended, with or without an error (see `code`). The user gives
-  /// the slot back.
-  virtual void on_header(HeaderSlot& slot) = 0;
   /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
   /// The slot goes back to the pool by itself.
   virtual void on_sent(const HeaderSlot& slot) = 0;
@@ -61,7 +74,7 @@ class HeaderUser {
 /// The state of a header on its way. It is replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
-  HeaderUser* owner = nullptr;  ///< The user that posted the slot. Null once its group is closed.
+  HeaderOwner* owner = nullptr;  ///< Who posted the slot. Null once its group is closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <new>
 
 namespace xylem::runtime {
 
@@ -51,7 +50,8 @@ PointToPoint::PointToPoint(GroupControl& group,
       control_(control),
       engine_(engine),
       pool_(headers),
-      patience_(engine.patience()) {}
+      polling_(engine.patience()),
+      headers_(*this, group, spec, peers, headers) {}
 
 MessageHeader PointToPoint::next_header(std::uint32_t to,
                                         std::uint64_t count,
@@ -62,6 +62,7 @@ MessageHeader PointToPoint::next_header(std::uint32_t to,
 
 void PointToPoint::start(Operation& operation) {
   if (pairs_.empty()) {
+    headers_.open();
     pairs_.resize(spec_.size());
     for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
       pairs_[rank].has_left = group_.has_left(rank);
@@ -85,7 +86,7 @@ bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device
 }
 
 void PointToPoint::send(Operation& operation) {
-  note_send();
+  polling_.note_send();
   Call& call = operation.call;
   Pair& pair = pairs_[call.peer];
   if (pair.has_left) {
@@ -98,7 +99,7 @@ void PointToPoint::send(Operation& operation) {
   const auto& device = operation.run.device;
   const bool is_copied = is_staged(call, device);
   if (!is_copied && !device.gate.is_pending()) {
-    if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_any_send(operation);
+    if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
     return wait_for_turn(operation);
   }
   execution::OnDevice::Copy copy;  // Of nothing: then only the gate is awaited.
@@ -129,17 +130,9 @@ void PointToPoint::send_waiting(Pair& pair) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
     next.lists.is_unmatched = false;
     next.lists.match_next = nullptr;
-    next.acquire();  // begin_any_send() may end the operation.
-    begin_any_send(next);
+    next.acquire();  // begin_send() may end the operation.
+    begin_send(next);
     next.release();
-  }
-}
-
-void PointToPoint::begin_any_send(Operation& operation) {
-  if (operation.call.peer == spec_.rank) {
-    send_to_self(operation);
-  } else {
-    begin_send(operation);
   }
 }
 
@@ -169,6 +162,7 @@ void PointToPoint::on_copied(Operation& operation) {
 /// send of a large message ends with its body.
 void PointToPoint::begin_send(Operation& operation) {
   const Call& call = operation.call;
+  if (call.peer == spec_.rank) return send_to_self(operation);
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   const Sent sent = send_at_once(call.peer, header, region_of(operation));
   ++pairs_[call.peer].sent;
@@ -239,53 +233,23 @@ void PointToPoint::send_to_self(Operation& operation) {
   const Call& call = operation.call;
   const MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   ++pairs_[call.peer].sent;
-  if (Operation* receive = take_receive(header)) {
+  if (Operation* receive = queue_.take_receive(header)) {
     return deliver(*receive, header, nullptr, &operation);
   }
-  operation.lists.is_unmatched = true;
-  unexpected_.push_back({header, {}, &operation});
-  unexpected_bytes_ += weight_of(unexpected_.back());
-}
-
-Operation* PointToPoint::take_receive(const MessageHeader& header) noexcept {
-  Operation** place = &receives_;
-  while (*place != nullptr && !matches(**place, header)) place = &(*place)->lists.match_next;
-  Operation* const receive = *place;
-  if (receive != nullptr) unlink(place);
-  return receive;
-}
-
-void PointToPoint::unlink(Operation** place) noexcept {
-  Operation& receive = **place;
-  *place = receive.lists.match_next;
-  if (receives_tail_ == &receive.lists.match_next) receives_tail_ = place;
-  receive.lists.is_unmatched = false;
+  queue_.keep_self(header, operation);
 }
 
 void PointToPoint::receive(Operation& operation) {
-  post_slots(operation);
-  const auto found = std::ranges::find_if(
-      unexpected_, [&](const Arrived& arrived) { return matches(operation, arrived.header); });
-  if (found != unexpected_.end()) {
-    const Arrived arrived = std::move(*found);
-    unexpected_.erase(found);
-    unexpected_bytes_ -= weight_of(arrived);
-    if (unexpected_bytes_ <= kMostUnexpected / 2) wake_slots();
-    return deliver(operation, arrived.header, arrived.payload.data(), arrived.self);
+  headers_.post_slots(operation.call.peer);
+  if (const auto arrived = queue_.take_arrived(operation)) {
+    if (queue_.arrived_bytes() <= kMostUnexpected / 2) headers_.wake_slots();
+    return deliver(operation, arrived->header, arrived->payload.data(), arrived->self);
   }
-  operation.lists.match_next = nullptr;
-  operation.lists.is_unmatched = true;
-  *receives_tail_ = &operation;
-  receives_tail_ = &operation.lists.match_next;
+  queue_.push(operation);
   if (!looks_) pool_.look_for(*this);
   looks_ = true;
   // The message may be behind others that have not been taken yet.
-  wake_slots();
-}
-
-bool PointToPoint::matches(const Operation& receive, const MessageHeader& header) const noexcept {
-  return receive.call.tag == header.tag &&
-         (receive.call.peer == kNone || receive.call.peer == header.source);
+  headers_.wake_slots();
 }
 
 void PointToPoint::deliver(Operation& receive,
@@ -302,7 +266,7 @@ void PointToPoint::deliver(Operation& receive,
                                 name(receive.call.type)));
     return;
   }
-  note_arrival();
+  polling_.note_arrival();
   if (header.count > receive.call.count) return refuse(receive, header, self);
   meet(receive, header);
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
@@ -409,134 +373,14 @@ void PointToPoint::on_body(Message& message) {
   copy_on_device(operation, {message.views, view, Engine::kPointToPoint});
 }
 
-void PointToPoint::post_slots(const Operation& receive) {
-  const std::uint32_t peer = receive.call.peer;
-  const std::uint32_t first = peer == kNone ? 0 : peer;
-  const std::uint32_t last = peer == kNone ? spec_.size() : first + 1;
-  for (std::uint32_t rank = first; rank < last; ++rank) {
-    auto* const transport = link_to(rank).transport;
-    if (transport == nullptr || std::ranges::find(posted_, transport) != posted_.end()) continue;
-    posted_.push_back(transport);
-    for (std::size_t i = 0; i < kPostedSlots; ++i) add_slot(*transport);
-  }
-}
-
-void PointToPoint::add_slot(transport::Transport& transport) {
-  HeaderSlot& slot = pool_.take();
-  slot.owner = this;
-  slot.transport = &transport;
-  slot.incoming = true;
-  slots_.push_back(&slot);
-  post_slot(slot);
-}
-
-void PointToPoint::post_slot(HeaderSlot& slot) {
-  slot.code = Code::ok;
-  slot.state = nullptr;
-  const auto posted =
-      slot.transport->recv(group_tag(TagKind::message_header, spec_.slot()), transport::kExactMatch,
-                           {&slot.header, sizeof(MessageHeader) + kInlineMessage, {}}, slot);
-  if (posted == Posted::done) pool_.completed(slot);
-}
-
-std::uint64_t PointToPoint::weight_of(const Arrived& arrived) noexcept {
-  constexpr std::uint64_t kBlock = 32;  // About what the heap adds to each payload.
-  return sizeof(Arrived) + (arrived.payload.empty() ? 0 : kBlock + arrived.payload.capacity());
-}
-
-void PointToPoint::reuse_slot(HeaderSlot& slot) {
-  if (receives_ == nullptr && unexpected_bytes_ > kMostUnexpected) {
-    resting_.push_back(&slot);
-  } else {
-    post_slot(slot);
-  }
-}
-
-void PointToPoint::wake_slots() {
-  for (HeaderSlot* slot : std::exchange(resting_, {})) post_slot(*slot);
-}
-
-void PointToPoint::on_header(HeaderSlot& slot) {
-  if (slot.drops_body) return drop(slot);
-  const bool whole = slot.code == Code::ok && slot.bytes >= sizeof(MessageHeader);
-  if (whole && slot.header.group != spec_.uid) {
-    // The message is left over from an earlier communicator with this tag slot, and is ignored.
-    return slot.is_unposted ? drop(slot) : post_slot(slot);
-  }
-  if (!whole || slot.header.source >= spec_.size() || slot.header.type >= kDataTypeCount) {
-    return on_bad_slot(slot);
-  }
-  Pair& pair = pairs_[slot.header.source];
-  if (slot.header.number != pair.expected) {
-    pair.early.push_back(&slot);
-    // This slot keeps its header until the turn of the header comes. Another slot is posted in its
-    // place.
-    if (!slot.is_unposted) add_slot(*slot.transport);
-    return;
-  }
-  accept(slot.header, slot.payload);
-  if (slot.is_unposted) {
-    drop(slot);
-  } else {
-    reuse_slot(slot);
-  }
-  for (bool more = true; more && !closed_;) {
-    const auto next = std::ranges::find_if(
-        pair.early, [&](const HeaderSlot* early) { return early->header.number == pair.expected; });
-    more = next != pair.early.end();
-    if (!more) break;
-    HeaderSlot& early = **next;
-    pair.early.erase(next);
-    accept(early.header, early.payload);
-    drop(early);
-  }
-}
-
-void PointToPoint::drop(HeaderSlot& slot) noexcept {
-  std::erase(slots_, &slot);
-  pool_.give_back(slot);
-}
-
-/// Handles a slot that was cancelled, whose wire failed, or that holds no header. A failure is
-/// reported, since without posted slots no message can arrive.
-void PointToPoint::on_bad_slot(HeaderSlot& slot) {
-  if (slot.code != Code::cancelled) {
-    const std::uint32_t self = spec_.own_world_rank();
-    const Code code = slot.code == Code::ok ? Code::internal : slot.code;
-    group_.suspect(failure(code,
-                           fmt::format("rank {} can receive no messages of {} any more ({})", self,
-                                       spec_.label(), name(code)),
-                           self));
-  }
-  drop(slot);
-}
-
+/// If there is no memory for a message that no receive waits for, the group fails: the message has
+/// left its transport, and would be lost.
 void PointToPoint::accept(const MessageHeader& header, const std::byte* payload) {
-  ++pairs_[header.source].expected;
   if (!group_.health()) return;
-  if (Operation* receive = take_receive(header)) {
+  if (Operation* receive = queue_.take_receive(header)) {
     return deliver(*receive, header, payload, nullptr);
   }
-  keep(header, payload);
-}
-
-/// Keeps a message until it is received. If there is no memory for it, the group fails: the message
-/// has been taken from its transport, and would be lost.
-void PointToPoint::keep(const MessageHeader& header, const std::byte* payload) {
-  try {
-    Arrived arrived{header, {}, nullptr};
-    if (body_bytes(header) <= kInlineMessage) {
-      arrived.payload.assign(payload, payload + body_bytes(header));
-    }
-    unexpected_.push_back(std::move(arrived));
-    unexpected_bytes_ += weight_of(unexpected_.back());
-    return;
-  } catch (const std::bad_alloc&) {
-    // The messages that were kept are of no use any more, and their memory is needed to say so.
-    std::erase_if(unexpected_, [](const Arrived& kept) { return kept.self == nullptr; });
-    unexpected_bytes_ = 0;
-    for (const Arrived& left : unexpected_) unexpected_bytes_ += weight_of(left);
-  }
+  if (queue_.keep(header, payload)) return;
   group_.announce(
       Code::exhausted, spec_.own_world_rank(),
       fmt::format("rank {} has no memory for a message of {} bytes from rank {}, for which no "
@@ -546,15 +390,8 @@ void PointToPoint::keep(const MessageHeader& header, const std::byte* payload) {
 
 void PointToPoint::forget(Operation& operation) noexcept {
   if (!operation.lists.is_unmatched) return;
-  for (Operation** place = &receives_; *place != nullptr; place = &(*place)->lists.match_next) {
-    if (*place == &operation) return unlink(place);
-  }
   if (operation.call.kind == CallKind::send && forget_waiting(operation)) return;
-  std::erase_if(unexpected_, [&](const Arrived& arrived) {
-    if (arrived.self != &operation) return false;
-    unexpected_bytes_ -= weight_of(arrived);
-    return true;
-  });
+  queue_.forget(operation);
 }
 
 /// Removes a send that waits for its turn. False if the operation is not such a send.
@@ -572,21 +409,8 @@ bool PointToPoint::forget_waiting(Operation& operation) noexcept {
 }
 
 void PointToPoint::close() noexcept {
-  closed_ = true;
   pool_.forget(*this);
-  for (HeaderSlot* resting : std::exchange(resting_, {})) drop(*resting);
-  for (Pair& pair : pairs_) {
-    for (HeaderSlot* early : pair.early) {
-      std::erase(slots_, early);
-      pool_.give_back(*early);
-    }
-    pair.early.clear();
-  }
-  for (HeaderSlot* slot : slots_) {
-    slot->owner = nullptr;
-    slot->transport->cancel(*slot);
-  }
-  slots_.clear();
+  headers_.close();
 }
 
 }  // namespace xylem::runtime

@@ -36,6 +36,9 @@
 #include "groups/group_control.h"
 #include "groups/group_spec.h"
 #include "groups/header_pool.h"
+#include "groups/header_receiver.h"
+#include "groups/match_queue.h"
+#include "groups/receive_polling.h"
 #include "wires/wires.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/engine.h"
@@ -45,20 +48,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace xylem::runtime {
 
-/// The size of the message that a header announces, in bytes.
-inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
-  return header.count * size_of(static_cast<DataType>(header.type));
-}
-
 /// The messages of one group. For the token holder only.
-class PointToPoint final : private HeaderUser {
+class PointToPoint final : public MessageListener,
+                           private HeaderReceiver::Client,
+                           private HeaderUser {
  public:
   /// All arguments must outlive this object. `peers` has the links of all ranks with which a
   /// started operation may exchange messages.
@@ -81,42 +80,32 @@ class PointToPoint final : private HeaderUser {
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// Handles a large body that has been sent or received. If it was received for a device, it is
   /// copied there.
-  void on_body(Message& message);
+  void on_body(Message& message) override;
   /// Handles what rank `from` of the group says about a message that is too long for its receive.
   void on_refusal(std::uint32_t from, const Refusal& refusal);
   /// Call this when the bytes of a message have been copied between the host and a device: a send
   /// that has waited for this goes on.
-  void on_copied(Operation& operation);
+  void on_copied(Operation& operation) override;
   /// Call this when the stream of a receive has not come to it in time: `copy` is that of its
   /// message, which is copied to the host meanwhile.
-  void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy);
+  void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) override;
   /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
   /// Gives the posted slots back; the group is about to end.
   void close() noexcept;
 
  private:
-  /// Number of header slots that are posted on each transport.
-  static constexpr std::size_t kPostedSlots = 8;
   static constexpr std::uint32_t kMostSending = 1024;
   static constexpr std::uint64_t kMostUnexpected = 1 << 20;
 
-  struct Arrived {
-    MessageHeader header;
-    std::vector<std::byte> payload;
-    runtime::Operation* self =
-        nullptr;  ///< A send of this rank to itself that waits for its receive.
-  };
   struct Pair {
-    std::uint32_t sent = 0;      ///< Number of the next message to this rank.
-    std::uint32_t expected = 0;  ///< Number of the next header from this rank.
-    std::uint32_t sending = 0;   ///< Number of headers to this rank that a transport still holds.
-    bool has_left = false;       ///< The rank has left the job, so nothing can be sent to it.
+    std::uint32_t sent = 0;     ///< Number of the next message to this rank.
+    std::uint32_t sending = 0;  ///< Number of headers to this rank that a transport still holds.
+    bool has_left = false;      ///< The rank has left the job, so nothing can be sent to it.
     /// Sends to this rank that have not begun, in the order of the calls.
     runtime::Operation* waiting = nullptr;
     runtime::Operation* last_waiting = nullptr;
-    std::vector<HeaderSlot*> early;  ///< Headers that have arrived before their predecessors.
-    GateWaits gate_waits;            ///< For messages from this rank.
+    GateWaits gate_waits;  ///< For messages from this rank.
   };
 
   MessageHeader next_header(std::uint32_t to,
@@ -124,17 +113,6 @@ class PointToPoint final : private HeaderUser {
                             DataType type,
                             std::uint32_t tag) const noexcept;
   transport::Tag tag_of_body(const MessageHeader& header, std::uint32_t to) const noexcept;
-  void note_send() noexcept {
-    receives_first_ = receives_first_ || has_missed_;
-    has_missed_ = false;
-  }
-  void note_arrival() noexcept {
-    receives_first_ = receives_first_ && !has_missed_;
-    has_missed_ = false;
-  }
-  std::optional<transport::View> take_next(const Link& link,
-                                           transport::Tag tag,
-                                           std::uint64_t bytes);
   /// How much of a message has been sent at once.
   enum class Sent : std::uint8_t { nothing, header, all };
   /// Of `body`, only the address and the kind of memory matter.
@@ -143,10 +121,7 @@ class PointToPoint final : private HeaderUser {
                     const transport::ConstRegion& body);
   void send_header(const MessageHeader& header, const Call& call);
   bool try_send_body(std::uint32_t to, const MessageHeader& header, const void* data);
-  std::optional<MessageHeader> next_of(const transport::View& message,
-                                       std::uint32_t source) const noexcept;
   bool try_receive_body(const Link& link, const MessageHeader& header, void* data);
-  void keep(const transport::View& view, const Link& link);
   transport::ConstRegion region_of(const Operation& operation) const noexcept;
   void send_body(Operation& operation, const MessageHeader& header);
   void receive_body(Operation& operation, const MessageHeader& header);
@@ -155,35 +130,18 @@ class PointToPoint final : private HeaderUser {
   void on_sent(const HeaderSlot& slot) override;
   void wait_for_turn(Operation& operation);
   void send_waiting(Pair& pair);
-  void begin_any_send(Operation& operation);
   void send_to_self(Operation& operation);
   void copy_to_device(Operation& operation);
   void copy_on_device(Operation& operation, const execution::HeldView& held);
   std::byte* host_room(Operation& operation, std::uint64_t bytes);
   void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
-  /// Posts slots on every transport over which a message for this receive may arrive, unless they
-  /// are posted already.
-  void post_slots(const Operation& receive);
-  void add_slot(transport::Transport& transport);
-  void post_slot(HeaderSlot& slot);
-  /// Posts a slot again, unless too many bytes of messages are kept that no receive has matched.
-  void reuse_slot(HeaderSlot& slot);
-  void wake_slots();
-  static std::uint64_t weight_of(const Arrived& arrived) noexcept;
-  void on_header(HeaderSlot& slot) override;
   bool look(unsigned& found) override;
-  void drop(HeaderSlot& slot) noexcept;
-  /// Handles the next header in order from its source, with the payload of a small message.
-  void accept(const MessageHeader& header, const std::byte* payload);
-  void keep(const MessageHeader& header, const std::byte* payload);
-  bool matches(const Operation& receive, const MessageHeader& header) const noexcept;
-  /// Takes the first waiting receive that matches the header out of the list. Null if there is
-  /// none.
-  Operation* take_receive(const MessageHeader& header) noexcept;
-  void unlink(Operation** place) noexcept;
+  void accept(const MessageHeader& header, const std::byte* payload) override;
+  bool is_full() const noexcept override {
+    return !queue_.has_receives() && queue_.arrived_bytes() > kMostUnexpected;
+  }
   bool forget_waiting(Operation& operation) noexcept;
-  void on_bad_slot(HeaderSlot& slot);
   void deliver(Operation& receive,
                const MessageHeader& header,
                const std::byte* payload,
@@ -197,9 +155,7 @@ class PointToPoint final : private HeaderUser {
   void refuse(Operation& receive, const MessageHeader& header, Operation* self);
   void end_refused(Operation& operation, const Refusal& refusal, std::uint32_t receiver);
   Operation* find_send(std::uint32_t to, std::uint32_t number) const noexcept;
-  bool withdraws_from(std::uint32_t rank) const noexcept;
   void say_body_comes(const Operation& send);
-  void drop_body(const MessageHeader& header);
 
   const Link& link_to(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
 
@@ -210,27 +166,11 @@ class PointToPoint final : private HeaderUser {
   ControlPlane& control_;
   Engine& engine_;
   HeaderPool& pool_;
-  /// How long a call of recv polls for its message. If both ranks first receive and then send, the
-  /// message arrives only after the caller's own send, which the polling delays. So `recv` does not
-  /// poll then.
-  Patience patience_;
-  /// True if the last receive got its message only after a send of this rank.
-  bool receives_first_ = false;
-  /// True if the last receive found no message, and this rank has sent nothing since.
-  bool has_missed_ = false;
-  /// The transports to which this group has given slots that receive headers (HeaderSlot).
-  std::vector<transport::Transport*> posted_;
-  bool closed_ = false;
-  bool looks_ = false;  ///< True while HeaderPool::look() calls this object.
+  ReceivePolling polling_;
+  bool looks_ = false;  ///< True while HeaderPool::turn() calls this object.
   std::vector<Pair> pairs_;
-  std::deque<Arrived> unexpected_;
-  std::uint64_t unexpected_bytes_ = 0;
-  /// The slots in `slots_` that are not posted at present, to bound memory.
-  std::vector<HeaderSlot*> resting_;
-  /// Receives that wait for a message, in the order of the calls.
-  Operation* receives_ = nullptr;
-  Operation** receives_tail_ = &receives_;
-  std::vector<HeaderSlot*> slots_;
+  MatchQueue queue_;
+  HeaderReceiver headers_;
 };
 
 }  // namespace xylem::runtime

@@ -19,8 +19,14 @@
 #include <cstdint>
 
 namespace xylem::runtime {
+namespace {
 
-using transport::Posted;
+/// Whether a send to this rank can be withdrawn.
+bool withdraws(const Wires& wires, std::uint32_t world_rank) noexcept {
+  return wires.capabilities(world_rank).withdraws;
+}
+
+}  // namespace
 
 /// Fails a receive that is too short for its message. `self` is the send if it is this rank's own.
 void PointToPoint::refuse(Operation& receive, const MessageHeader& header, Operation* self) {
@@ -50,13 +56,16 @@ void PointToPoint::end_refused(Operation& operation,
 void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
   if (!group_.health()) return;  // All messages of the group are dropped.
   if (refusal.is_answer) {
-    if (refusal.header.source == from) drop_body(refusal.header);
+    if (refusal.header.source == from) {
+      headers_.drop_body(*link_to(from).transport, tag_of_body(refusal.header, spec_.rank));
+    }
     return;
   }
   Operation* const send = find_send(from, refusal.header.number);
   if (send != nullptr) {
     end_refused(*send, refusal, from);
-    if (withdraws_from(from)) return;  // If it has not been withdrawn, on_body() answers.
+    if (withdraws(wires_, spec_.world_ranks[from]))
+      return;  // If it has not been withdrawn, on_body() answers.
   }
   Refusal answer = refusal;
   answer.to = spec_.world_ranks[from];
@@ -76,32 +85,15 @@ Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const
   return nullptr;
 }
 
-bool PointToPoint::withdraws_from(std::uint32_t rank) const noexcept {
-  return wires_.capabilities(spec_.world_ranks[rank]).withdraws;
-}
-
 /// Call this when the body of a refused message has been sent, since the refusal came too late.
 void PointToPoint::say_body_comes(const Operation& send) {
   const Call& call = send.call;
-  if (!group_.health() || !withdraws_from(call.peer)) return;  // Without both, it has been said.
+  if (!group_.health() || !withdraws(wires_, spec_.world_ranks[call.peer]))
+    return;  // Without both, it has been said.
   MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   header.number = static_cast<std::uint32_t>(send.sequence);
   control_.flood(
       encode(Refusal{.to = spec_.world_ranks[call.peer], .is_answer = true, .header = header}));
-}
-
-/// Receives nothing of the body of a refused message, which makes the transport drop it.
-void PointToPoint::drop_body(const MessageHeader& header) {
-  HeaderSlot& slot = pool_.take();
-  slot.owner = this;
-  slot.transport = link_to(header.source).transport;
-  slot.incoming = true;
-  slot.drops_body = true;
-  slots_.push_back(&slot);
-  const Posted posted =
-      slot.transport->recv(tag_of_body(header, spec_.rank), transport::kExactMatch,
-                           {.data = slot.payload, .bytes = 0, .memory = {}}, slot);
-  if (posted == Posted::done) pool_.completed(slot);
 }
 
 }  // namespace xylem::runtime

@@ -3,6 +3,7 @@
 // PointToPoint: sends and receives that are done within the call, between ranks that share memory.
 // A call that has ended when it returns needs no operation. All other calls go through start().
 #include "calls/calls.h"
+#include "calls/work_access.h"
 #include "groups/point_to_point.h"
 #include "xylem/base/copy.h"
 #include "xylem/execution/tag.h"
@@ -39,7 +40,7 @@ std::optional<Work> PointToPoint::try_send(const ConstBuffer& buffer,
   }
   Pair& pair = pairs_[to];
   if (pair.waiting != nullptr || pair.has_left) return std::nullopt;
-  note_send();
+  polling_.note_send();
   const MessageHeader header = next_header(to, buffer.count, buffer.type, tag);
   const Sent sent = send_at_once(to, header, {buffer.data, buffer.bytes(), {}});
   if (sent == Sent::nothing) return std::nullopt;
@@ -103,30 +104,29 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
     return std::nullopt;
   }
   // Other messages or receives come first, or may come first.
-  if (receives_ != nullptr || !unexpected_.empty() || !pairs_[from].early.empty()) {
+  if (queue_.has_receives() || queue_.has_arrived() || headers_.has_early(from)) {
     return std::nullopt;
   }
   const Link& link = link_to(from);
   if (link.view_bytes == 0) return std::nullopt;
-  // The message is not looked for if it comes only after a send of this rank (see `patience_`).
-  const auto message =
-      receives_first_
-          ? std::nullopt
-          : take_next(link, group_tag(TagKind::message_header, spec_.slot()), transport::kAnySize);
-  has_missed_ = !message;
-  if (!message) return std::nullopt;
-  const auto header = next_of(*message, from);
+  transport::View message;
+  const transport::Tag header_tag = group_tag(TagKind::message_header, spec_.slot());
+  const bool has_come = polling_.await_message([&] {
+    return link.views->take_view(link.endpoint, header_tag, transport::kAnySize, message);
+  });
+  if (!has_come) return std::nullopt;
+  const auto header = headers_.next_of(message, from);
   const bool fits = header && header->tag == tag && header->count <= buffer.count &&
                     header->type == static_cast<std::uint8_t>(buffer.type);
   if (!fits) {
-    keep(*message, link);
+    headers_.keep(message, link);
     return std::nullopt;
   }
   const std::uint64_t bytes = body_bytes(*header);
   const bool is_small = bytes <= kInlineMessage;
-  if (is_small) copy_bytes(buffer.data, message->data + sizeof *header, bytes);
-  link.views->release(*message);
-  ++pairs_[from].expected;
+  if (is_small) copy_bytes(buffer.data, message.data + sizeof *header, bytes);
+  link.views->release(message);
+  headers_.skip(from);
   if (!is_small && !try_receive_body(link, *header, buffer.data)) {
     Operation& operation = group_.begin_operation();
     set_recv(operation.call, buffer, from, tag);
@@ -138,41 +138,26 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   return WorkAccess::ended(spec_.world_ranks[from], header->count);
 }
 
-/// The header of a message, if the message is well-formed and is the next one expected from
-/// `source`.
-std::optional<MessageHeader> PointToPoint::next_of(const transport::View& message,
-                                                   std::uint32_t source) const noexcept {
-  if (message.bytes < sizeof(MessageHeader)) return std::nullopt;
-  MessageHeader header;
-  std::memcpy(&header, message.data, sizeof header);
-  if (header.group != spec_.uid || header.source != source || header.type >= kDataTypeCount ||
-      header.number != pairs_[source].expected) {
-    return std::nullopt;
-  }
-  const std::uint64_t bytes = body_bytes(header);
-  const std::uint64_t payload = bytes <= kInlineMessage ? bytes : 0;
-  return message.bytes == sizeof header + payload ? std::optional(header) : std::nullopt;
-}
-
 bool PointToPoint::look(unsigned& found) {
   constexpr unsigned kMost = 16;  // At most this many in one turn, since other work waits, too.
-  for (unsigned looked = 0; looked < kMost && receives_ != nullptr; ++looked) {
-    const std::uint32_t from = receives_->call.peer;
+  for (unsigned looked = 0; looked < kMost && queue_.has_receives(); ++looked) {
+    const std::uint32_t from = queue_.first_receive().call.peer;
     if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;
     const Link link = link_to(from);
     transport::View view;
     const transport::Tag tag = group_tag(TagKind::message_header, spec_.slot());
     if (!link.views->take_view(link.endpoint, tag, transport::kAnySize, view)) return true;
     ++found;
-    const auto header = next_of(view, from);
+    const auto header = headers_.next_of(view, from);
     if (!header) {
-      keep(view, link);
+      headers_.keep(view, link);
       return true;
     }
+    headers_.skip(from);
     accept(*header, view.data + sizeof *header);
     link.views->release(view);
   }
-  looks_ = receives_ != nullptr;
+  looks_ = queue_.has_receives();
   return looks_;
 }
 
@@ -181,34 +166,14 @@ bool PointToPoint::look(unsigned& found) {
 bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
   const std::uint64_t bytes = body_bytes(header);
   if (bytes > link.view_bytes) return false;
-  const auto body = take_next(link, tag_of_body(header, spec_.rank), bytes);
-  if (!body) return false;
-  copy_bytes(data, body->data, bytes);
-  link.views->release(*body);
+  transport::View body;
+  const transport::Tag tag = tag_of_body(header, spec_.rank);
+  const bool has_come =
+      polling_.await_body([&] { return link.views->take_view(link.endpoint, tag, bytes, body); });
+  if (!has_come) return false;
+  copy_bytes(data, body.data, bytes);
+  link.views->release(body);
   return true;
-}
-
-/// The next message with this tag from a peer, if it arrives while this thread polls for it.
-std::optional<transport::View> PointToPoint::take_next(const Link& link,
-                                                       transport::Tag tag,
-                                                       std::uint64_t bytes) {
-  transport::View view;
-  const auto take = [&] { return link.views->take_view(link.endpoint, tag, bytes, view); };
-  return patience_.await(take) ? std::optional(view) : std::nullopt;
-}
-
-/// Handles a message as if it had been received into a posted slot.
-void PointToPoint::keep(const transport::View& view, const Link& link) {
-  HeaderSlot& slot = pool_.take();
-  slot.owner = this;
-  slot.transport = link.transport;
-  slot.incoming = true;
-  slot.is_unposted = true;
-  slot.bytes = std::min<std::uint64_t>(view.bytes, sizeof(MessageHeader) + kInlineMessage);
-  std::memcpy(&slot.header, view.data, slot.bytes);
-  link.views->release(view);
-  slots_.push_back(&slot);
-  pool_.completed(slot);
 }
 
 }  // namespace xylem::runtime

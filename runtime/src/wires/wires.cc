@@ -14,7 +14,6 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <system_error>
 #include <utility>
 
@@ -133,7 +132,7 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
   std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
   XYLEM_TRY(wires->exchange_facts(mine, deadline));
   wires->meet_early();
-  const std::uint32_t local = wires->local_ranks();
+  const std::uint32_t local = wires->hosts().local_size();
   if (options.require_host && local != control.size()) {
     return failure(Code::unsupported,
                    fmt::format("XYLEM_TRANSPORT asks for shared memory, but only {} of {} ranks "
@@ -151,29 +150,25 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
 
 Status Wires::exchange_facts(const PeerFacts& mine, Deadline deadline) {
   XYLEM_TRY(const auto facts, control_.all_gather(encode(mine), deadline));
+  std::vector<PeerFacts> peers;
   for (std::uint32_t rank = 0; rank < control_.size(); ++rank) {
     XYLEM_TRY(auto peer, decode(rank, facts[rank]));
     XYLEM_TRY(compare_settings(rank_, mine, rank, peer));
-    peers_.push_back(std::move(peer));
+    peers.push_back(std::move(peer));
   }
+  hosts_ = Hosts(std::move(peers), rank_);
   return {};
 }
 
 /// The connection is between rank 0 and the first rank of another host (measure.h).
 void Wires::meet_early() const {
-  if (rank_ != 0 || !options_.meets_early || std::ranges::all_of(peers_, &PeerFacts::has_rdma))
+  const auto& peers = hosts_.peers();
+  if (rank_ != 0 || !options_.meets_early || std::ranges::all_of(peers, &PeerFacts::has_rdma)) {
     return;
-  const auto other = std::ranges::find_if(
-      peers_, [this](const PeerFacts& peer) { return peer.kernel != peers_[0].kernel; });
-  if (other != peers_.end()) control_.ask_for(static_cast<std::uint32_t>(other - peers_.begin()));
-}
-
-std::vector<std::uint32_t> Wires::ranks_beside() const {
-  std::vector<std::uint32_t> ranks;
-  for (std::uint32_t other = 0; other < peers_.size(); ++other) {
-    if (same_host(rank_, other)) ranks.push_back(other);
   }
-  return ranks;
+  for (std::uint32_t other = 1; other < peers.size(); ++other) {
+    if (!hosts_.are_together(0, other)) return control_.ask_for(other);
+  }
 }
 
 Status Wires::exchange_addresses(Reach reach, Deadline deadline) {
@@ -188,16 +183,16 @@ WireRequest Wires::request(Reach reach, std::uint32_t peers) const {
   return {.reach = reach,
           .peers = peers,
           .ranks = control_.size(),
-          .has_rdma = std::ranges::all_of(peers_, &PeerFacts::has_rdma),
-          .is_one_host = local_ranks() == control_.size(),
+          .has_rdma = std::ranges::all_of(hosts_.peers(), &PeerFacts::has_rdma),
+          .is_one_host = hosts_.local_size() == control_.size(),
           .devices = options_.devices};
 }
 
 Status Wires::open_host(const WireMaker& make, Deadline deadline) {
-  const auto hosts = host_indices();
+  const auto hosts = hosts_.indices();
   // Each host has only one rank.
   if (1 + *std::ranges::max_element(hosts) == hosts.size()) return {};
-  const std::uint32_t beside = local_ranks();
+  const std::uint32_t beside = hosts_.local_size();
   Status made;
   if (beside > 1) {
     auto wire = make(request(Reach::host, beside - 1));
@@ -237,7 +232,7 @@ Status Wires::all_share(const Status& made) const {
 
 /// Notes who has met whom: all_met[a] has one byte for each rank on the host of a.
 Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) {
-  const auto host_of = host_indices();
+  const auto host_of = hosts_.indices();
   std::vector<std::vector<std::uint32_t>> hosts(all_met.size());
   for (std::uint32_t rank = 0; rank < all_met.size(); ++rank) hosts[host_of[rank]].push_back(rank);
   for (std::uint32_t a = 0; a < all_met.size(); ++a) {
@@ -263,7 +258,7 @@ Status Wires::note_meetings(const std::vector<std::vector<std::byte>>& all_met) 
 /// Connects to all ranks on this host. Returns one byte for each, itself included: 1 if the two
 /// have met.
 Result<std::vector<std::byte>> Wires::meet_host(Deadline deadline) {
-  const auto beside = ranks_beside();
+  const auto beside = hosts_.local_ranks();
   std::vector<std::byte> met(beside.size());
   const auto& transport = wires_[0].transport;
   if (transport == nullptr) return met;
@@ -321,7 +316,7 @@ void Wires::on_lost(transport::EndpointId endpoint, const Status& why) {
 Status Wires::adopt(Token token, Encounter encounter) {
   if (tcp_ == nullptr || reach_[encounter.rank] != Reach::network) return {};
   XYLEM_TRY(const Link link, this->link(token, encounter.rank));
-  const bool all_have_aes = std::ranges::all_of(peers_, &PeerFacts::has_aes);
+  const bool all_have_aes = std::ranges::all_of(hosts_.peers(), &PeerFacts::has_aes);
   const auto cipher =
       all_have_aes ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
   return tcp_->adopt(link.endpoint, {std::move(encounter.socket), options_.protection, cipher,
@@ -408,7 +403,8 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
     return std::ranges::find(world_ranks, rank) != world_ranks.end();
   };
   const bool share =
-      std::ranges::all_of(world_ranks, [&](std::uint32_t b) { return same_host(rank_, b); }) &&
+      std::ranges::all_of(world_ranks,
+                          [&](std::uint32_t b) { return hosts_.are_together(rank_, b); }) &&
       std::ranges::none_of(unmet_,
                            [&](const auto& pair) { return has(pair.first) && has(pair.second); });
   transport::Views* const views = transport->views();
@@ -439,58 +435,10 @@ void Wires::pull_from(Token /*token*/, std::uint64_t bytes) noexcept {
   if (transport::Views* const views = transport->views()) views->pull_from(bytes);
 }
 
-std::uint32_t Wires::local_ranks() const noexcept {
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      peers_, [&](const PeerFacts& peer) { return peer.kernel == peers_[rank_].kernel; }));
-}
-
-std::vector<CoreSet> Wires::core_sets_of(std::uint64_t kernel) const {
-  std::vector<CoreSet> sets;
-  for (const auto& peer : peers_) {
-    if (peer.kernel == kernel) sets.push_back(peer.cores);
-  }
-  return sets;
-}
-
-std::uint32_t Wires::cores_of(std::uint64_t kernel) const {
-  std::optional<std::uint32_t> quota;
-  for (const auto& peer : peers_) {
-    if (peer.kernel != kernel || peer.quota == 0) continue;
-    quota = std::min(quota.value_or(peer.quota), peer.quota);
-  }
-  return cores_together(core_sets_of(kernel), quota);
-}
-
-std::uint32_t Wires::local_cores() const { return cores_of(peers_[rank_].kernel); }
-
-bool Wires::has_core_for_each() const {
-  return runtime::has_core_for_each(core_sets_of(peers_[rank_].kernel));
-}
-
-std::vector<std::uint32_t> Wires::host_cores() const {
-  const auto hosts = host_indices();
-  std::vector<std::uint32_t> cores;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    if (hosts[rank] == cores.size()) cores.push_back(cores_of(peers_[rank].kernel));
-  }
-  return cores;
-}
-
-std::vector<std::uint32_t> Wires::host_indices() const {
-  std::map<std::uint64_t, std::uint32_t> seen;
-  std::vector<std::uint32_t> indices;
-  indices.reserve(peers_.size());
-  for (const auto& peer : peers_) {
-    indices.push_back(
-        seen.try_emplace(peer.kernel, static_cast<std::uint32_t>(seen.size())).first->second);
-  }
-  return indices;
-}
-
 PathInfo Wires::path(std::uint32_t world_rank) const {
   PathInfo info;
   info.rank = world_rank;
-  info.host = peers_[world_rank].host;
+  info.host = hosts_.peers()[world_rank].host;
   if (world_rank == rank_) {
     info.transport = "self";
     return info;

@@ -12,6 +12,7 @@
 #include "progress/progress.h"
 #include "progress/token.h"
 #include "progress/work_source.h"
+#include "wires/hosts.h"
 #include "wires/peer_facts.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
@@ -116,10 +117,7 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   /// Ends connections whose remote host does not answer.
   void tick(Token token, Clock::time_point now) override;
 
-  const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
-  bool same_host(std::uint32_t a, std::uint32_t b) const noexcept {
-    return peers_[a].kernel == peers_[b].kernel;
-  }
+  const Hosts& hosts() const noexcept { return hosts_; }
   /// What the wire to a rank is able to do. Nothing for this rank itself.
   transport::Capabilities capabilities(std::uint32_t world_rank) const noexcept;
   /// The largest message that every pair of these ranks can read where it arrives. So it is also
@@ -130,16 +128,6 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
-  /// Number of ranks on this host, and of cores that they have together.
-  std::uint32_t local_ranks() const noexcept;
-  std::uint32_t local_cores() const;
-  /// runtime::has_core_for_each() of the ranks of this host.
-  bool has_core_for_each() const;
-  /// Number of cores that the ranks of each host have together, in the order of the host numbers in
-  /// host_indices().
-  std::vector<std::uint32_t> host_cores() const;
-  /// Index of each rank's host; hosts are numbered in order of first appearance.
-  std::vector<std::uint32_t> host_indices() const;
   const std::vector<Wire>& all() const noexcept { return wires_; }
   PathInfo path(std::uint32_t world_rank) const;
 
@@ -168,10 +156,6 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   Status open_network(const WireMaker& make, Deadline deadline);
   WireRequest request(Reach reach, std::uint32_t peers) const;
   Status exchange_addresses(Reach reach, Deadline deadline);
-  std::vector<CoreSet> core_sets_of(std::uint64_t kernel) const;
-  std::uint32_t cores_of(std::uint64_t kernel) const;
-  /// Ranks on this host, including this one.
-  std::vector<std::uint32_t> ranks_beside() const;
   std::size_t wire_of(std::uint32_t world_rank) const noexcept {
     return static_cast<std::size_t>(reach_[world_rank]);
   }
@@ -181,7 +165,7 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   WiresListener& listener_;
   const Logger logger_;
   std::uint32_t rank_ = 0;
-  std::vector<PeerFacts> peers_;
+  Hosts hosts_;
   std::vector<Reach> reach_;   ///< reach_[r]: which wire reaches rank r.
   bool uses_network_ = false;  ///< True if at least two ranks of the job use the network wire.
   /// Pairs of ranks on one host that have not met in shared memory; the smaller rank first.

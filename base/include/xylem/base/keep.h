@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What cannot be destroyed safely is kept until the process ends: memory to which a device or a
+// transport may still write, or an object that a thread has not left.
+#pragma once
+
+#include <memory>
+
+namespace xylem {
+
+/// Keeps the object until the process ends, and never destroys it. It stays reachable, so leak
+/// checkers do not report it. Any thread may call this, also in a forked child: it takes no lock.
+void keep_until_exit(std::shared_ptr<const void> object);
+
+}  // namespace xylem

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HeaderReceiver: receives the headers of a group's messages into slots that it posts, and hands
+// them on in the order in which each rank has sent them. For the token holder only.
+#pragma once
+
+#include "groups/group_control.h"
+#include "groups/group_spec.h"
+#include "groups/header_pool.h"
+#include "xylem/execution/link.h"
+#include "xylem/transport/transport.h"
+#include "xylem/transport/views.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace xylem::runtime {
+
+class HeaderReceiver final : private HeaderOwner {
+ public:
+  /// Gets the headers.
+  class Client {
+   public:
+    /// The next header in order from its source, with the payload of a small message.
+    virtual void accept(const MessageHeader& header, const std::byte* payload) = 0;
+    /// True if so many bytes of messages wait for their receives that no slots are to be posted.
+    virtual bool is_full() const noexcept = 0;
+
+   protected:
+    ~Client() = default;
+  };
+
+  /// The arguments outlive this object.
+  HeaderReceiver(Client& client,
+                 GroupControl& group,
+                 const GroupSpec& spec,
+                 const execution::Peers& peers,
+                 HeaderPool& pool)
+      : client_(client), group_(group), spec_(spec), peers_(peers), pool_(pool) {}
+
+  /// Call this before the first message.
+  void open() { sources_.resize(spec_.size()); }
+  /// Posts slots on every transport over which messages of this rank of the group may arrive
+  /// (kNone: of any rank), unless they are posted already. The links to these ranks are known.
+  void post_slots(std::uint32_t peer);
+  /// Posts the slots again that were not posted since the client was full.
+  void wake_slots();
+  /// The header of a message that was found in shared memory, if the message is well-formed and is
+  /// the next one expected from `source`.
+  std::optional<MessageHeader> next_of(const transport::View& message,
+                                       std::uint32_t source) const noexcept;
+  /// A message of `source` that next_of() has returned was handled by the caller.
+  void skip(std::uint32_t source) noexcept { ++sources_[source].expected; }
+  /// Whether headers of `source` wait for their predecessors.
+  bool has_early(std::uint32_t source) const noexcept { return !sources_[source].early.empty(); }
+  /// Handles a message as if it had been received into a posted slot, and releases its view.
+  void keep(const transport::View& view, const execution::Link& link);
+  /// Receives nothing of a body with this tag, which makes the transport drop it.
+  void drop_body(transport::Transport& transport, transport::Tag tag);
+  /// Returns all slots; the group is about to end.
+  void close() noexcept;
+
+ private:
+  /// Number of header slots that are posted on each transport.
+  static constexpr std::size_t kPostedSlots = 8;
+
+  struct Source {
+    std::uint32_t expected = 0;      ///< Number of the next header from this rank.
+    std::vector<HeaderSlot*> early;  ///< Headers that have arrived before their predecessors.
+  };
+
+  void on_header(HeaderSlot& slot) override;
+  void on_bad_slot(HeaderSlot& slot);
+  void accept(const HeaderSlot& slot);
+  HeaderSlot& take_slot(transport::Transport& transport);
+  void add_slot(transport::Transport& transport);
+  void post_slot(HeaderSlot& slot);
+  void drop(HeaderSlot& slot) noexcept;
+
+  Client& client_;
+  GroupControl& group_;
+  const GroupSpec& spec_;
+  const execution::Peers& peers_;
+  HeaderPool& pool_;
+  std::vector<Source> sources_;
+  std::vector<transport::Transport*> posted_;  ///< The transports on which slots are posted.
+  std::vector<HeaderSlot*> slots_;
+  /// Those of `slots_` that are not posted at present, to bound memory.
+  std::vector<HeaderSlot*> resting_;
+  bool is_closed_ = false;
+};
+
+}  // namespace xylem::runtime

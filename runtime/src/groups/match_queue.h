@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MatchQueue: the receives of a group that wait for a message, and the messages that wait for a
+// receive. A receive matches by source and tag, in the order of the calls, or by tag alone if it
+// accepts any source. For the token holder only.
+#pragma once
+
+#include "calls/operation.h"
+#include "groups/header_pool.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace xylem::runtime {
+
+class MatchQueue {
+ public:
+  /// A message that has arrived before its receive.
+  struct Arrived {
+    MessageHeader header;
+    std::vector<std::byte> payload;  ///< Of a small message.
+    Operation* self = nullptr;       ///< A send of this rank to itself.
+  };
+
+  MatchQueue() = default;
+  MatchQueue(const MatchQueue&) = delete;
+  MatchQueue& operator=(const MatchQueue&) = delete;
+  ~MatchQueue() = default;
+
+  bool has_receives() const noexcept { return receives_ != nullptr; }
+  bool has_arrived() const noexcept { return !arrived_.empty(); }
+  /// The oldest receive that waits. There must be one.
+  const Operation& first_receive() const noexcept { return *receives_; }
+  /// How much memory the messages take that wait for a receive.
+  std::uint64_t arrived_bytes() const noexcept { return arrived_bytes_; }
+
+  /// Lets a receive wait for a message.
+  void push(Operation& receive) noexcept;
+  /// Takes the first waiting receive that matches the header. Null if there is none.
+  Operation* take_receive(const MessageHeader& header) noexcept;
+  /// Takes the first message that matches the receive. Empty if there is none.
+  std::optional<Arrived> take_arrived(const Operation& receive);
+  /// Lets a message wait for its receive, with the payload of a small message. False if there is no
+  /// memory for it. Then all messages of other ranks have been dropped.
+  bool keep(const MessageHeader& header, const std::byte* payload);
+  /// Lets a send of this rank to itself wait for its receive.
+  void keep_self(const MessageHeader& header, Operation& send);
+  /// Removes an operation that may wait here.
+  void forget(Operation& operation) noexcept;
+
+ private:
+  static std::uint64_t weight_of(const Arrived& arrived) noexcept;
+  static bool matches(const Operation& receive, const MessageHeader& header) noexcept;
+  void unlink(Operation** place) noexcept;
+
+  /// In the order of the calls.
+  Operation* receives_ = nullptr;
+  Operation** receives_end_ = &receives_;
+  std::deque<Arrived> arrived_;
+  std::uint64_t arrived_bytes_ = 0;
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReceivePolling: whether a call of recv polls for its message. If both ranks first receive and
+// then send, the message arrives only after the caller's own send, which the polling delays. Then
+// `recv` does not poll.
+#pragma once
+
+#include "xylem/execution/patience.h"
+
+namespace xylem::runtime {
+
+class ReceivePolling {
+ public:
+  explicit ReceivePolling(execution::Patience patience) noexcept : patience_(patience) {}
+
+  void note_send() noexcept {
+    receives_first_ = receives_first_ || has_missed_;
+    has_missed_ = false;
+  }
+  void note_arrival() noexcept {
+    receives_first_ = receives_first_ && !has_missed_;
+    has_missed_ = false;
+  }
+  /// Calls `take` until it returns true, for a limited time, if it is worth it. Returns the result
+  /// of the last call, or false without a call.
+  template <typename Take>
+  bool await_message(const Take& take) {
+    const bool has_come = !receives_first_ && patience_.await(take);
+    has_missed_ = !has_come;
+    return has_come;
+  }
+  /// The same for the body of a message whose header has arrived.
+  template <typename Take>
+  bool await_body(const Take& take) {
+    return patience_.await(take);
+  }
+
+ private:
+  execution::Patience patience_;
+  /// True if the last receive got its message only after a send of this rank.
+  bool receives_first_ = false;
+  /// True if the last receive found no message, and this rank has sent nothing since.
+  bool has_missed_ = false;
+};
+
+}  // namespace xylem::runtime

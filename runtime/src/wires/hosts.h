@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hosts: on which host each rank of a job is, and which cores the ranks of a host share. A host
+// here is the ranks that can share memory (PeerFacts::kernel). The same value on all ranks, but for
+// the own rank.
+#pragma once
+
+#include "wires/peer_facts.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+
+class Hosts {
+ public:
+  Hosts() = default;
+  /// `peers` has the facts of all ranks, in their order; `rank` is this rank.
+  Hosts(std::vector<PeerFacts> peers, std::uint32_t rank) : peers_(std::move(peers)), rank_(rank) {}
+
+  const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
+  bool are_together(std::uint32_t a, std::uint32_t b) const noexcept {
+    return peers_[a].kernel == peers_[b].kernel;
+  }
+  /// Index of each rank's host; hosts are numbered in order of first appearance.
+  std::vector<std::uint32_t> indices() const;
+  /// For each host, the number of cores that its ranks have together.
+  std::vector<std::uint32_t> cores() const;
+  /// The ranks on this host, including this one.
+  std::vector<std::uint32_t> local_ranks() const;
+  std::uint32_t local_size() const noexcept;
+  /// How many cores the ranks of this host have together.
+  std::uint32_t local_cores() const;
+  /// runtime::has_core_for_each() of the ranks of this host.
+  bool has_core_for_each() const;
+
+ private:
+  std::vector<CoreSet> core_sets_of(std::uint64_t kernel) const;
+  std::uint32_t cores_of(std::uint64_t kernel) const;
+
+  std::vector<PeerFacts> peers_;
+  std::uint32_t rank_ = 0;
+};
+
+}  // namespace xylem::runtime

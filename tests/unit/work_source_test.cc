@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A source of work that sleeps and wakes. It is entered in the list of sources, and nowhere else;
+// waiters, their sleep, and the progress thread then serve it.
+#include "runtime/src/progress/work_source.h"
+
+#include "runtime/src/progress/progress.h"
+#include "runtime/src/progress/progress_thread.h"
+#include "support/memory_control.h"
+#include "xylem/base/unique_fd.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace xylem::runtime {
+namespace {
+
+/// Letters that any thread posts, and that the token holder delivers.
+class Mailbox final : public WorkSource {
+ public:
+  void post() {
+    posted.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint64_t one = 1;
+    EXPECT_EQ(::write(descriptor_.get(), &one, sizeof one), 8);
+  }
+  unsigned turn(Token /*token*/) override {
+    std::uint64_t drained = 0;
+    if (::read(descriptor_.get(), &drained, sizeof drained) != 8) return 0;
+    delivered.fetch_add(static_cast<int>(drained));
+    return 1;
+  }
+  Need need() const noexcept override {
+    return posted.load(std::memory_order_seq_cst) == delivered ? Need::nothing : need_of_letters;
+  }
+  bool arm(Token /*token*/, std::vector<pollfd>& descriptors) override {
+    descriptors.push_back({descriptor_.get(), POLLIN, 0});
+    ++sleeps;
+    return posted == delivered;
+  }
+  bool needs_polling(Token /*token*/) const noexcept override { return polls; }
+  void tick(Token /*token*/, Clock::time_point /*now*/) override { ++ticks; }
+
+  std::atomic<int> posted{0}, delivered{0}, sleeps{0}, ticks{0};
+  Need need_of_letters = Need::turns;
+  bool polls = false;
+
+ private:
+  UniqueFd descriptor_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+class NoHost final : public HostSignals {
+  void hold_wakes(bool /*held*/) noexcept override {}
+  void show_computing(bool /*computes*/) noexcept override {}
+  bool do_peers_compute() const noexcept override { return false; }
+};
+
+class NoEvents final : public ControlListener {
+  void on_peer_lost(std::uint32_t /*rank*/, std::string_view /*how*/) override {}
+  void on_peer_left(std::uint32_t /*rank*/) override {}
+  void on_message(std::uint32_t /*origin*/, std::span<const std::byte> /*message*/) override {}
+  void on_met(Encounter /*encounter*/) override {}
+  void on_unmet(std::uint32_t /*rank*/, const Status& /*why*/) override {}
+};
+
+class AMailbox : public testing::Test {
+ protected:
+  AMailbox() {
+    sources.add(mailbox);
+    progress.open(WaitPolicy::make(WaitMode::sleep, 1, 1, false), host);
+  }
+  /// Whether a thread without the token sees this come true. Makes no turn.
+  bool becomes(const std::function<bool()>& is_true) const {
+    while (!is_true() && !patience.passed()) std::this_thread::yield();
+    return is_true();
+  }
+
+  const Deadline patience = Deadline::after(std::chrono::seconds(20));
+  Mailbox mailbox;
+  NoHost host;
+  WorkSources sources;
+  Progress progress{sources};
+};
+
+TEST_F(AMailbox, WakesAWaiterThatSleeps) {
+  std::atomic<bool> never{false};
+  const auto begin = Clock::now();
+  std::thread waiter([&] { progress.wait(never, Deadline::after(std::chrono::seconds(2))); });
+  EXPECT_TRUE(becomes([&] { return mailbox.sleeps > 0; }));
+  mailbox.post();
+  EXPECT_TRUE(becomes([&] { return mailbox.delivered == 1; }));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2)) << "delivered after the wait only";
+  waiter.join();
+}
+
+TEST_F(AMailbox, KeepsAWaiterAwakeWhileItNeedsPolling) {
+  mailbox.polls = true;
+  std::atomic<bool> never{false};
+  progress.wait(never, Deadline::after(std::chrono::milliseconds(20)));
+  EXPECT_EQ(mailbox.sleeps, 0);
+  EXPECT_TRUE(progress.needed_polling());
+}
+
+class AMailboxWithAThread : public AMailbox {
+ protected:
+  void start(bool drives) { ASSERT_TRUE(thread.start(*control, events, drives)); }
+
+  const std::shared_ptr<test::MemoryHub> hub = std::make_shared<test::MemoryHub>(1);
+  const std::unique_ptr<ControlPlane> control = hub->attach(0);
+  NoEvents events;
+  ProgressThread thread{progress, sources};
+};
+
+TEST_F(AMailboxWithAThread, IsServedThoughNoThreadWaits) {
+  start(/*drives=*/true);
+  mailbox.post();
+  thread.wake_if_idle();
+  EXPECT_TRUE(becomes([&] { return mailbox.delivered == 1; }));
+}
+
+TEST_F(AMailboxWithAThread, IsServedAtOnceThoughTheThreadDoesNotDrive) {
+  mailbox.need_of_letters = WorkSource::Need::turn_now;
+  start(/*drives=*/false);
+  mailbox.post();
+  thread.wake();
+  EXPECT_TRUE(becomes([&] { return mailbox.delivered == 1; }));
+  EXPECT_EQ(mailbox.sleeps, 0);
+}
+
+TEST_F(AMailboxWithAThread, GetsTicksWhileItNeedsTurns) {
+  mailbox.posted = 1;  // A letter that never arrives.
+  start(/*drives=*/false);
+  EXPECT_TRUE(becomes([&] { return mailbox.ticks > 1; }));
+}
+
+}  // namespace
+}  // namespace xylem::runtime
