@@ -266,7 +266,7 @@ transport::ConstRegion Engine::source_of(const Run& run,
   return {.data = place_of(run, place, slice),
           .bytes = run.program->slice_size(step, slice),
           .memory = run.device.memory[place.base],
-          .stay = run.program->stay_of(place)};
+          .in_place = run.program->in_place_of(place)};
 }
 
 void Engine::slice_done(Execution& execution, StepId id, std::uint32_t slice) {

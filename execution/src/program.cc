@@ -391,14 +391,14 @@ class Compiler {
   /// Chooses where sent data may stay.
   void choose_stay() {
     if (program_->is_exchange || keeps_others(false)) return;
-    program_->stay =
-        program_->kernel == nullptr ? transport::Stay::anywhere : transport::Stay::in_shared;
+    program_->in_place = program_->kernel == nullptr ? transport::InPlace::anywhere
+                                                     : transport::InPlace::shared_only;
   }
 
   /// Device memory always stays where it is until it has been read. So there are no views if they
   /// would keep two ranks waiting for each other: received slices are copied to their places.
   void let_all_stay() {
-    program_->stay = transport::Stay::in_shared;
+    program_->in_place = transport::InPlace::shared_only;
     if (!keeps_others(true)) return;
     has_lost_views_ = !keeps_others(false);
     program_->view_count = 0;

@@ -42,7 +42,7 @@ bool writes(const ProgramStep& step) {
 /// there.
 bool stays(const Program& program, const ProgramStep& step) {
   return step.kind == StepKind::send && step.bytes > 0 &&
-         program.stay_of(program.sources[step.first_source]) != transport::Stay::nowhere;
+         program.in_place_of(program.sources[step.first_source]) != transport::InPlace::never;
 }
 
 bool follows(const Program& program, StepId id, Edge edge) {
@@ -248,7 +248,7 @@ class FusionChecker {
   // ---- exchange ----
 
   Status check_exchange() const {
-    if (program_.stay != transport::Stay::nowhere) {
+    if (program_.in_place != transport::InPlace::never) {
       return failure(Code::bad_schedule,
                      fmt::format("exchange: rank {}: what it sends may not stay with it, since its "
                                  "local steps begin when all sends have ended",

@@ -188,9 +188,8 @@ class RecordedTcp final : public transport::TcpTransport {
   Result<bool> arm() noexcept override { return tcp_->arm(); }
   int wake_fd() const noexcept override { return tcp_->wake_fd(); }
   void close(EndpointId endpoint) noexcept override { tcp_->close(endpoint); }
-  void note_death() noexcept override { tcp_->note_death(); }
-  std::vector<transport::Lane> lanes(EndpointId endpoint) const override {
-    return tcp_->lanes(endpoint);
+  std::vector<transport::PhysicalPath> paths(EndpointId endpoint) const override {
+    return tcp_->paths(endpoint);
   }
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override {
     return tcp_->bytes_sent(endpoint);

@@ -258,7 +258,7 @@ void mutate(Program& program, Mutation mutation, Random& random) {
       break;
     }
     case Mutation::exchange: program.is_exchange ^= true; break;
-    case Mutation::stay: program.stay = static_cast<transport::Stay>(random() % 3); break;
+    case Mutation::stay: program.in_place = static_cast<transport::InPlace>(random() % 3); break;
   }
 }
 
@@ -273,7 +273,7 @@ bool same_fusions(const Program& a, const Program& b) {
   return std::ranges::equal(a.steps, b.steps, same_step) &&
          std::ranges::equal(a.sources, b.sources, same_view) &&
          std::ranges::equal(a.casts, b.casts, same_cast) && a.cast_sends == b.cast_sends &&
-         a.is_exchange == b.is_exchange && a.stay == b.stay;
+         a.is_exchange == b.is_exchange && a.in_place == b.in_place;
 }
 
 /// The programs of a call, with one of them changed or all of them changed alike. None if the draw

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One channel of transport/shm as a model for spin: a sender, a receiver, a ring whose entries have
- * slots, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing.cc). Spin
+ * slots, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing_ring.h). Spin
  * tries every interleaving and every delay of a store. A release store becomes visible at some time
  * after all stores before it, which become visible in any order. A full fence waits until all stores
  * are visible. Loads happen in order, like acquire loads. This memory model is weaker than x86, and

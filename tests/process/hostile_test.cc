@@ -221,8 +221,8 @@ void crowd_the_start(const Stranger::Line& line) {
   line.say("disturbed " + std::to_string(disturbed.size()) + " ports of its host\ndone\n");
 }
 
-/// The datagram that ranks of one host send to each other's door, as in transport/src/shm/door.h.
-struct Introduction {
+/// The datagram that ranks of one host send each other, as in transport/src/shm/peer_socket.h.
+struct PeerMessage {
   enum Kind : std::uint32_t { hello, accept, share, forget };
   Kind kind = hello;
   std::uint32_t channel = 0, credit = 0, allocation = 0;
@@ -231,13 +231,13 @@ struct Introduction {
   std::uint64_t nonce_at = 0;
 };
 
-/// Sends datagrams to the doors of the ranks on its host, and has a door of its own for answers.
-class Knocker {
+/// Sends datagrams to the sockets of the ranks on its host, and has one of its own for answers.
+class Intruder {
  public:
-  explicit Knocker(std::uint64_t number)
+  explicit Intruder(std::uint64_t number)
       : nonce_{0x6b6e6f636b, number},
         socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-        memory_(::memfd_create("knocker", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+        memory_(::memfd_create("intruder", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     std::array<char, 64> name{};
     std::snprintf(name.data(), name.size(), "xylem-%016llx%016llx",
                   static_cast<unsigned long long>(nonce_[0]),
@@ -249,10 +249,10 @@ class Knocker {
   }
 
   bool is_open() const { return is_open_; }
-  /// Sends a datagram to the door called `to`. Returns true if the kernel delivered it.
-  bool introduce(const std::string& to, Introduction::Kind kind) const {
-    Introduction said{.kind = kind, .bytes = 1 << 20, .from = nonce_};
-    iovec data{&said, sizeof said};
+  /// Sends a datagram to the socket called `to`. Returns true if the kernel delivered it.
+  bool send(const std::string& to, PeerMessage::Kind kind) const {
+    PeerMessage content{.kind = kind, .bytes = 1 << 20, .from = nonce_};
+    iovec data{&content, sizeof content};
     const auto [address, bytes] = address_of(to);
     alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
     msghdr message{};
@@ -261,9 +261,7 @@ class Knocker {
     message.msg_iov = &data;
     message.msg_iovlen = 1;
     const std::array<int, 2> shared{memory_.get(), memory_.get()};
-    const std::size_t count = kind == Introduction::forget  ? 0
-                              : kind == Introduction::share ? 1
-                                                            : 2;
+    const std::size_t count = kind == PeerMessage::forget ? 0 : kind == PeerMessage::share ? 1 : 2;
     if (count > 0) {
       message.msg_control = control.data();
       message.msg_controllen = CMSG_SPACE(count * sizeof(int));
@@ -279,8 +277,8 @@ class Knocker {
     std::byte any{};
     return ::recv(socket_.get(), &any, sizeof any, 0) >= 0;
   }
-  /// The doors of all ranks that are visible on this host.
-  std::set<std::string> doors() const {
+  /// The sockets of all ranks that are visible on this host.
+  std::set<std::string> sockets() const {
     std::set<std::string> found;
     // A thread of this process may be on another host, so this reads the entry of the thread.
     for (const std::string& name : names_beside("thread-self")) {
@@ -303,24 +301,24 @@ class Knocker {
   bool is_open_ = false;
 };
 
-/// Sends every kind of datagram to the doors of the ranks on its host, until it is told to end.
-void knock_at_doors(const Stranger::Line& line) {
-  const Knocker knocker(1);
-  const auto doors = knocker.doors();
-  line.say("sees " + std::to_string(knocker.is_open() ? doors.size() : 0) + " doors\n");
+/// Sends every kind of datagram to the sockets of the ranks on its host, until it is told to end.
+void write_to_sockets(const Stranger::Line& line) {
+  const Intruder intruder(1);
+  const auto sockets = intruder.sockets();
+  line.say("sees " + std::to_string(intruder.is_open() ? sockets.size() : 0) + " sockets\n");
   unsigned long taken = 0;
   bool has_said = false;
   while (!line.is_over()) {
-    for (const std::string& door : doors) {
+    for (const std::string& socket : sockets) {
       for (const auto kind :
-           {Introduction::hello, Introduction::accept, Introduction::share, Introduction::forget}) {
-        taken += knocker.introduce(door, kind) ? 1 : 0;
+           {PeerMessage::hello, PeerMessage::accept, PeerMessage::share, PeerMessage::forget}) {
+        taken += intruder.send(socket, kind) ? 1 : 0;
       }
     }
-    if (taken >= 100 && !has_said) line.say("has knocked\n");
+    if (taken >= 100 && !has_said) line.say("has written\n");
     has_said = taken >= 100;
   }
-  line.say(knocker.is_answered() ? "answered\ndone\n" : "done\n");
+  line.say(intruder.is_answered() ? "answered\ndone\n" : "done\n");
 }
 
 // --- Tests --------------------------------------------------------------------------
@@ -346,29 +344,29 @@ TEST_F(HostileProcess, AJobBetweenHostsListensNowhereAndGoesOnUnderAFlood) {
   EXPECT_THAT(expect_good_end(1), Each(Not(HasSubstr("XYLEM_SECRET")))) << "it is set";
 }
 
-TEST_F(HostileProcess, AnotherUserAtTheDoorsOfSharedMemoryIsNotHeard) {
+TEST_F(HostileProcess, AnotherUserAtTheSocketsOfSharedMemoryIsNotHeard) {
   start_ranks();
   ASSERT_TRUE(wait_for_first_call()) << ranks[0]->said() << ranks[1]->said() << ranks[2]->said();
-  Stranger stranger(*hosts, 1, knock_at_doors);
-  ASSERT_TRUE(stranger.wait_for("has knocked", soon()));
+  Stranger stranger(*hosts, 1, write_to_sockets);
+  ASSERT_TRUE(stranger.wait_for("has written", soon()));
   EXPECT_TRUE(goes_on());
   const std::string said = stranger.stop(soon());
-  EXPECT_THAT(said, HasSubstr("sees 2 doors"));
+  EXPECT_THAT(said, HasSubstr("sees 2 sockets"));
   EXPECT_THAT(said, HasSubstr("done"));
   EXPECT_THAT(said, Not(HasSubstr("answered")));
 
   // A process of the ranks' own user is heard, but what it sends is refused.
   hosts->within(1, [] {
-    const Knocker knocker(2);
+    const Intruder intruder(2);
     const Deadline deadline = soon();
-    for (const std::string& door : knocker.doors()) {
-      while (!knocker.introduce(door, Introduction::hello)) ASSERT_FALSE(deadline.passed());
+    for (const std::string& socket : intruder.sockets()) {
+      while (!intruder.send(socket, PeerMessage::hello)) ASSERT_FALSE(deadline.passed());
     }
   });
   EXPECT_TRUE(goes_on());
   const auto logs = expect_good_end(1);
   for (const std::size_t rank : {1U, 2U}) {
-    EXPECT_THAT(logs[rank], HasSubstr("introduction is refused"));
+    EXPECT_THAT(logs[rank], HasSubstr("message of a peer is refused"));
     EXPECT_EQ(std::ranges::count(logs[rank], '\n'), 1) << logs[rank];
   }
 }

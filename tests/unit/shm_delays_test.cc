@@ -181,8 +181,8 @@ class End {
       content.write(sending.data);
       sending.state = State::under_way;
       ++under_way_;
-      if (transport_.send(peer_, tag, {sending.data, content.bytes, {}, Stay::anywhere}, sending) ==
-          Posted::done) {
+      if (transport_.send(peer_, tag, {sending.data, content.bytes, {}, InPlace::anywhere},
+                          sending) == Posted::done) {
         sending.state = State::ended;
       }
     }

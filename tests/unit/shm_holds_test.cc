@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shared memory keeps few messages that nobody receives, and these never hold up received ones.
-#include "shm/want.h"
+#include "shm/hold.h"
 #include "support/sanitizer.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/shm.h"

@@ -199,19 +199,19 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
   const Geometry geometry = *plan_geometry(kChannels, kMiB);
   SlotPool pool(geometry);
   std::set<std::uint32_t> taken;
-  while (const auto slot = pool.take(0, geometry.large_bytes)) taken.insert(*slot);
+  while (const auto slot = pool.acquire(0, geometry.large_bytes)) taken.insert(*slot);
   EXPECT_EQ(taken.size(), geometry.large_slots - (kChannels - 1));
   for (const std::uint32_t channel : {1U, 2U}) {
-    const auto slot = pool.take(channel, geometry.large_bytes);
+    const auto slot = pool.acquire(channel, geometry.large_bytes);
     ASSERT_TRUE(slot);
-    EXPECT_TRUE(taken.insert(*slot).second) << "given twice";
-    EXPECT_FALSE(pool.take(channel, geometry.large_bytes));
+    EXPECT_TRUE(taken.insert(*slot).second) << "acquired twice";
+    EXPECT_FALSE(pool.acquire(channel, geometry.large_bytes));
   }
-  EXPECT_TRUE(pool.take(1, 1)) << "all slots of the other size are free";
-  // A slot that was given back is free for any sender.
+  EXPECT_TRUE(pool.acquire(1, 1)) << "all slots of the other size are free";
+  // A slot that was released is free for any sender.
   const std::uint32_t freed = *taken.begin();
-  pool.give_back(freed);
-  EXPECT_EQ(pool.take(2, geometry.large_bytes), std::optional(freed));
+  pool.release(freed);
+  EXPECT_EQ(pool.acquire(2, geometry.large_bytes), std::optional(freed));
 }
 
 TEST(ShmSegment, IsWrittenByItsOwnerAlone) {
@@ -297,11 +297,11 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
 
   Outcomes outcomes;
   Matcher matcher;
-  bool wants_look = false;
-  PeerMemory memory(wants_look);
-  std::vector<HeardWant> wants;
+  bool must_look = false;
+  PeerMemory memory(must_look);
+  std::vector<PeerRequest> requests;
   Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
-                    wants);
+                    requests);
   Traffic traffic(kSeed);
   std::vector<std::byte> got(100'000);
   std::mt19937_64 random(1);
@@ -343,11 +343,11 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   Outgoing outgoing(0, *theirs, slots, sent);
   outgoing.open(Owner(*ours, -1), ours->credit(0));
   Matcher matcher;
-  bool wants_look = false;
-  PeerMemory memory(wants_look);
-  std::vector<HeardWant> wants;
+  bool must_look = false;
+  PeerMemory memory(must_look);
+  std::vector<PeerRequest> requests;
   Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                    wants);
+                    requests);
 
   const std::vector<std::byte> large(100'000);
   Operation first, second;
@@ -386,12 +386,12 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
     Outgoing outgoing(0, *theirs, slots, sent);
     outgoing.open(Owner(*ours, -1), ours->credit(0));
     Matcher matcher;
-    bool wants_look = false;
-    PeerMemory memory(wants_look);
+    bool must_look = false;
+    PeerMemory memory(must_look);
     memory.set_process(getpid(), reinterpret_cast<std::uintptr_t>(&theirs->header().nonce), nonce);
-    std::vector<HeardWant> wants;
+    std::vector<PeerRequest> requests;
     Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                      wants);
+                      requests);
 
     const std::vector<std::byte> large(3 << 20, std::byte{1});
     std::vector<std::byte> got(large.size());
@@ -430,12 +430,12 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     Outgoing outgoing(0, *theirs, slots, sent);
     outgoing.open(Owner(*ours, -1), ours->credit(0));
     Matcher matcher;
-    bool wants_look = false;
+    bool must_look = false;
     // This is the memory of a process that shares nothing and whose memory may not be read.
-    PeerMemory memory(wants_look);
-    std::vector<HeardWant> wants;
+    PeerMemory memory(must_look);
+    std::vector<PeerRequest> requests;
     Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                      wants);
+                      requests);
     std::vector<std::byte> got(large.size());
     Operation sending, receiving;
     matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
@@ -445,7 +445,7 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     EXPECT_EQ(received[0].code, Code::ok);
     EXPECT_EQ(got, large);
     EXPECT_EQ(sent.size(), 1U);
-    EXPECT_EQ(wants_look, at.where == Location::Where::shared) << "it may lie before the door";
+    EXPECT_EQ(must_look, at.where == Location::Where::shared) << "it may wait at the socket";
   }
 }
 
@@ -458,11 +458,11 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
     Matcher matcher;
     Outcomes outcomes;
-    bool wants_look = false;
-    PeerMemory memory(wants_look);
-    std::vector<HeardWant> wants;
+    bool must_look = false;
+    PeerMemory memory(must_look);
+    std::vector<PeerRequest> requests;
     Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
-                      wants);
+                      requests);
     Entry& entry = theirs->ring(0)[0];
     entry.kind = lie < 2 ? EntryKind::slotted : EntryKind::fragment;
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());
@@ -483,7 +483,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
   }
 }
 
-/// Turns both transports so often that a process which waits at a door is noticed for certain.
+/// Turns both transports so often that a message at a socket is noticed for certain.
 void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }

@@ -252,10 +252,10 @@ class ShmReadable : public ShmViews {
   }
   /// The region to send from. When processes are read, it is on the heap.
   ConstRegion source(Where where) {
-    if (where == Where::shared) return {memory, kBytes, {}, Stay::in_shared};
+    if (where == Where::shared) return {memory, kBytes, {}, InPlace::shared_only};
     for (auto& transport : transports) transport->views()->pull_from(kBytes);
     heap.assign(memory, memory + kBytes);
-    return {heap.data(), kBytes, {}, Stay::anywhere};
+    return {heap.data(), kBytes, {}, InPlace::anywhere};
   }
   bool is_whole(const std::byte* at) const { return std::equal(memory, memory + kBytes, at); }
 
@@ -297,9 +297,9 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
 
 TEST_F(ShmReadable, AreALaneWhereProcessesAreRead) {
   auto& [a, b, c] = transports;
-  EXPECT_EQ(a->lanes(to[0][1]).size(), 1U);
+  EXPECT_EQ(a->paths(to[0][1]).size(), 1U);
   (void)source(Where::process);
-  const auto lanes = a->lanes(to[0][1]);
+  const auto lanes = a->paths(to[0][1]);
   ASSERT_EQ(lanes.size(), 2U);
   EXPECT_EQ(lanes[1].transport, "cma");
 }
@@ -310,7 +310,7 @@ TEST_F(ShmReadable, MayBeToldToLeave) {
     ConstRegion from = source(where);
     from.bytes = b->views()->view_bytes();
     for (auto& transport : transports) transport->views()->pull_from(from.bytes);
-    from.stay = where == Where::shared ? Stay::nowhere : Stay::in_shared;
+    from.in_place = where == Where::shared ? InPlace::never : InPlace::shared_only;
     EXPECT_FALSE(a->views()->is_readable(from));
     Counted sent;
     EXPECT_EQ(a->send(to[0][1], 1, from, sent), Posted::done);
@@ -323,7 +323,7 @@ TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
   auto& [a, b, c] = transports;
   // More messages than can be announced at once. The rest goes through slots.
   constexpr std::size_t kMany = 100;
-  const ConstRegion small{memory, 10'000, {}, Stay::in_shared};
+  const ConstRegion small{memory, 10'000, {}, InPlace::shared_only};
   std::vector<Counted> sent(kMany);
   std::size_t announced = 0;
   for (Counted& one : sent) {
@@ -347,7 +347,7 @@ TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
     Counted sent, received;
-    const ConstRegion from{memory + 64, kBytes - 64, {}, Stay::in_shared};
+    const ConstRegion from{memory + 64, kBytes - 64, {}, InPlace::shared_only};
     if (is_early) {
       a->send(to[0][1], 1, from, sent);
       drive();
@@ -429,7 +429,7 @@ TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
   for (auto& transport : transports) transport->views()->pull_from(kBytes);
   Counted sent, received;
   b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
-  a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
+  a->send(to[0][1], 1, {large.data(), large.size(), {}, InPlace::anywhere}, sent);
   while (target[0] == std::byte{0}) b->progress();
   ASSERT_EQ(received.ended, 0);
   a->close(to[0][1]);
@@ -462,7 +462,7 @@ TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
   std::vector<std::byte> large(3 << 20, std::byte{1}), target(large.size());
   for (auto& transport : transports) transport->views()->pull_from(kBytes);
   b->recv(1, kExactMatch, {target.data(), target.size(), {}}, received);
-  a->send(to[0][1], 1, {large.data(), large.size(), {}, Stay::anywhere}, sent);
+  a->send(to[0][1], 1, {large.data(), large.size(), {}, InPlace::anywhere}, sent);
   while (target[0] == std::byte{0}) b->progress();
   b->close(to[1][0]);
   drive();
@@ -481,7 +481,7 @@ TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
       Counted sent, received;
       auto& receiver = peer == to[0][1] ? b : c;
       receiver->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
-      a->send(peer, 1, {fresh, kBytes, {}, Stay::in_shared}, sent);
+      a->send(peer, 1, {fresh, kBytes, {}, InPlace::shared_only}, sent);
       drive();
       ASSERT_EQ(received.ended, 1);
       ASSERT_EQ(got[kBytes - 1], static_cast<std::byte>(round + 1));

@@ -659,9 +659,9 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
     case Subject::Kind::ucx_host: allowed = {"posix", "sysv", "cma", "self"}; break;
     case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
   }
-  const auto lanes = a->lanes(to_b);
+  const auto lanes = a->paths(to_b);
   EXPECT_FALSE(lanes.empty());
-  for (const Lane& lane : lanes) {
+  for (const PhysicalPath& lane : lanes) {
     EXPECT_NE(std::find(allowed.begin(), allowed.end(), lane.transport), allowed.end())
         << lane.transport << '/' << lane.device;
     EXPECT_FALSE(lane.device.empty());

@@ -2,6 +2,7 @@
 //
 // How transports sleep and wake each other, tested on every transport.
 #include "unit/transport_subject.h"
+#include "xylem/transport/host_peers.h"
 
 #include <poll.h>
 
@@ -40,69 +41,6 @@ TEST_P(TransportSleep, ArmedDescriptorBecomesReadableForAMessage) {
   }
 }
 
-TEST_P(TransportSleep, HeldWakesFollowAtTheEndOfTheHold) {
-  ASSERT_GE(b->wake_fd(), 0);
-  // Other transports may never meet without a message.
-  if (GetParam().kind == Subject::Kind::shm) {
-    ASSERT_TRUE(both_drive([&] { return a->meeting(to_b) == Meeting::met; }));
-  }
-  for (int round = 0; round < 20; ++round) {
-    const std::array<std::uint64_t, 4> values{1, 2, 3, 4};
-    std::array<std::uint64_t, 4> got{};
-    std::array<Tracked, 4> sent, received;
-    for (std::size_t i = 0; i < got.size(); ++i) recv(*b, i, &got[i], 8, received[i]);
-    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
-      const auto armed = b->arm();
-      return armed.is_ok() && *armed;
-    }));
-    pollfd waiting{b->wake_fd(), POLLIN, 0};
-    a->hold_wakes(true);
-    for (std::size_t i = 0; i < got.size(); ++i) send(*a, to_b, i, &values[i], 8, sent[i]);
-    const bool is_held = GetParam().kind == Subject::Kind::shm;
-    const int woken_early = ::poll(&waiting, 1, 0);
-    a->hold_wakes(false);
-    if (is_held) {
-      EXPECT_EQ(woken_early, 0);
-      EXPECT_EQ(::poll(&waiting, 1, 0), 1);
-    }
-    ASSERT_TRUE(drive({a.get()}, [&] { return ::poll(&waiting, 1, 0) == 1; }));
-    ASSERT_TRUE(both_drive([&] {
-      return std::ranges::all_of(sent, &Tracked::ended) &&
-             std::ranges::all_of(received, &Tracked::ended);
-    }));
-    EXPECT_EQ(got, values);
-  }
-}
-
-TEST_P(TransportSleep, TellsWhetherPeersCompute) {
-  // The peers know each other once they have met.
-  std::uint64_t got = 0;
-  const std::uint64_t value = 5;
-  Tracked sent, received;
-  recv(*b, 1, &got, 8, received);
-  send(*a, to_b, 1, &value, 8, sent);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
-  EXPECT_FALSE(b->do_peers_compute());
-  a->show_computing(true);
-  EXPECT_EQ(b->do_peers_compute(), GetParam().kind == Subject::Kind::shm);
-  EXPECT_FALSE(a->do_peers_compute());
-  a->show_computing(false);
-  EXPECT_FALSE(b->do_peers_compute());
-}
-
-TEST_P(TransportSleep, APeerWhoseEndpointIsClosedDoesNotCompute) {
-  std::uint64_t got = 0;
-  const std::uint64_t value = 5;
-  Tracked sent, received;
-  recv(*a, 1, &got, 8, received);
-  send(*b, to_a, 1, &value, 8, sent);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
-  a->show_computing(true);
-  EXPECT_EQ(b->do_peers_compute(), GetParam().kind == Subject::Kind::shm);
-  b->close(to_a);
-  EXPECT_FALSE(b->do_peers_compute());
-}
-
 TEST_P(TransportSleep, TwoThreadsThatSleepLoseNoWakeUp) {
   constexpr std::uint64_t kRounds = 2000;
   std::atomic<bool> failed{false};
@@ -138,9 +76,67 @@ TEST_P(TransportSleep, TwoThreadsThatSleepLoseNoWakeUp) {
   EXPECT_FALSE(failed);
 }
 
+TEST_P(TransportSleep, OnlyTransportsWithinAHostHaveHostPeers) {
+  const auto kind = GetParam().kind;
+  EXPECT_EQ(a->host_peers() != nullptr,
+            kind == Subject::Kind::shm || kind == Subject::Kind::ucx_host);
+}
+
 INSTANTIATE_TEST_SUITE_P(On,
                          TransportSleep,
                          ::testing::ValuesIn(all_subjects()),
+                         [](const auto& row) { return row.param.label(); });
+
+/// Two transports that share a segment each, and have met.
+class SharedHost : public TransportPair {
+ protected:
+  void SetUp() override {
+    TransportPair::SetUp();
+    ASSERT_TRUE(both_drive(
+        [&] { return a->meeting(to_b) == Meeting::met && b->meeting(to_a) == Meeting::met; }));
+  }
+};
+
+TEST_P(SharedHost, HeldWakesFollowAtTheEndOfTheHold) {
+  for (int round = 0; round < 20; ++round) {
+    const std::array<std::uint64_t, 4> values{1, 2, 3, 4};
+    std::array<std::uint64_t, 4> got{};
+    std::array<Tracked, 4> sent, received;
+    for (std::size_t i = 0; i < got.size(); ++i) recv(*b, i, &got[i], 8, received[i]);
+    ASSERT_TRUE(drive({a.get(), b.get()}, [&] {
+      const auto armed = b->arm();
+      return armed.is_ok() && *armed;
+    }));
+    pollfd waiting{b->wake_fd(), POLLIN, 0};
+    a->host_peers()->hold_wakes(true);
+    for (std::size_t i = 0; i < got.size(); ++i) send(*a, to_b, i, &values[i], 8, sent[i]);
+    EXPECT_EQ(::poll(&waiting, 1, 0), 0);
+    a->host_peers()->hold_wakes(false);
+    EXPECT_EQ(::poll(&waiting, 1, 0), 1);
+    ASSERT_TRUE(both_drive([&] { return std::ranges::all_of(received, &Tracked::ended); }));
+    EXPECT_EQ(got, values);
+  }
+}
+
+TEST_P(SharedHost, PeersSeeWhetherAProcessComputes) {
+  EXPECT_FALSE(b->host_peers()->do_peers_compute());
+  a->host_peers()->show_computing(true);
+  EXPECT_TRUE(b->host_peers()->do_peers_compute());
+  EXPECT_FALSE(a->host_peers()->do_peers_compute());
+  a->host_peers()->show_computing(false);
+  EXPECT_FALSE(b->host_peers()->do_peers_compute());
+}
+
+TEST_P(SharedHost, APeerWhoseEndpointIsClosedDoesNotCompute) {
+  a->host_peers()->show_computing(true);
+  EXPECT_TRUE(b->host_peers()->do_peers_compute());
+  b->close(to_a);
+  EXPECT_FALSE(b->host_peers()->do_peers_compute());
+}
+
+INSTANTIATE_TEST_SUITE_P(On,
+                         SharedHost,
+                         ::testing::Values(Subject{Subject::Kind::shm}),
                          [](const auto& row) { return row.param.label(); });
 
 }  // namespace

@@ -2,7 +2,6 @@
 //
 // How the statuses of UCX map to Xylem's codes.
 #include "transport/src/ucx/api.h"
-#include "transport/src/ucx/completion_code.h"
 #include "transport/src/ucx/status.h"
 
 #include <gmock/gmock.h>

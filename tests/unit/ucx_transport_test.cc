@@ -4,6 +4,7 @@
 // of making one.
 #include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"
+#include "xylem/transport/host_peers.h"
 #include "xylem/transport/ucx.h"
 
 #include <gmock/gmock.h>
@@ -95,7 +96,7 @@ std::vector<std::string> lanes_used(const UcxOptions& options) {
   EXPECT_TRUE(drive({a->get(), b->get()}, [&] { return sent.ended() && received.ended(); }));
   EXPECT_EQ(source, target);
   std::vector<std::string> lanes;
-  for (const Lane& lane : (*a)->lanes(*to_b)) lanes.push_back(lane.transport);
+  for (const PhysicalPath& lane : (*a)->paths(*to_b)) lanes.push_back(lane.transport);
   (*a)->close(*to_b);
   return lanes;
 }
@@ -189,7 +190,7 @@ TEST(UcxTransport, KeepsToTheDevicesNamed) {
   ASSERT_TRUE(a.is_ok()) << a.status().to_string();
   auto self = (*a)->connect((*a)->address());
   ASSERT_TRUE(self.is_ok()) << self.status().to_string();
-  for (const Lane& lane : (*a)->lanes(*self)) {
+  for (const PhysicalPath& lane : (*a)->paths(*self)) {
     EXPECT_TRUE(lane.device == "lo" || lane.transport == "self") << lane.device;
   }
   (*a)->close(*self);
@@ -248,7 +249,7 @@ class UcxAnswerThatWaits : public ::testing::Test {
 };
 
 TEST_F(UcxAnswerThatWaits, EndsWithItsTransport) {
-  survivor->note_death();
+  survivor->host_peers()->note_death();
   survivor.reset();
 }
 

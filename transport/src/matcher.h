@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matcher: matches messages with posted receives by tag. If several match, the oldest is taken.
+// Matcher: matches messages with posted receives by tag. If several match, the oldest matches.
 // Nodes are reused, so steady traffic allocates nothing.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace xylem::transport {
 
-/// About how much memory a message that waits for a receive takes in addition to its bytes.
+/// About how much memory a message that waits for a receive occupies in addition to its bytes.
 inline constexpr std::uint64_t kNodeBytes = 192;
 
 /// Names a stream: a message of an incoming channel that has begun to arrive. Its transport finds
@@ -27,7 +27,7 @@ struct StreamId {
   friend bool operator==(const StreamId&, const StreamId&) = default;
 };
 
-/// A message that waits for a receive: either its bytes, or the stream that will bring them.
+/// A message that waits for a receive: either its bytes, or the stream in which they will arrive.
 struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;

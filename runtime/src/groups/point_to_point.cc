@@ -220,7 +220,7 @@ transport::ConstRegion PointToPoint::region_of(const Operation& operation) const
   return {.data = call.input,
           .bytes = call.count * size_of(call.type),
           .memory = is_staged(call, operation.run.device) ? Memory{} : call.memory,
-          .stay = transport::Stay::anywhere};
+          .in_place = transport::InPlace::anywhere};
 }
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {

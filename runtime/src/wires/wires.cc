@@ -2,6 +2,7 @@
 #include "wires/wires.h"
 
 #include "wires/rdma_ports.h"
+#include "xylem/transport/host_peers.h"
 #include "xylem/transport/shm.h"
 #include "xylem/transport/ucx.h"
 
@@ -102,6 +103,10 @@ Result<Wire> make_network_wire(const Config& config,
   const bool is_ours = wanted == "tcp" || (wanted == "auto" && !request.has_rdma);
   return is_ours ? make_tcp_wire(request.ranks, interface, logger)
                  : make_ucx_wire(config, request, interface, logger);
+}
+
+transport::HostPeers* host_peers_of(const Wire& wire) {
+  return wire.transport == nullptr ? nullptr : wire.transport->host_peers();
 }
 
 }  // namespace
@@ -380,8 +385,8 @@ void Wires::close(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {
     link.transport->close(link.endpoint);
-  } else if (const auto& transport = wires_[wire_of(world_rank)].transport) {
-    transport->note_death();
+  } else if (auto* const host_peers = host_peers_of(wires_[wire_of(world_rank)])) {
+    host_peers->note_death();
   }
 }
 
@@ -413,19 +418,20 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
 
 void Wires::hold_wakes(bool held) noexcept {
   for (const Wire& wire : wires_) {
-    if (wire.transport != nullptr) wire.transport->hold_wakes(held);
+    if (auto* const host_peers = host_peers_of(wire)) host_peers->hold_wakes(held);
   }
 }
 
 void Wires::show_computing(bool computes) noexcept {
   for (const Wire& wire : wires_) {
-    if (wire.transport != nullptr) wire.transport->show_computing(computes);
+    if (auto* const host_peers = host_peers_of(wire)) host_peers->show_computing(computes);
   }
 }
 
 bool Wires::do_peers_compute() const noexcept {
   return std::ranges::any_of(wires_, [](const Wire& wire) {
-    return wire.transport != nullptr && wire.transport->do_peers_compute();
+    const auto* const host_peers = host_peers_of(wire);
+    return host_peers != nullptr && host_peers->do_peers_compute();
   });
 }
 
@@ -446,7 +452,7 @@ PathInfo Wires::path(std::uint32_t world_rank) const {
   info.transport = wires_[wire_of(world_rank)].name;
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {
-    for (const auto& lane : link.transport->lanes(link.endpoint)) {
+    for (const auto& lane : link.transport->paths(link.endpoint)) {
       info.lanes.push_back(lane.transport + "/" + lane.device);
     }
     info.bytes_sent = link.transport->bytes_sent(link.endpoint);

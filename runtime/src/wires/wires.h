@@ -124,7 +124,7 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
   /// same number.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
-  // The functions of Transport with these names, of all wires:
+  // The functions of HostPeers with these names, of all wires:
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;

@@ -48,7 +48,7 @@ LoopbackTransport::~LoopbackTransport() {
   // An offer that could not be withdrawn is being copied by its receiver right now.
   while (offers_ > 0) {
     mailbox_->deliver(dice_, matches_, completions_);
-    take_completions();
+    collect_completions();
     std::this_thread::yield();
   }
   std::list<Message> orphans;
@@ -116,7 +116,7 @@ Posted LoopbackTransport::send(EndpointId to,
 }
 
 // Moves a matched message into its receive and completes the send.
-LoopbackTransport::Outcome LoopbackTransport::transfer(Message& message, const Receive& receive) {
+Outcome LoopbackTransport::transfer(Message& message, const Receive& receive) {
   const std::uint64_t bytes = message.envelope.bytes;
   const bool fits = receive.fits(bytes);
   if (fits) copy_bytes(receive.target.data, message.source, bytes);
@@ -165,7 +165,7 @@ std::size_t LoopbackTransport::discard(Tag tag, Tag mask) noexcept {
   return count;
 }
 
-void LoopbackTransport::take_completions() {
+void LoopbackTransport::collect_completions() {
   offers_ -= completions_.size();
   for (const Completion& completion : completions_) {
     outcomes_.push_back({completion.operation, completion.code, 0});
@@ -175,37 +175,31 @@ void LoopbackTransport::take_completions() {
 
 unsigned LoopbackTransport::progress() noexcept {
   const unsigned arrivals = mailbox_->deliver(dice_, matches_, completions_);
-  take_completions();
+  collect_completions();
   auto message = matches_.messages.begin();
   for (const Receive& receive : matches_.receives)
     outcomes_.push_back(transfer(*message++, receive));
   matches_.receives.clear();
   mailbox_->recycle(matches_.messages);
-  return arrivals + tell();
+  return arrivals + report_some();
 }
 
 // Reports known outcomes: all of them in order or, with dice, at least one of them in any order.
-// Completion callbacks may post, cancel and close; outcomes that this produces are reported by the
-// next call.
-unsigned LoopbackTransport::tell() {
+unsigned LoopbackTransport::report_some() {
   if (outcomes_.empty()) return 0;
-  telling_.swap(outcomes_);
-  std::size_t count = telling_.size();
   if (!dice_.ordered()) {
-    for (std::size_t i = count - 1; i > 0; --i) {
-      std::swap(telling_[i], telling_[dice_.below(i + 1)]);
+    for (std::size_t i = outcomes_.size() - 1; i > 0; --i) {
+      std::swap(outcomes_[i], outcomes_[dice_.below(i + 1)]);
     }
-    count = 1 + dice_.below(count);
-    outcomes_.assign(telling_.begin() + static_cast<std::ptrdiff_t>(count), telling_.end());
-    telling_.resize(count);
+    const auto rest =
+        outcomes_.begin() + 1 + static_cast<std::ptrdiff_t>(dice_.below(outcomes_.size()));
+    later_.assign(rest, outcomes_.end());
+    outcomes_.erase(rest, outcomes_.end());
   }
-  for (const Outcome& outcome : telling_) {
-    outcome.operation->code = outcome.code;
-    outcome.operation->bytes = outcome.bytes;
-    outcome.operation->done(*outcome.operation);
-  }
-  telling_.clear();
-  return static_cast<unsigned>(count);
+  const unsigned count = report(outcomes_, reporting_);
+  outcomes_.insert(outcomes_.begin(), later_.begin(), later_.end());
+  later_.clear();
+  return count;
 }
 
 Result<bool> LoopbackTransport::arm() noexcept {
@@ -230,7 +224,7 @@ void LoopbackTransport::close(EndpointId endpoint) noexcept {
   withdraw(endpoint);
 }
 
-std::vector<Lane> LoopbackTransport::lanes(EndpointId /*endpoint*/) const {
+std::vector<PhysicalPath> LoopbackTransport::paths(EndpointId /*endpoint*/) const {
   return {{"loopback", "memory"}};
 }
 
@@ -240,3 +234,20 @@ std::uint64_t LoopbackTransport::bytes_sent(EndpointId endpoint) const noexcept 
 }
 
 }  // namespace xylem::transport::loopback
+
+namespace xylem::transport {
+
+struct LoopbackFabric::Medium : loopback::Registry {
+  using Registry::Registry;
+};
+
+LoopbackFabric::LoopbackFabric(LoopbackOptions options)
+    : medium_(std::make_shared<Medium>(options)) {}
+
+LoopbackFabric::~LoopbackFabric() = default;
+
+std::unique_ptr<Transport> LoopbackFabric::attach() {
+  return std::make_unique<loopback::LoopbackTransport>(medium_);
+}
+
+}  // namespace xylem::transport

@@ -6,6 +6,7 @@
 
 #include "loopback/dice.h"
 #include "loopback/mailbox.h"
+#include "outcome.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/transport.h"
 
@@ -26,7 +27,7 @@ class Registry {
 
   const LoopbackOptions& options() const noexcept { return options_; }
   std::shared_ptr<Mailbox> add();
-  /// Null if the transport has ended; an error if the id was never given out.
+  /// Null if the transport has ended; an error if no mailbox ever had the id.
   Result<std::shared_ptr<Mailbox>> find(std::uint64_t id);
 
  private:
@@ -58,7 +59,7 @@ class LoopbackTransport final : public Transport {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
   void close(EndpointId endpoint) noexcept override;
-  std::vector<Lane> lanes(EndpointId endpoint) const override;
+  std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
@@ -67,18 +68,12 @@ class LoopbackTransport final : public Transport {
     std::shared_ptr<Mailbox> peer;
     std::uint64_t bytes_sent = 0;
   };
-  /// A known completion that has not been reported to the owner yet.
-  struct Outcome {
-    Operation* operation = nullptr;
-    Code code = Code::ok;
-    std::uint64_t bytes = 0;
-  };
 
   Posted finish(Operation& operation, Code code, std::uint64_t bytes);
   Outcome transfer(Message& message, const Receive& receive);
   void withdraw(EndpointId endpoint);
-  void take_completions();
-  unsigned tell();
+  void collect_completions();
+  unsigned report_some();
 
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<Mailbox> mailbox_;
@@ -86,11 +81,11 @@ class LoopbackTransport final : public Transport {
   /// The registry and the mailbox id.
   std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};
   std::vector<Endpoint> endpoints_;
-  std::size_t offers_ = 0;         ///< Offers of this transport whose completion has not come back.
-  std::vector<Outcome> outcomes_;  ///< For progress() to report.
+  std::size_t offers_ = 0;  ///< Offers of this transport whose completion has not come back.
+  Outcomes outcomes_;       ///< For progress() to report.
 
   // Scratch space, kept so that steady traffic allocates nothing.
-  std::vector<Outcome> telling_;
+  Outcomes later_, reporting_;
   std::vector<Completion> completions_;
   std::vector<Operation*> withdrawn_;
   Matches matches_;

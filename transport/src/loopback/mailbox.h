@@ -34,7 +34,7 @@ struct Envelope {
 };
 
 /// A message in flight. Small messages carry their bytes. An offer leaves them in the sender's
-/// memory, and the sender's operation stays pending until a receive has taken them.
+/// memory, and the sender's operation stays pending until a receive has copied them.
 struct Message {
   Envelope envelope;
   std::vector<std::byte> payload;
@@ -67,10 +67,10 @@ class Mailbox {
 
   // These functions are for senders, and for receivers of the owner's offers.
 
-  /// Delivers a copy of `data`; false if the owner is gone.
+  /// Delivers a copy of `data`; false if the owner has ended.
   bool copy(const Envelope& envelope, const void* data);
   /// Offers `source`, which stays in the sender's memory until `reply` gets the completion; false
-  /// if the owner is gone.
+  /// if the owner has ended.
   bool offer(const Envelope& envelope,
              const void* source,
              Operation& operation,
@@ -96,7 +96,7 @@ class Mailbox {
   /// messages may be left for a later call, and messages that differ in sender or tag may overtake
   /// each other; at least one is delivered.
   unsigned deliver(Dice& dice, Matches& matches, std::vector<Completion>& completions);
-  /// Gives nodes back for reuse.
+  /// Returns nodes for reuse.
   void recycle(std::list<Message>& spent);
   /// True if nothing is waiting here; the descriptor then becomes readable when something arrives.
   bool arm();

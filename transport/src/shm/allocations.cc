@@ -27,9 +27,9 @@ Result<void*> Allocations::add(std::uint64_t bytes) {
   XYLEM_TRY(SealedMemory made, make_sealed_memory(bytes));
   const std::scoped_lock lock(mutex_);
   list_.push_back(
-      {next_id_++, made.memory, bytes, std::make_shared<const UniqueFd>(std::move(made.fd))});
+      {next_id_++, made.memory.get(), bytes, std::make_shared<const UniqueFd>(std::move(made.fd))});
   version_.fetch_add(1, std::memory_order_release);
-  return static_cast<void*>(made.release());
+  return static_cast<void*>(made.memory.release());
 }
 
 Status Allocations::remove(void* memory) {
@@ -39,7 +39,7 @@ Status Allocations::remove(void* memory) {
     const auto at = std::ranges::find(list_, memory, &Allocation::memory);
     if (memory == nullptr || at == list_.end()) {
       return failure(Code::invalid_argument,
-                     fmt::format("{} was not allocated here, or has been given back; pass what the "
+                     fmt::format("{} was not allocated here, or has been freed; pass what the "
                                  "allocation returned, once",
                                  memory));
     }

@@ -12,7 +12,7 @@ namespace {
 /// Writing a slot whose lines are in a cache that the cores do not share is about twelve times
 /// slower than in a shared cache ("Copies between cores" in bench/results/2026-11-29-history.md).
 /// Reading the source makes the measured ratio smaller. A slot in the cache is faster for the
-/// receiver to read, so ordinary stores are given up only if they are much slower.
+/// receiver to read, so ordinary stores are used unless they are much slower.
 constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace
@@ -52,6 +52,22 @@ float CacheChoice::Times::median() const noexcept {
   const auto middle = sorted.begin() + kTimes / 2;
   std::nth_element(sorted.begin(), middle, sorted.end());
   return *middle;
+}
+
+void CacheChoices::copy(std::byte* slot,
+                        CopyTarget also,
+                        const void* data,
+                        std::uint64_t bytes) noexcept {
+  bool is_trial = false, is_timed = also.memory == nullptr;
+  for (CacheChoice* choice : choices_) {
+    is_trial = choice->is_trial() || is_trial;
+    is_timed = choice->wants_time() || is_timed;
+  }
+  const CopyTarget target{slot, is_past_cache() != is_trial};
+  if (!is_timed && !is_trial) return copy_to_both(target, also, data, bytes);
+  const float time = copy_timed(target, data, bytes);
+  for (CacheChoice* choice : choices_) choice->learn(target.past_cache, time);
+  if (also.memory != nullptr) copy_to(also, data, bytes);
 }
 
 float copy_timed(CopyTarget slot, const void* data, std::uint64_t bytes) noexcept {

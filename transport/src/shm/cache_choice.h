@@ -3,17 +3,18 @@
 // CacheChoice: decides whether slots for a receiver are written with ordinary or with non-temporal
 // stores. If both cores share a cache, ordinary stores leave the bytes there and the receiver reads
 // them from it. If not, each line that is written again must first be fetched back from the
-// receiver's cache, which takes several times as long as non-temporal stores. The system does not
-// tell which case holds, and it changes when a scheduler moves a rank, so both ways are measured
-// repeatedly.
+// receiver's cache, which takes several times as long as non-temporal stores. Which case holds
+// is unknown, and changes when the scheduler moves a rank, so both ways are measured repeatedly.
 #pragma once
 
 #include "xylem/base/copy.h"
 #include "xylem/transport/shm.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace xylem::transport::shm {
 
@@ -56,6 +57,23 @@ class CacheChoice {
   std::uint32_t untimed_ = 0;  ///< Slots since the last measured one.
   bool is_settled_;
   bool is_past_cache_;
+};
+
+/// The choices of all readers of one slot. They get the same kind of store: non-temporal if that
+/// suits any of them.
+class CacheChoices {
+ public:
+  void clear() noexcept { choices_.clear(); }
+  void add(CacheChoice& choice) { choices_.push_back(&choice); }
+  bool is_past_cache() const noexcept {
+    return std::ranges::any_of(choices_, &CacheChoice::is_past_cache);
+  }
+  /// Copies a message into the slot, and also to `also` if that has memory. Uses the opposite kind
+  /// of store if any reader wants a trial.
+  void copy(std::byte* slot, CopyTarget also, const void* data, std::uint64_t bytes) noexcept;
+
+ private:
+  std::vector<CacheChoice*> choices_;
 };
 
 /// Copies one slot and returns the time per byte in nanoseconds.

@@ -29,7 +29,7 @@ unsigned Incoming::drain() {
   while (count < kEntries && has_entry() && take_next()) ++count;
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
-  if (count == 0 && untold_ > 0 && ++idle_drains_ % kIdleDrains == 0) publish();
+  if (count == 0 && unreported_ > 0 && ++idle_drains_ % kIdleDrains == 0) report();
   if (count == 0 && streams_.any_open() && sender_.is_gone() && !has_entry()) {
     end();
     return 1;
@@ -37,22 +37,22 @@ unsigned Incoming::drain() {
   return count;
 }
 
-void Incoming::note_taken(const Head& head) noexcept {
+void Incoming::note_consumed(const Head& head) noexcept {
   constexpr std::uint32_t kEnough = 16, kSmallSlot = 4;
   const Geometry& theirs = segment_->geometry();
   const bool is_in_slot = head.kind == EntryKind::slotted || head.kind == EntryKind::fragment;
   const bool is_scarce =
       is_in_slot && (head.bytes > theirs.small_bytes || theirs.small_slots < 8 * theirs.channels);
-  untold_ += is_scarce ? kEnough : is_in_slot ? kSmallSlot : 1;
-  if (untold_ >= kEnough) publish();
+  unreported_ += is_scarce ? kEnough : is_in_slot ? kSmallSlot : 1;
+  if (unreported_ >= kEnough) report();
 }
 
-void Incoming::publish() noexcept {
-  const std::uint64_t told = consumed_;
-  untold_ = 0;
+void Incoming::report() noexcept {
+  const std::uint64_t reported = consumed_;
+  unreported_ = 0;
   // Entries count as consumed up to the oldest entry that is still viewed.
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
-  if (consumed_ == told) return;
+  if (consumed_ == reported) return;
   delay();
   credit_->consumed.store(consumed_, std::memory_order_release);
   // The sender may be asleep because it has no room.
@@ -70,7 +70,7 @@ bool Incoming::is_sound(const Head& head) const noexcept {
       return head.slot < geometry.slots() && head.bytes <= geometry.slot_bytes(head.slot);
     case EntryKind::announce: return head.slot <= kOnDevice;
     case EntryKind::withdrawn:
-    case EntryKind::want:
+    case EntryKind::request:
     case EntryKind::closed:
     case EntryKind::nothing: return true;
   }
@@ -85,13 +85,13 @@ bool Incoming::take_next() {
   if (taken == Taken::no_memory) return false;
   if (taken == Taken::never || head.kind == EntryKind::closed) end();
   ++next_;
-  note_taken(head);
+  note_consumed(head);
   return true;
 }
 
 Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
-  const auto outcome = [](bool is_taken, Taken otherwise) {
-    return is_taken ? Taken::well : otherwise;
+  const auto outcome = [](bool is_good, Taken otherwise) {
+    return is_good ? Taken::well : otherwise;
   };
   switch (head.kind) {
     case EntryKind::eager:
@@ -102,8 +102,8 @@ Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
     case EntryKind::fragment:
       return outcome(streams_.take_fragment(head, segment_->slot(head.slot)), Taken::never);
     case EntryKind::withdrawn: streams_.withdraw(head.id); break;
-    case EntryKind::want:
-      wants_->push_back({channel_, {head.tag, head.bytes}, turn_of_want(entry)});
+    case EntryKind::request:
+      requests_->push_back({channel_, {head.tag, head.bytes}, holds_of_request(entry)});
       break;
     case EntryKind::closed:
     case EntryKind::nothing: break;
@@ -111,7 +111,7 @@ Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
   return Taken::well;
 }
 
-void Incoming::turn_hold() noexcept {
+void Incoming::toggle_hold() noexcept {
   ++holds_;
   delay();
   credit_->holds.store(holds_, std::memory_order_release);
@@ -140,7 +140,7 @@ bool Incoming::take_message(const Head& head, const std::byte* data) {
   return true;
 }
 
-/// Leaves the entry that is being taken in the ring, as a view.
+/// Leaves the next entry in the ring, as a view.
 View Incoming::show(const std::byte* data) noexcept {
   const auto place = static_cast<std::uint32_t>(next_ % kEntries);
   viewed_ |= std::uint64_t{1} << place;
@@ -148,8 +148,8 @@ View Incoming::show(const std::byte* data) noexcept {
 }
 
 bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
-  // Under a hold, the sender sends one message for each receive that has been posted. If the
-  // message were taken here, the receive would wait for another one, which the sender holds back.
+  // During a hold, the sender sends one message for each posted receive. If that message became a
+  // view here, the receive would wait for another one, which the sender holds back.
   if (!has_entry() || is_hold(holds_)) return false;
   const Entry& entry = ring_[next_ % kEntries];
   delay();
@@ -166,7 +166,7 @@ bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
 bool Incoming::release(const ViewPlace& place) noexcept {
   if (place.is_stream) return streams_.release(static_cast<std::uint8_t>(place.number));
   viewed_ &= ~(std::uint64_t{1} << place.number);
-  note_taken(head_of(ring_[place.number]));
+  note_consumed(head_of(ring_[place.number]));
   return true;
 }
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Incoming: the receiving end of a channel. Takes entries out of the sender's ring and matches them
+// Incoming: the receiving end of a channel. Consumes the entries of the sender's ring: matches them
 // with receives, or shows them in place.
 #pragma once
 
 #include "matcher.h"
 #include "outcome.h"
+#include "shm/hold.h"
 #include "shm/incoming_streams.h"
 #include "shm/owner.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
-#include "shm/view_place.h"
-#include "shm/want.h"
 #include "xylem/transport/transport.h"
 
 #include <cstddef>
@@ -31,7 +30,7 @@ class Incoming {
            Credit& credit,
            Matcher& matcher,
            Outcomes& outcomes,
-           std::vector<HeardWant>& wants,
+           std::vector<PeerRequest>& requests,
            DeviceMemory* devices = nullptr) noexcept
       : channel_(channel),
         segment_(&theirs),
@@ -40,7 +39,7 @@ class Incoming {
         credit_(&credit),
         matcher_(&matcher),
         outcomes_(&outcomes),
-        wants_(&wants),
+        requests_(&requests),
         streams_(channel,
                  theirs.withdrawal(their_channel),
                  sender,
@@ -53,20 +52,20 @@ class Incoming {
   bool has_entry() const noexcept;
   /// Whether drain() has work even if the ring has no entry.
   bool is_fetching() const noexcept { return streams_.any_fetching(); }
-  /// Reports to the sender all entries taken so far. drain() does so itself after a number of calls
-  /// that find nothing; call this before sleeping.
+  /// Reports to the sender all entries consumed so far. drain() does so itself after a number of
+  /// calls that find nothing; call this before sleeping.
   void settle() noexcept {
-    if (untold_ > 0) publish();
+    if (unreported_ > 0) report();
   }
-  /// Takes all entries that are there and returns how much it did. Wants from the sender (want.h)
-  /// are appended to the list of wants.
+  /// Consumes all entries that are there and returns how much it did. Requests of the sender
+  /// (hold.h) are appended to the list of requests.
   unsigned drain();
-  /// Whether the channel should be on hold (want.h), judging by how much of it is kept.
+  /// Whether the channel should be on hold (hold.h), judging by how much of it is kept.
   bool is_hold_due() const noexcept {
     return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
   }
-  /// Starts a hold of the channel (want.h), or ends it.
-  void turn_hold() noexcept;
+  /// Starts a hold of the channel (hold.h), or ends it.
+  void toggle_hold() noexcept;
   /// The value of Credit::holds for this channel.
   std::uint64_t holds() const noexcept { return holds_; }
   /// Takes the next entry as a view, if it is a message with this tag and size.
@@ -86,15 +85,15 @@ class Incoming {
   using Taken = IncomingStreams::Taken;
 
   bool is_sound(const Head& head) const noexcept;
-  /// Takes the next entry. False if the entry must stay in the ring.
+  /// Consumes the next entry. False if the entry must stay in the ring.
   bool take_next();
   Taken take(const Head& head, const Entry& entry);
   bool take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
-  void publish() noexcept;
-  /// Reports a taken entry to the sender: at once if it frees a large slot, of which there are few,
-  /// and otherwise now and then, since each report costs both sides a cache miss.
-  void note_taken(const Head& head) noexcept;
+  void report() noexcept;
+  /// Reports a consumed entry to the sender: at once if it frees a large slot, of which there are
+  /// few, and otherwise now and then, since each report costs both sides a cache miss.
+  void note_consumed(const Head& head) noexcept;
   /// Ends the channel and its streams. Call this when the sender will send nothing more.
   void end();
 
@@ -105,13 +104,13 @@ class Incoming {
   Credit* credit_;
   Matcher* matcher_;
   Outcomes* outcomes_;
-  std::vector<HeardWant>* wants_;
+  std::vector<PeerRequest>* requests_;
   IncomingStreams streams_;
-  std::uint64_t next_ = 0;      ///< Index of the entry to be taken next.
+  std::uint64_t next_ = 0;      ///< Number of the entry to be consumed next.
   std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
   std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that is viewed.
-  std::uint32_t untold_ =
-      0;  ///< What was taken since publish(): 1 for an entry, 4 for a slot, 16 for a large slot.
+  /// Weight of what was consumed since report(): 1 for an entry, 4 for a slot, 16 for a large slot.
+  std::uint32_t unreported_ = 0;
   std::uint32_t idle_drains_ = 0;
   std::uint64_t holds_ = 0;
   bool is_ended_ = false;

@@ -2,8 +2,7 @@
 #include "shm/incoming_streams.h"
 
 #include "shm/delays.h"
-#include "shm/view_place.h"
-#include "shm/want.h"
+#include "shm/hold.h"
 #include "xylem/base/copy.h"
 
 #include <algorithm>
@@ -50,7 +49,7 @@ void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
     outcomes_->push_back({receive.operation, Code::mismatch, 0, {}});
     return refuse(id);
   }
-  if (!memory_->can_read(stream.location)) return take_through_slots(id);
+  if (!memory_->can_read(stream.location)) return request_fragments(id);
   // The copy is left to fetch(): posting a receive does not wait for it.
   fetching_ |= bit_of(id);
 }
@@ -62,7 +61,7 @@ void IncomingStreams::refuse(std::uint8_t id) {
   grant(id, false);
 }
 
-void IncomingStreams::take_through_slots(std::uint8_t id) {
+void IncomingStreams::request_fragments(std::uint8_t id) {
   fetching_ &= ~bit_of(id);
   streams_[id].received = 0;
   grant(id, false);
@@ -91,9 +90,9 @@ unsigned IncomingStreams::fetch() {
 
 /// Copies the next bytes of a stream to the receive's target, with non-temporal stores if the
 /// message is too long to stay in the cache.
-void IncomingStreams::bring(const Stream& stream,
-                            const std::byte* data,
-                            std::uint64_t bytes) noexcept {
+void IncomingStreams::copy_to_target(const Stream& stream,
+                                     const std::byte* data,
+                                     std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kCached = 8 << 20;
   auto* target = static_cast<std::byte*>(stream.receive.target.data) + stream.received;
   if (stream.bytes >= kCached) return copy_past_cache(target, data, bytes);
@@ -110,13 +109,13 @@ void IncomingStreams::fetch_piece(std::uint8_t id) {
   if (stream.location.where == Location::Where::shared) {
     const std::byte* data = memory_->find(stream.location, stream.bytes);
     if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
-    if (data == nullptr && receive.fits(stream.bytes)) return take_through_slots(id);
+    if (data == nullptr && receive.fits(stream.bytes)) return request_fragments(id);
     if (data == nullptr) return end_with(id, Code::mismatch);
     if (receive.wants_host_view()) return show(id, data);
-    bring(stream, data + at, bytes);
+    copy_to_target(stream, data + at, bytes);
   } else if (!memory_->pull(static_cast<std::byte*>(receive.target.data) + at,
                             stream.location.at + at, bytes)) {
-    return is_withdrawn(id) ? end_with(id, withdrawal_code()) : take_through_slots(id);
+    return is_withdrawn(id) ? end_with(id, withdrawal_code()) : request_fragments(id);
   }
   stream.received += bytes;
   if (stream.received < stream.bytes) return;
@@ -188,7 +187,7 @@ bool IncomingStreams::take_fragment(const Head& head, const std::byte* data) {
   if (!is_due || head.bytes > stream.bytes - stream.received) return false;
   if ((fetching_ & bit_of(head.id)) != 0) return false;
   delay();
-  if (stream.use == Stream::Use::met) bring(stream, data, head.bytes);
+  if (stream.use == Stream::Use::met) copy_to_target(stream, data, head.bytes);
   stream.received += head.bytes;
   if (stream.received < stream.bytes) return true;
   if (stream.use == Stream::Use::met) {
@@ -238,7 +237,7 @@ void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {
   end_here(id);
 }
 
-/// Ends a stream and tells the sender that it need not send any of it.
+/// Ends a stream of which the sender need not send anything.
 void IncomingStreams::end_here(std::uint8_t id) noexcept {
   end_stream(id);
   grant(id, true);

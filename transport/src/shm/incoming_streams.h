@@ -18,6 +18,21 @@
 
 namespace xylem::transport::shm {
 
+/// The place that a View shows, encoded in its id.
+struct ViewPlace {
+  std::uint32_t channel = 0;
+  bool is_stream = false;
+  std::uint32_t number = 0;  ///< The number of an entry in its ring, or of a stream; below 2³¹.
+};
+
+constexpr std::uint64_t pack(const ViewPlace& place) noexcept {
+  return std::uint64_t{place.channel} << 32 | std::uint64_t{place.is_stream} << 31 | place.number;
+}
+constexpr ViewPlace unpack(std::uint64_t id) noexcept {
+  return {static_cast<std::uint32_t>(id >> 32), (id >> 31 & 1) != 0,
+          static_cast<std::uint32_t>(id & 0x7fff'ffff)};
+}
+
 class IncomingStreams {
  public:
   /// Makes the streams of the channel `channel`. Grants are written to `credit`; `memory` is the
@@ -84,7 +99,7 @@ class IncomingStreams {
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// True if the transport has already looked at the door for the stream's memory.
+    /// True if the transport has already looked at its socket for the stream's memory.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;
@@ -94,18 +109,20 @@ class IncomingStreams {
     DevicePlace place{};  ///< For Location::Where::device.
   };
 
-  static void bring(const Stream& stream, const std::byte* data, std::uint64_t bytes) noexcept;
+  static void copy_to_target(const Stream& stream,
+                             const std::byte* data,
+                             std::uint64_t bytes) noexcept;
   void fetch_piece(std::uint8_t id);
   void show(std::uint8_t id, const std::byte* data);
   bool show_on_device(std::uint8_t id);
-  void take_through_slots(std::uint8_t id);
+  void request_fragments(std::uint8_t id);
   void end_stream(std::uint8_t id) noexcept;
   void end_here(std::uint8_t id) noexcept;
   void end_with(std::uint8_t id, Code code) noexcept;
   bool is_withdrawn(std::uint8_t id) const noexcept;
   Code withdrawal_code() const noexcept;
-  /// Tells the sender where the message goes: with `is_fetched` it is complete, otherwise the
-  /// sender is to send fragments.
+  /// Grants a stream: with `is_fetched` the message is complete, otherwise the sender is to send
+  /// fragments.
   void grant(std::uint8_t id, bool is_fetched) noexcept;
 
   std::uint32_t channel_;

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owner: the owner of a segment, as a peer sees it. A peer checks whether the owner has ended, and
-// wakes it if it sleeps.
+// How the owner of a segment sleeps, and how its peers wake it. The owner stores `asleep` and then
+// looks at the rings (Sleeper::prepare); a peer stores into a ring and then looks at `asleep`
+// (Owner::wake). With a full fence between store and load on both sides, at least one side sees the
+// other's store (Dekker's algorithm), so no wake-up is lost.
 #pragma once
 
 #include "shm/delays.h"
 #include "shm/segment.h"
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <atomic>
+#include <utility>
 
 namespace xylem::transport::shm {
 
 /// Whether a peer has to be woken later.
 struct Wake {
-  const bool* is_held = nullptr;  ///< See Transport::hold_wakes(). The same for all peers.
+  const bool* is_held = nullptr;  ///< See HostPeers::hold_wakes(). The same for all peers.
   bool is_due = false;            ///< The peer sleeps, and something has been put in place for it.
 };
 
+/// The owner of a segment, as a peer sees it.
 class Owner {
  public:
   /// Stands for an owner that is not known yet.
@@ -27,9 +35,8 @@ class Owner {
   bool is_gone() const noexcept {
     return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::gone;
   }
-  /// Call after storing what the owner is to find. Either the owner sees the store before it
-  /// sleeps, or this call sees that the owner sleeps (Dekker's algorithm; the other half is
-  /// ShmTransport::arm()). While wakes are held, it is only noted that the owner must be woken.
+  /// Call after storing what the owner is to find. While wakes are held, it is only noted that the
+  /// owner must be woken.
   void wake() const noexcept {
     if (state_ == nullptr) return;
     delay();
@@ -39,16 +46,49 @@ class Owner {
     if (later_ != nullptr && *later_->is_held) {
       later_->is_due = true;
     } else {
-      ring();
+      signal();
     }
   }
   /// Makes the owner's descriptor readable, whether it sleeps or not.
-  void ring() const noexcept;
+  void signal() const noexcept;
 
  private:
   const std::atomic<OwnerState>* state_ = nullptr;
   Wake* later_ = nullptr;
   int wake_ = -1;
+};
+
+/// The sleep of a transport: the state in its own segment, and the descriptors that end it.
+class Sleeper {
+ public:
+  /// `socket` ends the sleep, too, when it is readable.
+  static Result<Sleeper> open(const Segment& own, int socket);
+
+  /// The descriptor to sleep on.
+  int fd() const noexcept { return events_.get(); }
+  /// The eventfd with which peers wake this transport.
+  int wake_fd() const noexcept { return wake_.get(); }
+
+  /// Declares this transport asleep. Look at all rings, and then call finish().
+  void prepare() noexcept;
+  /// Falls asleep if nothing was found, and is awake again otherwise. Returns `is_idle`.
+  bool finish(bool is_idle) noexcept;
+  /// Declares this transport awake. True if it was asleep.
+  bool wake_up() noexcept {
+    const bool was_asleep = std::exchange(is_asleep_, false);
+    delay();
+    if (was_asleep) state_->store(OwnerState::awake, std::memory_order_relaxed);
+    return was_asleep;
+  }
+
+ private:
+  Sleeper(const Segment& own, UniqueFd wake, UniqueFd events) noexcept
+      : state_(&own.header().state), wake_(std::move(wake)), events_(std::move(events)) {}
+
+  std::atomic<OwnerState>* state_;
+  UniqueFd wake_;
+  UniqueFd events_;  ///< epoll set of `wake_` and the socket.
+  bool is_asleep_ = false;
 };
 
 }  // namespace xylem::transport::shm

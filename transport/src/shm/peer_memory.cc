@@ -5,83 +5,59 @@
 
 #include <fmt/format.h>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace xylem::transport::shm {
 
-PeerMemory::~PeerMemory() {
-  while (!mappings_.empty()) unmap(mappings_.back());
-}
-
 // ---- shared memory ----
 
 Status PeerMemory::map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes) {
-  struct stat facts {};
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
-  const bool is_sound = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
-                        fstat(fd.get(), &facts) == 0 && bytes > 0 &&
-                        std::cmp_greater_equal(facts.st_size, bytes);
-  if (!is_sound || find(allocation) != nullptr) {
-    return failure(Code::mismatch, fmt::format("allocation {} of {} bytes is not what was said of "
-                                               "it",
-                                               allocation, bytes));
+  if (find(allocation) != nullptr) {
+    return failure(Code::mismatch, fmt::format("allocation {} was passed twice", allocation));
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) {
-    return failure(Code::exhausted, fmt::format("{} bytes that a peer shares cannot be mapped: {}",
-                                                bytes, std::strerror(errno)));
-  }
-  mappings_.push_back({allocation, static_cast<const std::byte*>(memory), bytes});
+  XYLEM_TRY(Mapping memory, map_of_peer(fd, bytes));
+  mappings_.push_back({allocation, std::move(memory)});
   return {};
 }
 
-PeerMemory::Mapping* PeerMemory::find(std::uint32_t allocation) noexcept {
-  const auto at = std::ranges::find(mappings_, allocation, &Mapping::allocation);
+PeerMemory::Mapped* PeerMemory::find(std::uint32_t allocation) noexcept {
+  const auto at = std::ranges::find(mappings_, allocation, &Mapped::allocation);
   return at == mappings_.end() ? nullptr : &*at;
 }
 
-void PeerMemory::unmap(Mapping& mapping) noexcept {
-  munmap(const_cast<std::byte*>(mapping.memory), mapping.bytes);
-  std::swap(mapping, mappings_.back());
-  mappings_.pop_back();
+void PeerMemory::unmap_unused() noexcept {
+  std::erase_if(mappings_,
+                [](const Mapped& mapped) { return mapped.is_forgotten && mapped.holders == 0; });
 }
 
 void PeerMemory::forget(std::uint32_t allocation) noexcept {
-  Mapping* mapping = find(allocation);
-  if (mapping == nullptr) return;
-  mapping->is_forgotten = true;
-  if (mapping->holders == 0) unmap(*mapping);
+  if (Mapped* mapped = find(allocation)) mapped->is_forgotten = true;
+  unmap_unused();
 }
 
 void PeerMemory::forget_all() noexcept {
-  for (std::size_t i = mappings_.size(); i-- > 0;) {
-    mappings_[i].is_forgotten = true;
-    if (mappings_[i].holders == 0) unmap(mappings_[i]);
-  }
+  for (Mapped& mapped : mappings_) mapped.is_forgotten = true;
+  unmap_unused();
 }
 
 const std::byte* PeerMemory::find(const Location& location, std::uint64_t bytes) const noexcept {
-  const auto at = std::ranges::find(mappings_, location.allocation, &Mapping::allocation);
+  const auto at = std::ranges::find(mappings_, location.allocation, &Mapped::allocation);
   if (at == mappings_.end() || at->is_forgotten) return nullptr;
-  const bool is_within = location.at <= at->bytes && bytes <= at->bytes - location.at;
-  return is_within ? at->memory + location.at : nullptr;
+  const std::uint64_t size = at->memory.get_deleter().bytes;
+  const bool is_within = location.at <= size && bytes <= size - location.at;
+  return is_within ? at->memory.get() + location.at : nullptr;
 }
 
 void PeerMemory::hold(const Location& location) noexcept { ++find(location.allocation)->holders; }
 
 void PeerMemory::release(const Location& location) noexcept {
-  Mapping* mapping = find(location.allocation);
-  XYLEM_CHECK(mapping != nullptr && mapping->holders > 0, location.allocation);
-  if (--mapping->holders == 0 && mapping->is_forgotten) unmap(*mapping);
+  Mapped* mapped = find(location.allocation);
+  XYLEM_CHECK(mapped != nullptr && mapped->holders > 0, location.allocation);
+  if (--mapped->holders == 0 && mapped->is_forgotten) unmap_unused();
 }
 
 bool PeerMemory::can_read(const Location& location) noexcept {

@@ -19,11 +19,11 @@ namespace xylem::transport::shm {
 
 class PeerMemory {
  public:
-  /// `wants_look` is set when the transport should look at the door.
-  explicit PeerMemory(bool& wants_look) noexcept : wants_look_(&wants_look) {}
+  /// `must_look` is set when the transport should look at its socket.
+  explicit PeerMemory(bool& must_look) noexcept : must_look_(&must_look) {}
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
-  ~PeerMemory();
+  ~PeerMemory() = default;
 
   /// Reads the process only if it has the nonce at `nonce_at`: a process id may name another
   /// process in another name space, or one that started later.
@@ -36,7 +36,7 @@ class PeerMemory {
   /// Maps an allocation of the peer from the descriptor that it has passed.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
   /// Call this when the peer has freed the allocation: it is found no more, and is unmapped as soon
-  /// as it is not held.
+  /// as no view holds it.
   void forget(std::uint32_t allocation) noexcept;
   void forget_all() noexcept;
 
@@ -45,8 +45,8 @@ class PeerMemory {
   bool can_read(const Location& location) noexcept;
   /// The address of `bytes` of shared memory here; null if they are not mapped.
   const std::byte* find(const Location& location, std::uint64_t bytes) const noexcept;
-  /// Makes the transport look at the door before its next call.
-  void look() noexcept { *wants_look_ = true; }
+  /// Makes the transport look at its socket before its next call.
+  void look() noexcept { *must_look_ = true; }
   void hold(const Location& location) noexcept;
   void release(const Location& location) noexcept;
   /// Copies from the peer's process. False if that fails: the peer has ended, or a part of the
@@ -54,22 +54,21 @@ class PeerMemory {
   bool pull(std::byte* target, std::uint64_t address, std::uint64_t bytes) const noexcept;
 
  private:
-  struct Mapping {
+  struct Mapped {
     std::uint32_t allocation = 0;
-    const std::byte* memory = nullptr;
-    std::uint64_t bytes = 0;
+    Mapping memory;
     std::uint32_t holders = 0;
     bool is_forgotten = false;
   };
-  Mapping* find(std::uint32_t allocation) noexcept;
-  void unmap(Mapping& mapping) noexcept;
+  Mapped* find(std::uint32_t allocation) noexcept;
+  void unmap_unused() noexcept;
 
-  bool* wants_look_;
+  bool* must_look_;
   pid_t process_ = 0;  ///< 0: the process cannot be read.
   bool is_tried_ = false;
   std::uint64_t nonce_at_ = 0;
   Nonce nonce_{};
-  std::vector<Mapping> mappings_;
+  std::vector<Mapped> mappings_;
 };
 
 }  // namespace xylem::transport::shm

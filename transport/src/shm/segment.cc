@@ -123,7 +123,7 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
-  SealedMemory made(std::move(fd), static_cast<std::byte*>(memory), bytes);
+  SealedMemory made{std::move(fd), Mapping(static_cast<std::byte*>(memory), Unmap{bytes})};
   try_huge_pages(static_cast<std::byte*>(memory), bytes);
   // Allocate everything now, so that a shortage is an error here instead of SIGBUS at the first
   // access.
@@ -141,16 +141,26 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   return made;
 }
 
-SealedMemory::SealedMemory(SealedMemory&& other) noexcept
-    : fd(std::move(other.fd)), memory(other.release()), bytes(other.bytes) {}
+void Unmap::operator()(std::byte* memory) const noexcept { munmap(memory, bytes); }
 
-SealedMemory::~SealedMemory() {
-  if (memory != nullptr) munmap(memory, bytes);
+Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes) {
+  struct stat facts {};
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  const bool is_sound = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && bytes > 0 &&
+                        fstat(fd.get(), &facts) == 0 &&
+                        std::cmp_greater_equal(facts.st_size, bytes);
+  if (!is_sound) {
+    return failure(Code::mismatch,
+                   fmt::format("shared memory: a peer has passed no {} bytes that stay", bytes));
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
+  return Mapping(static_cast<std::byte*>(memory), Unmap{bytes});
 }
 
 Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
   XYLEM_TRY(SealedMemory made, make_sealed_memory(geometry.bytes()));
-  Segment segment(std::move(made.fd), made.release(), geometry);
+  Segment segment(std::move(made.fd), std::move(made.memory), geometry);
   // Zero is the initial state of everything else.
   Header* header = std::construct_at(&segment.header());
   header->magic = kMagic;
@@ -160,44 +170,20 @@ Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
 }
 
 Result<Segment> Segment::open(UniqueFd fd, const Nonce& nonce) {
-  constexpr int kNeeded = F_SEAL_SHRINK;
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
   struct stat facts {};
-  if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fd.get(), &facts) != 0 ||
-      std::cmp_less(facts.st_size, sizeof(Header))) {
-    return failure(Code::mismatch, "shared memory: what a peer gave is no segment");
-  }
-  const auto bytes = static_cast<std::uint64_t>(facts.st_size);
-  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
-  const auto& header = *static_cast<const Header*>(memory);
+  const bool has_size = fstat(fd.get(), &facts) == 0;
+  const auto bytes = static_cast<std::uint64_t>(has_size ? facts.st_size : 0);
+  XYLEM_TRY(Mapping memory, map_of_peer(fd, std::max<std::uint64_t>(bytes, sizeof(Header))));
+  const auto& header = *reinterpret_cast<const Header*>(memory.get());
   const Geometry geometry = header.geometry;
   const bool is_sound = header.magic == kMagic && header.nonce == nonce &&
                         geometry.channels <= kMostChannels && geometry.slots() <= kMostSlots &&
                         geometry.bytes() == bytes;
   if (!is_sound) {
-    munmap(memory, bytes);
     return failure(Code::mismatch,
-                   "shared memory: a peer's segment is another than it said, or of "
-                   "another build");
+                   "shared memory: a peer's segment has another nonce, or is of another build");
   }
-  return Segment(std::move(fd), static_cast<std::byte*>(memory), geometry);
-}
-
-Segment::Segment(Segment&& other) noexcept
-    : fd_(std::move(other.fd_)),
-      memory_(std::exchange(other.memory_, nullptr)),
-      geometry_(other.geometry_) {}
-
-Segment& Segment::operator=(Segment&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(memory_, other.memory_);
-  std::swap(geometry_, other.geometry_);
-  return *this;
-}
-
-Segment::~Segment() {
-  if (memory_ != nullptr) munmap(memory_, geometry_.bytes());
+  return Segment(std::move(fd), std::move(memory), geometry);
 }
 
 }  // namespace xylem::transport::shm

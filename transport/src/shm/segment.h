@@ -14,9 +14,9 @@
 // `turn` with release; the receiver loads `turn` with acquire before it reads them. When the
 // receiver has read them, it stores `consumed` with release; the sender loads `consumed` with
 // acquire before it writes the entry or the slot again. `turn` counts laps from 1, so an entry of
-// an earlier lap is never taken for a new one. A device may still be copying into an entry or its
-// slot when later entries have their `turn` already; the receiver takes entries in order, so it
-// waits for the `turn` of that entry. For `state` see Owner::wake().
+// an earlier lap is never mistaken for a new one. A device may still be copying into an entry or
+// its slot when later entries have their `turn` already; the receiver consumes entries in order, so
+// it waits for the `turn` of that entry. For `state` see owner.h.
 //
 // A message may stay in memory that the peer can read in addition to the segment. It is announced
 // with its Location. When the receiver has read all of it, it flips the stream's bit in `granted`,
@@ -40,6 +40,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -53,7 +54,7 @@ inline constexpr std::uint32_t kEntries = 64;  ///< Number of entries in each ri
 /// nothing. Longer messages use the second half and wait for a free number.
 inline constexpr std::uint32_t kStreams = 64;
 
-/// Names a segment, and the door at which its owner receives introductions.
+/// Names a transport: its segment, and the socket over which it is reached (peer_socket.h).
 using Nonce = std::array<std::uint64_t, 2>;
 
 /// The layout of a segment.
@@ -85,19 +86,19 @@ struct alignas(kLine) Header {
   Nonce nonce{};
   Geometry geometry;
   alignas(kLine) std::atomic<OwnerState> state{OwnerState::awake};
-  std::atomic<bool> computes{false};  ///< See Transport::show_computing().
+  std::atomic<bool> computes{false};  ///< See HostPeers::show_computing().
 };
 
 /// The state of an incoming channel, written by the receiver.
 struct alignas(kLine) Credit {
-  std::atomic<std::uint64_t> consumed{0};  ///< Number of entries that the receiver has taken.
+  std::atomic<std::uint64_t> consumed{0};  ///< Number of entries consumed.
   /// A bit for each stream. It flips when the receiver has decided where the message goes.
   std::atomic<std::uint64_t> granted{0};
-  /// A bit for each stream. It is valid when the bit in `granted` has flipped, and then tells that
-  /// the receiver has the whole message and needs no fragments.
+  /// A bit for each stream, valid when the bit in `granted` has flipped. If set, the receiver has
+  /// the whole message and needs no fragments.
   std::atomic<std::uint64_t> fetched{0};
   /// Odd during a hold: the receiver keeps so many messages without a receive that it accepts only
-  /// wanted messages (want.h). Every change adds one.
+  /// requested messages (hold.h). Every change adds one.
   std::atomic<std::uint64_t> holds{0};
 };
 
@@ -115,10 +116,10 @@ enum class EntryKind : std::uint8_t {
               ///< Location, or a DevicePlace if `slot` is kOnDevice.
   fragment,   ///< `bytes` more of stream `id`, in a slot.
   withdrawn,  ///< No more of stream `id` will come.
-  want,     ///< To the sender of the opposite channel: the receiver waits for the next message that
+  request,  ///< To the sender of the opposite channel: the receiver waits for the next message that
             ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
   closed,   ///< The endpoint was closed; streams that are not complete never will be.
-  nothing,  ///< What should have been here could not be read. The receiver takes it and goes on.
+  nothing,  ///< The message that should have been here could not be read. It is skipped.
 };
 
 /// Where an announced message lies, if its receiver can read it there.
@@ -127,7 +128,7 @@ struct Location {
     nowhere,  ///< Not readable by the receiver; sent through slots.
     shared,   ///< In memory that the sender shares: offset `at` in `allocation`.
     process,  ///< At the address `at` in the sender's process.
-    device,   ///< In the memory of a device, as a DevicePlace says.
+    device,   ///< In the memory of a device, named by a DevicePlace.
   };
   Where where = Where::nowhere;
   std::uint32_t allocation = 0;
@@ -149,7 +150,7 @@ struct alignas(2 * kLine) Entry {
   EntryKind kind = EntryKind::eager;
   std::uint8_t id = 0;
   std::uint16_t slot = 0;
-  std::uint64_t size_and_check = 0;  ///< See packed(); for a want, 64 bits of its mask.
+  std::uint64_t size_and_check = 0;  ///< See packed(); for a request, 64 bits of its mask.
   std::uint64_t name = 0;            ///< The lower 64 bits of the tag.
   std::array<std::byte, kInlineBytes> payload{};
 };
@@ -162,8 +163,8 @@ constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
   return bytes | (static_cast<std::uint64_t>(tag >> kNameBits) << kSizeBits);
 }
 
-/// What an entry says, without its payload. The other process may overwrite an entry at any time,
-/// so it is copied once and only the copy is checked and used.
+/// The fields of an entry, without its payload. The other process may overwrite an entry at any
+/// time, so it is copied once and only the copy is checked and used.
 struct Head {
   EntryKind kind;
   std::uint8_t id;
@@ -175,7 +176,7 @@ inline Head head_of(const Entry& entry) noexcept {
   const std::uint64_t size_and_check = entry.size_and_check;
   Head head{entry.kind, entry.id, entry.slot, size_and_check, entry.name};
   std::atomic_signal_fence(std::memory_order_acq_rel);
-  if (head.kind == EntryKind::want) return head;
+  if (head.kind == EntryKind::request) return head;
   head.bytes = size_and_check & kLargestMessage;
   head.tag |= static_cast<Tag>(size_and_check >> kSizeBits) << kNameBits;
   return head;
@@ -195,8 +196,8 @@ inline Location location_of(const Entry& announcement, const Head& head) noexcep
   return location.where == Location::Where::device ? Location{} : location;
 }
 
-inline std::uint64_t turn_of_want(const Entry& want) noexcept {
-  return payload_of<std::uint64_t>(want);
+inline std::uint64_t holds_of_request(const Entry& request) noexcept {
+  return payload_of<std::uint64_t>(request);
 }
 
 /// The bit of a stream in the words of a Credit or a Withdrawal.
@@ -207,21 +208,21 @@ constexpr std::uint32_t turn_of(std::uint64_t entry) noexcept {
   return static_cast<std::uint32_t>(entry / kEntries) + 1;
 }
 
+struct Unmap {
+  std::uint64_t bytes = 0;
+  void operator()(std::byte* memory) const noexcept;
+};
+/// Mapped memory, which is unmapped at the end.
+using Mapping = std::unique_ptr<std::byte, Unmap>;
+/// Maps a file that a peer has passed, for reading. Fails with `mismatch` if the file can shrink or
+/// has fewer than `bytes`.
+Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes);
+
 /// Unnamed memory, fully allocated and mapped for writing here. Other processes can neither write
 /// it nor change its size.
 struct SealedMemory {
-  SealedMemory(UniqueFd descriptor, std::byte* begin, std::uint64_t size) noexcept
-      : fd(std::move(descriptor)), memory(begin), bytes(size) {}
-  SealedMemory(SealedMemory&& other) noexcept;
-  SealedMemory(const SealedMemory&) = delete;
-  SealedMemory& operator=(const SealedMemory&) = delete;
-  ~SealedMemory();
-  /// Leaves the mapping to the caller.
-  std::byte* release() noexcept { return std::exchange(memory, nullptr); }
-
   UniqueFd fd;
-  std::byte* memory;
-  std::uint64_t bytes;
+  Mapping memory;
 };
 Result<SealedMemory> make_sealed_memory(std::uint64_t bytes);
 
@@ -232,39 +233,34 @@ class Segment {
   static Result<Segment> create(const Geometry& geometry, const Nonce& nonce);
   /// Maps a peer's segment for reading. Fails with `mismatch` if it does not have this nonce.
   static Result<Segment> open(UniqueFd fd, const Nonce& nonce);
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
-  ~Segment();
 
   int fd() const noexcept { return fd_.get(); }
   const Geometry& geometry() const noexcept { return geometry_; }
   std::uint64_t bytes() const noexcept { return geometry_.bytes(); }
   /// The parts of the segment. Only its owner may write to them.
-  Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
+  Header& header() const noexcept { return *reinterpret_cast<Header*>(memory()); }
   Credit& credit(std::uint32_t channel) const noexcept {
-    return reinterpret_cast<Credit*>(memory_ + geometry_.credits_offset())[channel];
+    return reinterpret_cast<Credit*>(memory() + geometry_.credits_offset())[channel];
   }
   Withdrawal& withdrawal(std::uint32_t channel) const noexcept {
-    return reinterpret_cast<Withdrawal*>(memory_ + geometry_.withdrawals_offset())[channel];
+    return reinterpret_cast<Withdrawal*>(memory() + geometry_.withdrawals_offset())[channel];
   }
   Entry* ring(std::uint32_t channel) const noexcept {
-    return reinterpret_cast<Entry*>(memory_ + geometry_.ring_offset(channel));
+    return reinterpret_cast<Entry*>(memory() + geometry_.ring_offset(channel));
   }
   std::byte* slot(std::uint32_t slot) const noexcept {
-    return memory_ + geometry_.slot_offset(slot);
+    return memory() + geometry_.slot_offset(slot);
   }
-  std::byte* memory() const noexcept { return memory_; }
-  /// Lets the memory outlive this object, since somebody may still write it.
-  void leave_mapped() noexcept { memory_ = nullptr; }
+  std::byte* memory() const noexcept { return memory_.get(); }
+  /// Leaves the memory mapped after the end of this object.
+  void leave_mapped() noexcept { (void)memory_.release(); }
 
  private:
-  Segment(UniqueFd fd, std::byte* memory, const Geometry& geometry) noexcept
-      : fd_(std::move(fd)), memory_(memory), geometry_(geometry) {}
+  Segment(UniqueFd fd, Mapping memory, const Geometry& geometry) noexcept
+      : fd_(std::move(fd)), memory_(std::move(memory)), geometry_(geometry) {}
 
   UniqueFd fd_;
-  std::byte* memory_ = nullptr;
+  Mapping memory_;
   Geometry geometry_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SlotPool: the slots of this transport's segment. Every channel has one slot of each size to
-// itself, so a peer that takes nothing cannot stop the others.
+// itself, so a peer that consumes nothing cannot block the others.
 //
 // The slot that has been free for the longest time is used first. A slot that a peer has just read
 // is still in that peer's cache, and each line must be fetched back before it is written. Once the
@@ -27,24 +27,24 @@ class SlotPool {
     sizes_[1] = Size(geometry.small_slots, geometry.large_slots, geometry.channels);
   }
 
-  std::optional<std::uint32_t> take(std::uint32_t channel, std::uint64_t bytes) {
+  std::optional<std::uint32_t> acquire(std::uint32_t channel, std::uint64_t bytes) {
     Size& size = sizes_[bytes > small_bytes_];
     const bool is_first = size.held[channel] == 0;
-    if (size.count == 0 || (!is_first && !size.has_more_than_owed())) return std::nullopt;
+    if (size.count == 0 || (!is_first && !size.has_unreserved())) return std::nullopt;
     if (is_first) --size.idle_channels;
     ++size.held[channel];
     return pop(size, {channel, 1});
   }
 
-  /// Takes one slot for several readers; never one that a channel has to itself.
-  std::optional<std::uint32_t> take_shared(std::uint32_t readers, std::uint64_t bytes) {
+  /// Acquires one slot for several readers; never one that a channel has to itself.
+  std::optional<std::uint32_t> acquire_shared(std::uint32_t readers, std::uint64_t bytes) {
     Size& size = sizes_[bytes > small_bytes_];
-    if (!size.has_more_than_owed()) return std::nullopt;
+    if (!size.has_unreserved()) return std::nullopt;
     return pop(size, {kShared, readers});
   }
 
   /// A reader has finished with the slot.
-  void give_back(std::uint32_t slot) {
+  void release(std::uint32_t slot) {
     Use& use = uses_[slot];
     if (--use.readers > 0) return;
     Size& size = sizes_[slot >= small_slots_];
@@ -70,7 +70,7 @@ class SlotPool {
         : free(slots), count(slots), held(channels), idle_channels(channels) {
       for (std::uint32_t i = 0; i < slots; ++i) free[i] = begin + i;
     }
-    bool has_more_than_owed() const { return count > idle_channels; }
+    bool has_unreserved() const { return count > idle_channels; }
   };
 
   std::uint32_t pop(Size& size, const Use& use) {

@@ -4,7 +4,8 @@
 // directly into their destination.
 //
 //   head ──opened, no body──────────────────────────► on_frame ──► head
-//     └────opened: on_head says where the body goes──► body ──► tag ──opened──► on_frame ──► head
+//     └────opened: on_head returns where the body goes──► body ──► tag ──opened──► on_frame ──►
+//     head
 #pragma once
 
 #include "tcp/frame_writer.h"

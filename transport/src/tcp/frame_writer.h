@@ -2,7 +2,7 @@
 //
 // FrameWriter: frames on their way into a socket. Frames are sealed in the order in which they will
 // be sent, shortly before they are sent. A few sealed frames are kept ready, so that one system
-// call takes several.
+// call writes several.
 #pragma once
 
 #include "tcp/frame.h"
@@ -47,8 +47,8 @@ class FrameWriter {
   /// Drops all frames that have not been written.
   void clear() noexcept { first_ = count_ = 0, bytes_ = 0; }
 
-  /// Writes as much as the socket takes, and calls `on_written(Outgoing&)` for each complete frame
-  /// that has an owner.
+  /// Writes as much as the socket accepts, and calls `on_written(Outgoing&)` for each complete
+  /// frame that has an owner.
   template <typename OnWritten>
   Io write(int fd, const OnWritten& on_written) {
     const Io io = write_some(fd);

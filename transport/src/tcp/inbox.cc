@@ -35,10 +35,10 @@ void Inbox::release(Incoming& message) {
   }
 }
 
-/// Returns to the sender the credit that an eager message used, now that the message takes no
+/// Returns to the sender the credit that an eager message used, now that the message occupies no
 /// memory.
 void Inbox::return_credit(const Incoming& message) {
-  if (message.is_eager) outbox_->give_credit(weight_of(message.bytes));
+  if (message.is_eager) outbox_->return_credit(weight_of(message.bytes));
 }
 
 std::byte* Inbox::place_of(Incoming& message) const noexcept {
@@ -91,14 +91,14 @@ bool Inbox::on_first(const FrameHead& head) {
   if (matcher_->take_receive(head.tag(), receive)) {
     if (receive.sender_tag != nullptr) *receive.sender_tag = head.tag();
     if (!receive.fits(head.bytes)) {
-      tell(receive, Code::mismatch, 0);
+      complete(receive, Code::mismatch, 0);
       sink(message);
       return true;
     }
     message.receive = receive;
     if (message.is_eager) return true;
     message.state = Incoming::State::arriving;
-    outbox_->say(FrameKind::go, message.id);
+    outbox_->send_control(FrameKind::go, message.id);
     return true;
   }
   if (message.is_eager) message.memory = std::make_unique_for_overwrite<std::byte[]>(head.bytes);
@@ -140,7 +140,7 @@ void Inbox::deliver(Incoming& message) {
   if (message.memory) {
     copy_bytes(message.receive.target.data, message.memory.get(), message.bytes);
   }
-  tell(message.receive, Code::ok, message.bytes);
+  complete(message.receive, Code::ok, message.bytes);
   return_credit(message);
   release(message);
 }
@@ -148,7 +148,8 @@ void Inbox::deliver(Incoming& message) {
 /// Discards the rest of a message that has no receive (any more) and is not in the matcher.
 void Inbox::sink(Incoming& message) {
   if (message.state == Incoming::State::whole || message.state == Incoming::State::announced) {
-    if (message.state == Incoming::State::announced) outbox_->say(FrameKind::drop, message.id);
+    if (message.state == Incoming::State::announced)
+      outbox_->send_control(FrameKind::drop, message.id);
     return_credit(message);
     return release(message);
   }
@@ -156,7 +157,7 @@ void Inbox::sink(Incoming& message) {
   message.is_sunk = true;
   message.receive = {};
   message.memory.reset();
-  outbox_->say(FrameKind::drop, message.id);
+  outbox_->send_control(FrameKind::drop, message.id);
 }
 
 bool Inbox::meet(std::uint64_t id, const Receive& receive) {
@@ -180,7 +181,7 @@ bool Inbox::meet(std::uint64_t id, const Receive& receive) {
   message.receive = receive;
   if (message.state == Incoming::State::announced) {
     message.state = Incoming::State::arriving;
-    outbox_->say(FrameKind::go, id);
+    outbox_->send_control(FrameKind::go, id);
   }
   return false;
 }
@@ -192,7 +193,7 @@ bool Inbox::cancel(const Operation& operation) {
     const auto at = std::ranges::find_if(
         bucket, [&](const Incoming& message) { return message.receive.operation == &operation; });
     if (at == bucket.end()) continue;
-    tell(at->receive, Code::cancelled, 0);
+    complete(at->receive, Code::cancelled, 0);
     sink(*at);
     return true;
   }
@@ -204,7 +205,7 @@ void Inbox::on_withdraw(std::uint64_t id) {
   // An announced message that was dropped has already been forgotten.
   if (message == nullptr || message->state == Incoming::State::whole) return;
   if (message->receive.operation != nullptr) {
-    tell(message->receive, Code::cancelled, 0);
+    complete(message->receive, Code::cancelled, 0);
   } else if (!message->is_sunk) {
     matcher_->drop_stream({endpoint_, id});
   }
@@ -219,7 +220,7 @@ void Inbox::end_all(Code code) {
       Incoming& message = *at++;
       if (message.state == Incoming::State::whole) continue;
       if (message.receive.operation != nullptr) {
-        tell(message.receive, code, 0);
+        complete(message.receive, code, 0);
       } else if (!message.is_sunk) {
         matcher_->drop_stream({endpoint_, message.id});
       }

@@ -57,7 +57,7 @@ class Inbox final : public FrameListener {
 
   /// Whether there was no memory for a message. The connection must then end.
   bool lacks_memory() const noexcept { return lacks_memory_; }
-  /// Gives message `id`, which has just left the matcher, to the receive that has matched it. True
+  /// Passes message `id`, which has just left the matcher, to the receive that has matched it. True
   /// if the receive is complete; the result is then in its operation.
   bool meet(std::uint64_t id, const Receive& receive);
   /// Drops message `id`, which has just left the matcher.
@@ -83,7 +83,7 @@ class Inbox final : public FrameListener {
   Incoming& add(const FrameHead& head);
   Incoming* find(std::uint64_t id) noexcept;
   void release(Incoming& message);
-  void tell(const Receive& receive, Code code, std::uint64_t bytes) {
+  void complete(const Receive& receive, Code code, std::uint64_t bytes) {
     outcomes_->push_back({receive.operation, code, bytes});
   }
   void return_credit(const Incoming& message);

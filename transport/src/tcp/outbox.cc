@@ -30,17 +30,17 @@ bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
                  .bytes = source.bytes};
   head.set_tag(tag);
   put(head, static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
-  // Bytes that the socket does not take now, and errors, are handled when the socket is driven
+  // Bytes that the socket does not accept now, and errors, are handled when the socket is driven
   // next.
   writer_.write(fd, [this](Outgoing& message) { on_written(message); });
   return true;
 }
 
-void Outbox::give_credit(std::uint64_t bytes) {
+void Outbox::return_credit(std::uint64_t bytes) {
   owed_ += bytes;
-  if (owed_ < ahead_ / 4 || says_credit_) return;
-  say(FrameKind::credit, 0);
-  says_credit_ = true;
+  if (owed_ < ahead_ / 4 || has_credit_frame_) return;
+  send_control(FrameKind::credit, 0);
+  has_credit_frame_ = true;
 }
 
 Outbox::Messages& Outbox::list_of(const Outgoing& message) noexcept {
@@ -77,11 +77,11 @@ void Outbox::put(FrameHead head, const std::byte* body, FrameWriter::Body how, O
   writer_.put(head, body, how, owner);
 }
 
-void Outbox::put_word() {
-  const Word word = words_.front();
-  words_.pop_front();
-  if (word.kind == FrameKind::credit) says_credit_ = false;
-  put({.kind = word.kind, .id = word.id}, nullptr, FrameWriter::Body::copied, nullptr);
+void Outbox::put_control() {
+  const Control control = controls_.front();
+  controls_.pop_front();
+  if (control.kind == FrameKind::credit) has_credit_frame_ = false;
+  put({.kind = control.kind, .id = control.id}, nullptr, FrameWriter::Body::copied, nullptr);
 }
 
 void Outbox::put_first(Outgoing& message) {
@@ -117,8 +117,8 @@ void Outbox::put_data(Outgoing& message) {
 
 void Outbox::fill() {
   while (writer_.has_room()) {
-    if (!words_.empty()) {
-      put_word();
+    if (!controls_.empty()) {
+      put_control();
     } else if (!streaming_.empty() && (streams_next_ || waiting_.empty())) {
       streams_next_ = false;
       put_data(streaming_.front());
@@ -167,7 +167,7 @@ void Outbox::on_drop(std::uint64_t id) {
 
 /// Stops sending a message; frames already in the writer are still written.
 void Outbox::withdraw(Outgoing& message) {
-  say(FrameKind::withdraw, message.id);
+  send_control(FrameKind::withdraw, message.id);
   move(message, Outgoing::State::written);
   if (message.frames == 0) end(message);
 }
@@ -182,7 +182,7 @@ bool Outbox::cancel(const Operation& operation) {
     if (list != &written_) message.code = Code::cancelled;
     writer_.disown(message);
     message.frames = 0;
-    if (is_in_part || list == &announced_) say(FrameKind::withdraw, message.id);
+    if (is_in_part || list == &announced_) send_control(FrameKind::withdraw, message.id);
     end(message);
     return true;
   }
@@ -196,7 +196,7 @@ void Outbox::end_all(Code code) {
       end(list->front());
     }
   }
-  words_.clear();
+  controls_.clear();
   writer_.clear();
 }
 

@@ -48,13 +48,13 @@ class Outbox {
   /// Sends a small message at once if nothing is waiting before it. Its bytes are copied.
   bool send_now(int fd, Tag tag, ConstRegion source);
   /// Queues a control frame, which is sent before all messages.
-  void say(FrameKind kind, std::uint64_t id) { words_.push_back({kind, id}); }
+  void send_control(FrameKind kind, std::uint64_t id) { controls_.push_back({kind, id}); }
   /// Allows the peer to send more bytes ahead. The next frame of any kind reports it; if there is
   /// none, a credit frame is sent once the amount is large.
-  void give_credit(std::uint64_t bytes);
+  void return_credit(std::uint64_t bytes);
 
-  /// Writes as much as the socket takes. Io::blocked means that more must be written once it takes
-  /// more.
+  /// Writes as much as the socket accepts. Io::blocked means that more must be written once it
+  /// accepts more.
   Io pump(int fd);
   /// Whether there is nothing to write at present.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
@@ -73,7 +73,7 @@ class Outbox {
 
  private:
   using Messages = std::list<Outgoing>;
-  struct Word {
+  struct Control {
     FrameKind kind;
     std::uint64_t id;
   };
@@ -81,7 +81,7 @@ class Outbox {
   static constexpr std::uint64_t kCopied = 8 * 1024;
 
   bool has_more() const noexcept {
-    return !words_.empty() || !waiting_.empty() || !streaming_.empty();
+    return !controls_.empty() || !waiting_.empty() || !streaming_.empty();
   }
   bool is_eager(std::uint64_t bytes) const noexcept {
     return bytes <= kLargestEager && weight_of(bytes) <= credit_;
@@ -91,7 +91,7 @@ class Outbox {
   void end(Outgoing& message);
   void withdraw(Outgoing& message);
   void fill();
-  void put_word();
+  void put_control();
   void put_first(Outgoing& message);
   void put_data(Outgoing& message);
   void put(FrameHead head, const std::byte* body, FrameWriter::Body how, Outgoing* owner);
@@ -100,15 +100,15 @@ class Outbox {
 
   Outcomes* outcomes_;
   FrameWriter writer_;
-  std::deque<Word> words_;
+  std::deque<Control> controls_;
   Messages waiting_, announced_, streaming_, written_, spare_;
   /// True if a streaming message is next: new and streaming messages take turns.
   bool streams_next_ = false;
   std::uint64_t next_id_ = 0;
   const std::uint64_t ahead_;
-  std::uint64_t credit_;      ///< How many bytes we may still send ahead.
-  std::uint64_t owed_ = 0;    ///< Credit for the peer that has not been reported yet.
-  bool says_credit_ = false;  ///< True if a credit frame is queued.
+  std::uint64_t credit_;           ///< How many bytes we may still send ahead.
+  std::uint64_t owed_ = 0;         ///< Credit for the peer that has not been reported yet.
+  bool has_credit_frame_ = false;  ///< True if a credit frame is queued.
 };
 
 }  // namespace xylem::transport::tcp

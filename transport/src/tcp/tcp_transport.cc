@@ -196,7 +196,7 @@ std::size_t SocketTransport::discard(Tag tag, Tag mask) noexcept {
   return count;
 }
 
-/// Writes as much as the socket takes.
+/// Writes as much as the socket accepts.
 void SocketTransport::pump(EndpointId id) {
   Endpoint& endpoint = at(id);
   if (endpoint.state != Endpoint::State::connected) return;
@@ -240,28 +240,16 @@ unsigned SocketTransport::progress() noexcept {
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) work += drive(events[static_cast<std::size_t>(i)].data.u32);
   }
-  return work + tell();
+  return outcomes_.empty() && losses_.empty() ? work : work + report_all();
 }
 
-/// Reports known outcomes. Completion callbacks may post, cancel and close; outcomes that this
-/// produces are reported by the next call.
-unsigned SocketTransport::tell() {
-  if (outcomes_.empty() && losses_.empty()) return 0;
-  telling_.swap(outcomes_);
-  telling_losses_.swap(losses_);
-  // A loss is told before the operations end for which it is the reason.
-  for (const Loss& loss : telling_losses_) {
+/// Reports losses before the operations that end because of them.
+unsigned SocketTransport::report_all() {
+  const std::vector<Loss> losses = std::exchange(losses_, {});
+  for (const Loss& loss : losses) {
     if (owner_ != nullptr) owner_->on_lost(loss.id, loss.why);
   }
-  for (const Outcome& outcome : telling_) {
-    outcome.operation->code = outcome.code;
-    outcome.operation->bytes = outcome.bytes;
-    outcome.operation->done(*outcome.operation);
-  }
-  const auto count = static_cast<unsigned>(telling_.size() + telling_losses_.size());
-  telling_.clear();
-  telling_losses_.clear();
-  return count;
+  return static_cast<unsigned>(losses.size()) + report(outcomes_, reporting_);
 }
 
 void SocketTransport::end_silent(Clock::time_point now) noexcept {
@@ -326,7 +314,7 @@ bool SocketTransport::flush(EndpointId id) noexcept {
 
 Result<bool> SocketTransport::arm() noexcept { return outcomes_.empty() && losses_.empty(); }
 
-std::vector<Lane> SocketTransport::lanes(EndpointId id) const {
+std::vector<PhysicalPath> SocketTransport::paths(EndpointId id) const {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   return {{"tcp", options_.device}};
 }

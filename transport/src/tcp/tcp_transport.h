@@ -54,7 +54,7 @@ class SocketTransport final : public TcpTransport {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return epoll_.get(); }
   void close(EndpointId id) noexcept override;
-  std::vector<Lane> lanes(EndpointId id) const override;
+  std::vector<PhysicalPath> paths(EndpointId id) const override;
   std::uint64_t bytes_sent(EndpointId id) const noexcept override;
 
  private:
@@ -87,7 +87,7 @@ class SocketTransport final : public TcpTransport {
   void lose(EndpointId id, Io io);
   void lose(EndpointId id, const Status& why);
   void disconnect(Endpoint& endpoint, Endpoint::State state, Code code);
-  unsigned tell();
+  unsigned report_all();
 
   const TcpOptions options_;
   const Logger logger_;
@@ -95,8 +95,8 @@ class SocketTransport final : public TcpTransport {
   UniqueFd epoll_;
   std::array<std::byte, 24> address_{};
   Matcher matcher_;
-  Outcomes outcomes_, telling_;
-  std::vector<Loss> losses_, telling_losses_;
+  Outcomes outcomes_, reporting_;
+  std::vector<Loss> losses_;
   /// The endpoints are held by pointer, since an inbox refers to its outbox.
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<EndpointId> connected_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The address of a UCX transport: a UCX worker address after a header. The header is used to check
-// that the address is undamaged and belongs to the same reach, since UCX itself does not check what
-// it is given.
+// that the address is undamaged and belongs to the same reach, since UCX itself does not check an
+// address.
 //
 //   | magic 4 | version 2 | reach 2 | checksum 8 | worker address … |
 #pragma once

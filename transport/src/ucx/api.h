@@ -9,6 +9,7 @@
 #include <ucp/api/ucp.h>
 #include <uct/api/uct.h>
 
+#include <memory>
 #include <string>
 
 namespace xylem::transport::ucx {
@@ -42,5 +43,18 @@ bool is_api_open() noexcept;
 
 /// The functions of the UCX of this process. open_api() must have succeeded before.
 inline const Api& api() noexcept { return detail::opened_api; }
+
+/// Ends an object of UCX by a function of the Api.
+template <auto Function>
+struct Release {
+  template <typename Object>
+  void operator()(Object* object) const noexcept {
+    (api().*Function)(object);
+  }
+};
+// Owners of UCP objects. A worker must be destroyed before its context: declare the context first.
+using Config = std::unique_ptr<ucp_config_t, Release<&Api::ucp_config_release>>;
+using Context = std::unique_ptr<ucp_context, Release<&Api::ucp_cleanup>>;
+using Worker = std::unique_ptr<ucp_worker, Release<&Api::ucp_worker_destroy>>;
 
 }  // namespace xylem::transport::ucx

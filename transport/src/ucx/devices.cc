@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The devices that UCX finds on this machine. This asks UCX's lower layer, UCT, which also tells
-// the kind of each device: its components, their memory domains, and the resources of each domain.
+// The devices that UCX finds on this machine. UCX's lower layer, UCT, also reports
+// the kind of each device: by its components, their memory domains, and the resources of each.
 #include "ucx/api.h"
 #include "ucx/status.h"
 #include "xylem/transport/ucx.h"
@@ -14,23 +14,6 @@
 namespace xylem::transport {
 namespace ucx {
 namespace {
-
-struct ComponentsRelease {
-  void operator()(uct_component_h* components) const noexcept {
-    api().uct_release_component_list(components);
-  }
-};
-struct MdConfigRelease {
-  void operator()(uct_md_config_t* config) const noexcept { api().uct_config_release(config); }
-};
-struct MdClose {
-  void operator()(uct_md* md) const noexcept { api().uct_md_close(md); }
-};
-struct ResourcesRelease {
-  void operator()(uct_tl_resource_desc_t* list) const noexcept {
-    api().uct_release_tl_resource_list(list);
-  }
-};
 
 UcxDevice::Kind kind_of(uct_device_type_t type) {
   switch (type) {
@@ -48,16 +31,17 @@ UcxDevice::Kind kind_of(uct_device_type_t type) {
 void append_devices(uct_component_h component, const char* md_name, std::vector<UcxDevice>& out) {
   uct_md_config_t* raw_config = nullptr;
   if (api().uct_md_config_read(component, nullptr, nullptr, &raw_config) != UCS_OK) return;
-  const std::unique_ptr<uct_md_config_t, MdConfigRelease> config(raw_config);
+  const std::unique_ptr<uct_md_config_t, Release<&Api::uct_config_release>> config(raw_config);
 
   uct_md_h raw_md = nullptr;
   if (api().uct_md_open(component, md_name, config.get(), &raw_md) != UCS_OK) return;
-  const std::unique_ptr<uct_md, MdClose> md(raw_md);
+  const std::unique_ptr<uct_md, Release<&Api::uct_md_close>> md(raw_md);
 
   uct_tl_resource_desc_t* raw_list = nullptr;
   unsigned count = 0;
   if (api().uct_md_query_tl_resources(md.get(), &raw_list, &count) != UCS_OK) return;
-  const std::unique_ptr<uct_tl_resource_desc_t, ResourcesRelease> list(raw_list);
+  const std::unique_ptr<uct_tl_resource_desc_t, Release<&Api::uct_release_tl_resource_list>> list(
+      raw_list);
   for (const uct_tl_resource_desc_t& found : std::span(raw_list, count)) {
     out.push_back({found.tl_name, found.dev_name, kind_of(found.dev_type)});
   }
@@ -86,7 +70,8 @@ Result<std::vector<UcxDevice>> ucx_devices() {
   unsigned count = 0;
   const ucs_status_t status = ucx::api().uct_query_components(&raw, &count);
   if (status != UCS_OK) return ucx::refusal(status, "list its components");
-  const std::unique_ptr<uct_component_h, ucx::ComponentsRelease> components(raw);
+  const std::unique_ptr<uct_component_h, ucx::Release<&ucx::Api::uct_release_component_list>>
+      components(raw);
 
   std::vector<UcxDevice> devices;
   for (uct_component_h component : std::span(raw, count)) {

@@ -19,7 +19,7 @@ std::optional<std::string_view> take_until(std::string_view& text, std::string_v
   return before;
 }
 
-std::optional<Lane> parse_lane(std::string_view line) {
+std::optional<PhysicalPath> parse_lane(std::string_view line) {
   if (!take_until(line, "lane[") || !take_until(line, "]:")) return std::nullopt;
   if (!take_until(line, ":")) return std::nullopt;  // the index of the resource
   const auto transport = take_until(line, "/");
@@ -28,13 +28,13 @@ std::optional<Lane> parse_lane(std::string_view line) {
   if (!transport || !device) return std::nullopt;
   const auto dot = device->rfind('.');
   if (transport->empty() || dot == std::string_view::npos || dot == 0) return std::nullopt;
-  return Lane{std::string(*transport), std::string(device->substr(0, dot))};
+  return PhysicalPath{std::string(*transport), std::string(device->substr(0, dot))};
 }
 
 }  // namespace
 
-std::vector<Lane> parse_lanes(std::string_view endpoint_info) {
-  std::vector<Lane> lanes;
+std::vector<PhysicalPath> parse_lanes(std::string_view endpoint_info) {
+  std::vector<PhysicalPath> lanes;
   while (!endpoint_info.empty()) {
     const auto line = endpoint_info.substr(0, endpoint_info.find('\n'));
     if (auto lane = parse_lane(line)) lanes.push_back(std::move(*lane));

@@ -18,7 +18,7 @@ Code code_of(ucs_status_t status) noexcept {
     case UCS_ERR_MESSAGE_TRUNCATED: return Code::mismatch;
     case UCS_ERR_TIMED_OUT: return Code::timed_out;
     case UCS_ERR_INVALID_ADDR: return Code::invalid_argument;
-    // The peer is gone, or never answered.
+    // The peer has ended, or never answered.
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_NOT_CONNECTED:
     case UCS_ERR_REJECTED:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Translates ucs_status_t into Xylem's codes. No other part of Xylem sees ucs_status_t.
+// Translates ucs_status_t into Xylem's codes. No other folder of Xylem sees ucs_status_t.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,6 +13,18 @@ namespace xylem::transport::ucx {
 
 /// The code for a UCX status. A status that no correct call produces becomes `internal`.
 Code code_of(ucs_status_t status) noexcept;
+
+// UCX reports "cancelled" both for a request that was cancelled and for one whose endpoint ended.
+
+/// Sends are never cancelled, so UCS_ERR_CANCELED means that the endpoint was closed.
+inline Code send_code(ucs_status_t status) noexcept {
+  return status == UCS_ERR_CANCELED ? Code::peer_lost : code_of(status);
+}
+
+/// `asked`: cancel() was called for the receive.
+inline Code receive_code(ucs_status_t status, bool asked) noexcept {
+  return status == UCS_ERR_CANCELED && !asked ? Code::peer_lost : code_of(status);
+}
 
 /// After open_api(): "UCX could not <what>: <its reason>[: <remedy>]".
 Status refusal(ucs_status_t status, std::string_view what, std::string_view remedy = {});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How endpoints and the worker end: death of a peer, close(), cancel(), and the destructor.
-#include "ucx/completion_code.h"
 #include "ucx/reach.h"
+#include "ucx/status.h"
 #include "ucx/ucx_transport.h"
 #include "xylem/base/check.h"
 
@@ -116,7 +116,7 @@ void UcxTransport::end_all(RequestRing& ring, Code code) {
     operation.code = state.cancelled ? Code::cancelled : code;
     operation.bytes = 0;
     operation.state = nullptr;
-    deferred_.push_back(&operation);
+    completions_.defer(operation);
     detach(state);
   }
 }

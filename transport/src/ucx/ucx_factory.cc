@@ -3,7 +3,6 @@
 // Makes UCX transports: configuration, context, worker. UCX first reads the UCX_ variables of the
 // environment, so users can tune it; the settings that decide the reach then override them.
 #include "ucx/api.h"
-#include "ucx/handles.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
 #include "ucx/ucx_transport.h"
@@ -50,8 +49,8 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
     // of that send wait for the socket (seen in 1.13.1; later releases have the same code). Without
     // vectors it copies the bytes first. Segments as large as the receiver's (instead of the
     // default 8 KiB) compensate for the copy.
-    // Since 1.17, ucp_config_modify() knows the options of a transport by the names that they have
-    // in the environment; before, it knew them without the transport's prefix.
+    // Since 1.17, ucp_config_modify() expects the option names of the environment; before, the same
+    // names without the transport's prefix.
     const std::string prefix = is_older_than(1, 17) ? "" : "TCP_";
     settings.emplace_back(prefix + "MAX_IOV", "0");
     settings.emplace_back(prefix + "TX_SEG_SIZE", "64k");

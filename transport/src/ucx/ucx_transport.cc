@@ -4,7 +4,6 @@
 #include "ucx/ucx_transport.h"
 
 #include "ucx/address.h"
-#include "ucx/completion_code.h"
 #include "ucx/lanes.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
@@ -22,8 +21,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-/// Tells UCX the kind of the memory. If it is unknown, nothing is told, and UCX finds out: the
-/// number of UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
+/// Passes the kind of the memory to UCX. If it is unknown, UCX detects it: the number of
+/// UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
 void set_memory_type(ucp_request_param_t& params, Memory memory) noexcept {
   switch (memory.kind) {
     case MemoryKind::host: params.memory_type = UCS_MEMORY_TYPE_HOST; break;
@@ -97,24 +96,6 @@ Result<EndpointId> UcxTransport::connect(std::span<const std::byte> address) {
   return endpoints_.back()->id;
 }
 
-// Completions normally occur within UCX's progress. One that occurs while another operation is
-// being posted is deferred.
-void UcxTransport::tell(Operation& operation) {
-  if (posting_) {
-    deferred_.push_back(&operation);
-  } else {
-    operation.done(operation);
-  }
-}
-
-unsigned UcxTransport::tell_deferred() {
-  telling_.swap(deferred_);
-  for (Operation* operation : telling_) operation->done(*operation);
-  const auto count = static_cast<unsigned>(telling_.size());
-  telling_.clear();
-  return count;
-}
-
 Posted UcxTransport::send(EndpointId to,
                           Tag tag,
                           ConstRegion source,
@@ -133,10 +114,9 @@ Posted UcxTransport::send(EndpointId to,
   params.user_data = &endpoint;
   set_memory_type(params, source.memory);
 
-  const bool outer = std::exchange(posting_, true);
+  const Completions::Posting posting(completions_);
   const ucs_status_ptr_t request =
       api().ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
-  posting_ = outer;
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = send_code(UCS_PTR_STATUS(request));
     endpoint.has_sent |= operation.code == Code::ok;
@@ -159,7 +139,7 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
   operation->code = send_code(status);
-  endpoint.owner->tell(*operation);
+  endpoint.owner->completions_.complete(*operation);
 }
 
 // If the message is already there, UCX 1.13 calls back within ucp_tag_recv_nbx() for some kinds of
@@ -182,10 +162,9 @@ Posted UcxTransport::recv(
   set_memory_type(params, target.memory);
   operation.state = this;
 
-  const bool outer = std::exchange(posting_, true);
+  const Completions::Posting posting(completions_);
   const ucs_status_ptr_t request =
       api().ucp_tag_recv_nbx(worker_.get(), target.data, target.bytes, tag, mask, &params);
-  posting_ = outer;
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = receive_code(UCS_PTR_STATUS(request), false);
     operation.bytes = 0;
@@ -232,7 +211,7 @@ void UcxTransport::on_received(void* request,
     operation->state = nullptr;
   }
   api().ucp_request_free(request);
-  if (operation != nullptr) self.tell(*operation);
+  if (operation != nullptr) self.completions_.complete(*operation);
 }
 
 // A dropped message is received with a size of zero. As for any message that is too long, UCX then
@@ -274,8 +253,8 @@ unsigned UcxTransport::progress() noexcept {
     if (arriving_ > 0) [[unlikely]]
       break_when_stuck();
   }
-  if (!deferred_.empty()) [[unlikely]]
-    count += tell_deferred();
+  if (completions_.has_deferred()) [[unlikely]]
+    count += completions_.complete_deferred();
   return count;
 }
 
@@ -289,15 +268,14 @@ bool UcxTransport::flush(EndpointId id) noexcept {
   if (facts_.reach == UcxReach::host || endpoint.flushed == endpoint.posted) return true;
   if (endpoint.flushing != endpoint.flushed) return false;
   endpoint.flushing = endpoint.posted;
-  const bool outer = std::exchange(posting_, true);
+  const Completions::Posting posting(completions_);
   if (begin_flush(endpoint)) endpoint.flushed = endpoint.flushing;
-  posting_ = outer;
   return endpoint.flushed == endpoint.posted;
 }
 
 // While `patience_` runs, the clock must be checked, so the transport must not sleep.
 Result<bool> UcxTransport::arm() noexcept {
-  if (!deferred_.empty() || (arriving_ > 0 && stuck())) return false;
+  if (completions_.has_deferred() || (arriving_ > 0 && stuck())) return false;
   if (!worker_) return true;
   const ucs_status_t status = api().ucp_worker_arm(worker_.get());
   if (status == UCS_OK) return true;
@@ -305,7 +283,7 @@ Result<bool> UcxTransport::arm() noexcept {
   return refusal(status, "prepare its worker for sleep");
 }
 
-std::vector<Lane> UcxTransport::lanes(EndpointId id) const {
+std::vector<PhysicalPath> UcxTransport::paths(EndpointId id) const {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   const Endpoint& endpoint = *endpoints_[id];
   if (endpoint.handle == nullptr) return {};

@@ -18,11 +18,13 @@
 //      └────── close() while an answer may wait for room, in a UCX that aborts ──▶ broken
 #pragma once
 
-#include "ucx/handles.h"
+#include "ucx/api.h"
+#include "ucx/completions.h"
 #include "ucx/request_state.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
+#include "xylem/transport/host_peers.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"
 
@@ -53,7 +55,7 @@ struct ContextFacts {
   bool aborts_on_answers = false;
 };
 
-class UcxTransport final : public Transport {
+class UcxTransport final : public Transport, public HostPeers {
  public:
   static Result<std::unique_ptr<Transport>> create(Context context,
                                                    Worker worker,
@@ -82,12 +84,15 @@ class UcxTransport final : public Transport {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
+  HostPeers* host_peers() noexcept override {
+    return facts_.reach == UcxReach::host ? this : nullptr;
+  }
   void note_death() noexcept override { stranger_died_ = true; }
-  std::vector<Lane> lanes(EndpointId endpoint) const override;
+  std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// An endpoint. It is held by pointer, since UCX knows it by its address.
+  /// An endpoint. It is held by pointer, since UCX passes its address to callbacks.
   struct Endpoint {
     UcxTransport* owner = nullptr;
     EndpointId id = 0;
@@ -119,8 +124,6 @@ class UcxTransport final : public Transport {
   static void on_flushed(void* request, ucs_status_t status, void* user_data) noexcept;
   static void on_failed(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
 
-  void tell(Operation& operation);
-  unsigned tell_deferred();
   bool idle() const noexcept;
   bool begin_flush(Endpoint& endpoint);
   bool may_abort(Endpoint& endpoint);
@@ -155,10 +158,8 @@ class UcxTransport final : public Transport {
   std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
-  bool posting_ = false;  ///< True within send() or recv(): completions then wait in deferred_.
-  Tag arrived_tag_ = 0;   ///< Tag of a message that a receive met while being posted.
-  std::vector<Operation*> deferred_;
-  std::vector<Operation*> telling_;
+  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive met while being posted.
+  Completions completions_;
 };
 
 }  // namespace xylem::transport::ucx

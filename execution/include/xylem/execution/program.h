@@ -134,14 +134,15 @@ struct Program {
   std::vector<StepId> local_steps;  ///< Copies and reductions.
   /// True if the schedule is an exchange and each step has one slice: see engine_exchange.cc.
   bool is_exchange = false;
-  /// Where sent data may stay until its receiver has read it.
-  transport::Stay stay = transport::Stay::nowhere;
+  /// Which sent data may stay in place until its receiver has read it.
+  transport::InPlace in_place = transport::InPlace::never;
 
-  /// Where data that is sent from `source` may stay. That is `stay`, except that scratch of the
-  /// host cannot stay in shared memory, since peers do not map it.
-  transport::Stay stay_of(const Place& source) const noexcept {
+  /// Whether data that is sent from `source` may stay in place. That is `in_place`, except for
+  /// scratch of the host, since peers do not map it.
+  transport::InPlace in_place_of(const Place& source) const noexcept {
     const bool is_scratch = source.base == static_cast<int>(collectives::Buffer::scratch);
-    return is_scratch && stay == transport::Stay::in_shared ? transport::Stay::nowhere : stay;
+    return is_scratch && in_place == transport::InPlace::shared_only ? transport::InPlace::never
+                                                                     : in_place;
   }
 
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {

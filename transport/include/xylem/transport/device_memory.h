@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMemory: what a transport within a host needs from whoever drives the devices, so that peers
+// DeviceMemory: what a transport within a host needs of the devices, so that peers
 // can read device memory where it lies.
 #pragma once
 
@@ -34,20 +34,16 @@ struct DeviceRead {
     done,
     failed,  ///< The device failed. What the target contains is undefined.
   };
-  Memory memory{};           ///< Where the bytes come from: tells which device copies.
-  std::uint64_t number = 0;  ///< Of the copy, on that device; 0 if the device did not take it.
+  Memory memory{};           ///< Where the bytes come from, and so which device copies.
+  std::uint64_t number = 0;  ///< Of the copy, on that device; 0 if the device did not accept it.
 };
 
 /// Device memory of this process and of its peers. One thread at a time may call it: the one that
 /// drives the transport, and the engine.
 class DeviceMemory {
  public:
-  DeviceMemory() = default;
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-
-  /// Memory of this process may have been freed and allocated again since the last call. What was
-  /// found out about an address is checked again before it is used. Call this when a call begins.
+  /// Memory of this process may have been freed and allocated again since the last call. Facts
+  /// about an address are checked again before they are used. Call this when a call begins.
   virtual void renew() noexcept = 0;
   /// Names the memory of `source` for peers. False if none of them can reach it.
   virtual bool share(const ConstRegion& source, DevicePlace& place) noexcept = 0;

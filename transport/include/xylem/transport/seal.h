@@ -16,7 +16,7 @@ namespace xylem::transport {
 
 enum class Cipher : std::uint8_t { aes256_gcm, chacha20_poly1305 };
 
-/// The secret key of one direction of one connection. Only the two ends of the connection know it.
+/// The secret key of one direction of one connection. Only the two ends of the connection have it.
 using SealKey = std::array<std::byte, 32>;
 
 /// Whether this processor has the instructions that AES-256-GCM needs here.

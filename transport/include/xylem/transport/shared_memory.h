@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of this process that its peers on the same host can read in place. A shm transport of this
-// process sends messages from such memory without copying them, where the caller allows it (Stay).
+// process sends messages from such memory without copying them, where the caller allows it
+// (InPlace).
 #pragma once
 
 #include "xylem/base/status.h"

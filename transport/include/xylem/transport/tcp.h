@@ -40,21 +40,21 @@ struct TcpConnection {
 };
 
 struct TcpOptions {
-  /// The device name that lanes() reports: the network interface.
+  /// The device name that paths() reports: the network interface.
   std::string device = "tcp";
   /// How many bytes a peer may send before the receives for them are posted; further messages wait
   /// at the sender. The value must be the same at both ends.
   std::uint64_t ahead = 1 << 20;
 };
 
-/// Makes connections for a TcpTransport, and learns when one is lost.
+/// Makes connections for a TcpTransport, and is informed when one is lost.
 class TcpOwner {
  public:
   /// An endpoint has something to send and no connection. The owner is expected to make one and to
   /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
   virtual void on_wanted(EndpointId endpoint) = 0;
-  /// The connection of an endpoint has ended although nobody closed the endpoint. The code of `why`
-  /// is peer_lost if the peer ended the connection, exhausted if there was no memory for an
+  /// The connection of an endpoint has ended although the endpoint was not closed. The code of
+  /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
   /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
   /// before the operations end that this connection had.
   virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
@@ -68,8 +68,8 @@ class TcpTransport : public Transport {
   /// Sets the owner. Call it before the first send. Null means no owner. The owner must outlive the
   /// transport.
   virtual void set_owner(TcpOwner* owner) noexcept = 0;
-  /// Gives an endpoint its connection. If the endpoint already had one, or is closed, `connection`
-  /// is closed instead. Fails with `exhausted` if the socket cannot be watched.
+  /// Sets the connection of an endpoint. If the endpoint already had one, or is closed,
+  /// `connection` is closed instead. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
   /// Ends, with link_lost, connections whose peer's host has been silent for too long (Silence);
   /// on_lost() reports them. Call regularly.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transport contract: moves tagged messages between two endpoints, and reports what it is able
-// to do. A transport knows no ranks and no collectives. A receive names the exact tag it expects,
-// so it can be posted before data arrives and never matches a wrong message.
+// to do. A transport has no notion of ranks and collectives. A receive names the exact tag it
+// expects, so it can be posted before data arrives and never matches a wrong message.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -32,8 +32,6 @@ inline constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
 /// What a transport is able to do, for the planner and for `xylem info`.
 struct Capabilities {
-  bool mapped_memory = false;      ///< Peers' memory may be an operand of copy and reduce steps.
-  bool one_sided = false;          ///< Supports put steps.
   bool sends_devices = false;      ///< Device memory may be sent.
   bool receives_devices = false;   ///< Messages may be received into device memory.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
@@ -43,13 +41,12 @@ struct Capabilities {
   bool checks_tags = false;  ///< Compares all bits of a tag, not only the lower 64.
 };
 
-/// Where a message may be left until its receiver has read it there. Its send completes after that.
-enum class Stay : std::uint8_t {
-  /// The transport copies every message at the sender, unless it is too long to buffer.
-  nowhere,
-  in_shared,  ///< Messages in memory that peers map may stay there.
-  /// Any message may stay: receivers that would copy it anyway can read it from the sender's
-  /// process.
+/// Which messages may stay in place, in the sender's memory, until their receiver has read them
+/// there. The send of such a message completes after that.
+enum class InPlace : std::uint8_t {
+  never,  ///< The transport copies the message at the sender, unless it is too long to buffer.
+  shared_only,  ///< Messages in memory that peers map.
+  /// Any message: receivers that would copy it anyway can read it from the sender's process.
   anywhere,
 };
 
@@ -58,7 +55,7 @@ struct ConstRegion {
   const void* data = nullptr;
   std::uint64_t bytes = 0;
   Memory memory{};
-  Stay stay = Stay::nowhere;
+  InPlace in_place = InPlace::never;
 };
 struct Region {
   void* data = nullptr;
@@ -71,7 +68,7 @@ struct View {
   const std::byte* data = nullptr;
   std::uint64_t id = 0;     ///< The transport uses this.
   std::uint64_t bytes = 0;  ///< Set by Views::take_view() only.
-  /// The sender can withdraw the message while it is viewed; Views::release() tells whether
+  /// The sender can withdraw the message while it is viewed; Views::release() returns whether
   /// it did.
   bool may_change = false;
   bool is_on_device = false;  ///< In memory that only the reader's device reaches.
@@ -100,17 +97,17 @@ enum class Posted : std::uint8_t {
 /// Whether two transports that connect to each other have found each other.
 enum class Meeting : std::uint8_t {
   waiting,  ///< Call progress().
-  met,      ///< Both have connected to each other, and each knows that the other has.
+  met,      ///< Both have connected to each other, and each has received the other's answer.
   failed,   ///< There is no such peer, or the endpoint was closed.
 };
 
 /// One of the ways on which the bytes of an endpoint travel, as the fabric's library reports it.
-/// (The lanes of a program are something else.)
-struct Lane {
+struct PhysicalPath {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
+class HostPeers;
 class Views;
 
 /// Moves messages for one owner. Only one thread at a time may call it (the holder of the progress
@@ -152,14 +149,22 @@ class Transport {
 
   /// Sends a message of up to inline_bytes if it can be sent completely now; otherwise sends
   /// nothing and returns false.
-  virtual bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept;
+  virtual bool send_inline(EndpointId /*to*/,
+                           Tag /*tag*/,
+                           const void* /*data*/,
+                           std::uint64_t /*bytes*/) noexcept {
+    return false;
+  }
 
   /// Messages that are written and read where they lie; null if this transport has none. The same
   /// at each call.
   virtual Views* views() noexcept { return nullptr; }
+  /// The peers as processes of this host; null if this transport does not know them. The same at
+  /// each call.
+  virtual HostPeers* host_peers() noexcept { return nullptr; }
 
   /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, at once
-  /// or in progress(); after it nobody reads or writes the operation's memory. Other messages and
+  /// or in progress(); after it the operation's memory is not accessed. Other messages and
   /// the endpoint are not affected.
   ///
   /// If a receive has already met its message, the rest of that message is dropped. The part of a
@@ -185,34 +190,20 @@ class Transport {
   /// Prepares to sleep on wake_fd(). True: nothing is ready, and the descriptor becomes readable at
   /// the next event. False: progress() must be called first.
   virtual Result<bool> arm() noexcept = 0;
-  /// True if devices are copying messages, whose end no descriptor tells: call progress() often.
+  /// True if devices are copying messages, whose end no descriptor reports: call progress() often.
   /// arm() returns false meanwhile.
   virtual bool waits_for_device() const noexcept { return false; }
   /// Readable when an armed transport has an event. Owned by the transport. -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
 
-  /// With true, peers that sleep are not woken when something is put in place for them, so that
-  /// they find more when they are. With false they are woken, and at once from then on. The caller
-  /// must end a hold before it waits for peers. Has no effect where messages leave by a system
-  /// call.
-  virtual void hold_wakes([[maybe_unused]] bool held) noexcept {}
-
-  /// Tells the peers of this host whether this process computes, and so needs its core.
-  virtual void show_computing([[maybe_unused]] bool computes) noexcept {}
-  /// Whether a peer has said so.
-  virtual bool do_peers_compute() const noexcept { return false; }
-
   /// Closes an endpoint at once: its pending sends end with peer_lost and never access their
   /// buffers after that. Returns immediately; progress() completes the sends. Receives do not
   /// belong to an endpoint: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
-  /// Tells the transport that a peer has died to which it has no endpoint. That peer may have had
-  /// an endpoint to this transport.
-  virtual void note_death() noexcept {}
 
-  /// The lanes that an endpoint uses. Empty before the first message where the fabric chooses them
+  /// The paths that an endpoint uses. Empty before the first message where the fabric chooses them
   /// late.
-  virtual std::vector<Lane> lanes(EndpointId endpoint) const = 0;
+  virtual std::vector<PhysicalPath> paths(EndpointId endpoint) const = 0;
   /// Bytes passed to send() for this endpoint since connect().
   virtual std::uint64_t bytes_sent(EndpointId endpoint) const noexcept = 0;
 };

@@ -6,7 +6,7 @@
 // kind of fabric.
 //
 // UCX's library (libucp.so.0) is opened by the first call of make_ucx() or ucx_devices(). If there
-// is none, they fail with `unsupported`, and the message says why.
+// is none, they fail with `unsupported`, and the message contains the reason.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
 /// The version of UCX's library, such as "1.13.1"; empty if this process has not opened it.
 std::string ucx_version();
 
-/// One of UCX's ways to move bytes. `kind` tells what it is for; its name does not.
+/// One of UCX's ways to move bytes. `kind` says what it is for; its name does not.
 struct UcxDevice {
   /// `accelerator`: copies to or from GPU memory, or between processes through GPU memory.
   enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };

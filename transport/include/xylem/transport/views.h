@@ -17,7 +17,8 @@ namespace xylem::transport {
 enum class Room : std::uint8_t {
   given,
   later,  ///< No room now; ask again after peers have received some messages.
-  never,  ///< An endpoint cannot take the message this way: call send(), which also reports errors.
+  never,  ///< The endpoint cannot send the message this way: call send(), which also reports
+          ///< errors.
 };
 
 /// Memory for one message, as reserve() provides it.
@@ -36,10 +37,6 @@ struct Reservation {
 /// those of send() and recv(): either end may use either way.
 class Views {
  public:
-  Views() = default;
-  Views(const Views&) = delete;
-  Views& operator=(const Views&) = delete;
-
   /// Messages up to this size can be reserved and viewed. Constant, and more than 0.
   virtual std::uint64_t view_bytes() const noexcept = 0;
 
@@ -74,13 +71,13 @@ class Views {
   virtual void fill(const void* data, CopyTarget also) noexcept = 0;
   virtual void commit(EndpointId to, Tag tag) noexcept = 0;
   virtual void abandon() noexcept = 0;
-  /// The number of messages to the endpoint that its peer has not taken yet.
+  /// The number of messages to the endpoint that its peer has not consumed yet.
   virtual std::uint32_t unread(EndpointId to) noexcept = 0;
 
   /// Whether peers can read this source in place: sending it copies nothing, and completes when the
   /// receiver has read it.
   virtual bool is_readable(const ConstRegion& source) noexcept = 0;
-  /// Receivers copy messages of at least `bytes` with Stay::anywhere directly from this process,
+  /// Receivers copy messages of at least `bytes` with InPlace::anywhere directly from this process,
   /// where the system permits that. kAnySize: never.
   virtual void pull_from(std::uint64_t bytes) noexcept = 0;
 

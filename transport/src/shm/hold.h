@@ -3,13 +3,13 @@
 // Back-pressure. A receiver keeps messages for which no receive is posted yet, but not without
 // limit. When the kept messages of one channel exceed kMostKept, the receiver puts the channel on
 // hold (Credit::holds): messages that are not in the ring stay at their sender, and their sends do
-// not complete. During a hold the receiver sends a want for every receive that is or gets posted,
-// and each want lets one message pass. So memory is bounded, and yet a message whose receive is
-// posted never waits behind others. The hold ends when the kept messages are down to half of
-// kMostKept.
+// not complete. During a hold the receiver requests the message of every receive that is posted,
+// and for each request the sender sends one message. So memory is bounded, and yet a message whose
+// receive is posted never waits behind others. The hold ends when the kept messages are down to
+// half of kMostKept.
 //
-//   receiver: kept > kMostKept ──► holds odd ──► want, for each posted receive ──► holds even
-//   sender:                        withholds ──► sends the wanted messages ──────► sends all
+//   receiver: kept > kMostKept ──► holds odd ──► request, for each receive ──► holds even
+//   sender:                        withholds ──► sends what is requested ─────► sends all
 //
 // The sender notices a hold when it checks the receiver's progress, at the latest when its ring is
 // full. Until then it may send as many further messages as fit into the ring.
@@ -27,23 +27,24 @@ namespace xylem::transport::shm {
 /// is added to its size.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
 /// Additional weight of an announced message that fits into no slot. A sender may announce a
-/// quarter of all streams without being asked; these together start a hold, and the remaining
-/// numbers are left for wanted messages.
+/// quarter of all streams without a request; these together start a hold, and the remaining ids are
+/// left for requested messages.
 inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);
 
 constexpr bool is_hold(std::uint64_t holds) noexcept { return holds % 2 == 1; }
 
-/// What the receiver of a channel on hold waits for. It is sent without the check bits of the tag.
-struct Want {
+/// The message that the receiver of a channel on hold waits for. It is sent without the check bits
+/// of the tag.
+struct Request {
   Tag tag = 0;
   Tag mask = kExactMatch;
 };
 
-/// A want that arrived on the incoming channel `channel`.
-struct HeardWant {
+/// A request that arrived on the incoming channel `channel`.
+struct PeerRequest {
   std::uint32_t channel = 0;
-  Want want;
-  std::uint64_t holds = 0;  ///< The receiver's Credit::holds when it sent the want.
+  Request request;
+  std::uint64_t holds = 0;  ///< The receiver's Credit::holds when it sent the request.
 };
 
 }  // namespace xylem::transport::shm

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages that stay in their sender's buffer until their receiver has read them there (segment.h,
- * IncomingStreams::fetch, Outgoing::withdraw), as a model for spin. The sender announces a message.
- * When it hears that the message was read, it writes the next one into the same two words. It may
- * also give up; then the user may write into them at any time. Spin tries every interleaving and every
+ * IncomingStreams::fetch, OutgoingStreams::withdraw), as a model for spin. The sender announces a message.
+ * When it sees that the message was read, it writes the next one into the same two words. It may
+ * also withdraw the message; then the user may write into them at any time. Spin tries every interleaving and every
  * delay of a store, as in slot_protocol.pml.
  *
  * Loads happen in order in this model, so the receiver's fence cannot be left out here. Instead,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The door of a transport: a Unix socket without a file, at which peers introduce themselves and
-// pass descriptors of the memory that they share. Only processes of the same user are accepted.
+// PeerSocket: a Unix socket without a file, over which transports connect to each other and pass
+// descriptors of the memory that they share. Only processes of the same user are accepted.
 #pragma once
 
 #include "shm/segment.h"
@@ -17,7 +17,7 @@
 
 namespace xylem::transport::shm {
 
-struct Introduction {
+struct PeerMessage {
   enum class Kind : std::uint32_t {
     hello,  ///< "Read my ring `channel`." With my segment and the eventfd that wakes me.
     /// "I read your ring `channel`; its credits are my line `credit`." With the same descriptors.
@@ -33,36 +33,34 @@ struct Introduction {
   Nonce from{};
   std::uint64_t nonce_at = 0;  ///< The address of a copy of `from` in the sender's process.
 };
-/// The number of descriptors that an introduction carries.
-std::size_t descriptors_of(Introduction::Kind kind) noexcept;
+/// The number of descriptors that a message carries.
+std::size_t descriptors_of(PeerMessage::Kind kind) noexcept;
 
-struct Visitor {
+struct ReceivedMessage {
   static constexpr std::size_t kMostDescriptors = 2;
 
-  Introduction introduction;
+  PeerMessage message;
   /// The sender's process id as seen here; 0 if the sender is in a pid name space that is not
   /// visible here.
   pid_t process = 0;
   std::array<UniqueFd, kMostDescriptors> descriptors;
 };
 
-class Door {
+class PeerSocket {
  public:
-  static Result<Door> open(const Nonce& nonce);
+  static Result<PeerSocket> open(const Nonce& nonce);
 
   int fd() const noexcept { return socket_.get(); }
-  enum class Sent : std::uint8_t { done, later, nobody };
-  /// Sends the introduction, with copies of the descriptors, to the owner of the door `to`.
-  Sent introduce(const Nonce& to,
-                 const Introduction& introduction,
-                 std::span<const int> descriptors) noexcept;
-  /// Whether the process that opened the door is alive.
-  static bool is_anybody_behind(const Nonce& door) noexcept;
-  /// The next introduction that has arrived, if there is one.
-  std::optional<Visitor> next() noexcept;
+  enum class Sent : std::uint8_t { done, later, no_such_peer };
+  /// Sends the message, with copies of the descriptors, to the transport with the nonce `to`.
+  Sent send(const Nonce& to, const PeerMessage& message, std::span<const int> descriptors) noexcept;
+  /// Whether the process of the transport with this nonce is alive.
+  static bool is_alive(const Nonce& nonce) noexcept;
+  /// The next message that has arrived, if there is one.
+  std::optional<ReceivedMessage> receive() noexcept;
 
  private:
-  explicit Door(UniqueFd socket) noexcept : socket_(std::move(socket)) {}
+  explicit PeerSocket(UniqueFd socket) noexcept : socket_(std::move(socket)) {}
 
   UniqueFd socket_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shm/door.h"
+#include "shm/peer_socket.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-constexpr std::size_t kMost = Visitor::kMostDescriptors;
+constexpr std::size_t kMost = ReceivedMessage::kMostDescriptors;
 
 struct Address {
   sockaddr_un un{};
@@ -34,17 +34,17 @@ struct Address {
 
 }  // namespace
 
-std::size_t descriptors_of(Introduction::Kind kind) noexcept {
+std::size_t descriptors_of(PeerMessage::Kind kind) noexcept {
   switch (kind) {
-    case Introduction::Kind::hello:
-    case Introduction::Kind::accept: return 2;
-    case Introduction::Kind::share: return 1;
-    case Introduction::Kind::forget: return 0;
+    case PeerMessage::Kind::hello:
+    case PeerMessage::Kind::accept: return 2;
+    case PeerMessage::Kind::share: return 1;
+    case PeerMessage::Kind::forget: return 0;
   }
   return 0;
 }
 
-Result<Door> Door::open(const Nonce& nonce) {
+Result<PeerSocket> PeerSocket::open(const Nonce& nonce) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const Address address(nonce);
   const int on = 1;
@@ -53,14 +53,14 @@ Result<Door> Door::open(const Nonce& nonce) {
     return failure(Code::unsupported,
                    fmt::format("shared memory: no unix socket: {}", std::strerror(errno)));
   }
-  return Door(std::move(socket));
+  return PeerSocket(std::move(socket));
 }
 
-Door::Sent Door::introduce(const Nonce& to,
-                           const Introduction& introduction,
-                           std::span<const int> descriptors) noexcept {
+PeerSocket::Sent PeerSocket::send(const Nonce& to,
+                                  const PeerMessage& content,
+                                  std::span<const int> descriptors) noexcept {
   Address address(to);
-  Introduction copy = introduction;
+  PeerMessage copy = content;
   iovec data{&copy, sizeof copy};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control{};
   msghdr message{};
@@ -81,23 +81,23 @@ Door::Sent Door::introduce(const Nonce& to,
     if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return Sent::done;
     if (errno == EINTR) continue;
     const bool is_full = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
-    return is_full ? Sent::later : Sent::nobody;
+    return is_full ? Sent::later : Sent::no_such_peer;
   }
 }
 
-bool Door::is_anybody_behind(const Nonce& door) noexcept {
+bool PeerSocket::is_alive(const Nonce& nonce) noexcept {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const Address address(door);
+  const Address address(nonce);
   return !socket || connect(socket.get(), address.get(), address.bytes) == 0 ||
          errno != ECONNREFUSED;
 }
 
-std::optional<Visitor> Door::next() noexcept {
+std::optional<ReceivedMessage> PeerSocket::receive() noexcept {
   // Any process of the host can see the name, so a flood of messages must not keep us here.
-  constexpr int kMostTurnedAway = 64;
-  for (int turned_away = 0; turned_away < kMostTurnedAway; ++turned_away) {
-    Visitor visitor;
-    iovec data{&visitor.introduction, sizeof visitor.introduction};
+  constexpr int kMostRefused = 64;
+  for (int refused = 0; refused < kMostRefused; ++refused) {
+    ReceivedMessage received;
+    iovec data{&received.message, sizeof received.message};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
         control{};
     msghdr message{};
@@ -115,20 +115,20 @@ std::optional<Visitor> Door::next() noexcept {
         ucred who{};
         std::memcpy(&who, CMSG_DATA(at), sizeof who);
         is_ours = who.uid == geteuid();
-        visitor.process = who.pid;
+        received.process = who.pid;
       } else if (at->cmsg_type == SCM_RIGHTS) {
         std::array<int, kMost> descriptors{};
         descriptors.fill(-1);
         const std::size_t bytes = at->cmsg_len - CMSG_LEN(0);
         std::memcpy(descriptors.data(), CMSG_DATA(at), std::min(bytes, sizeof descriptors));
-        for (std::size_t i = 0; i < kMost; ++i) visitor.descriptors[i].reset(descriptors[i]);
+        for (std::size_t i = 0; i < kMost; ++i) received.descriptors[i].reset(descriptors[i]);
       }
     }
     const auto given = static_cast<std::size_t>(
-        std::ranges::count_if(visitor.descriptors, [](const UniqueFd& fd) { return bool{fd}; }));
-    const bool is_whole = static_cast<std::size_t>(got) == sizeof visitor.introduction &&
-                          given == descriptors_of(visitor.introduction.kind);
-    if (is_ours && is_whole) return visitor;
+        std::ranges::count_if(received.descriptors, [](const UniqueFd& fd) { return bool{fd}; }));
+    const bool is_whole = static_cast<std::size_t>(got) == sizeof received.message &&
+                          given == descriptors_of(received.message.kind);
+    if (is_ours && is_whole) return received;
   }
   return std::nullopt;
 }

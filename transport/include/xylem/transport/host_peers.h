@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HostPeers: the peers of a transport as processes of one host, which share cores and a kernel.
+// Only transports within a host know them (Transport::host_peers()).
+#pragma once
+
+namespace xylem::transport {
+
+/// Belongs to its transport and lives as long; the same rules of threads hold. Each function has
+/// no effect in a transport that does not need it.
+class HostPeers {
+ public:
+  /// With true, peers that sleep are not woken when something is put in place for them, so that
+  /// they find more when they are. With false they are woken, and at once from then on. The caller
+  /// must end a hold before it waits for peers.
+  virtual void hold_wakes([[maybe_unused]] bool held) noexcept {}
+
+  /// Shows all peers whether this process computes, and so needs its core.
+  virtual void show_computing([[maybe_unused]] bool computes) noexcept {}
+  /// Whether a peer shows this. A peer that has ended, or whose endpoints are closed, does not.
+  virtual bool do_peers_compute() const noexcept { return false; }
+
+  /// Call this when a process of this host has died to which the transport has no endpoint. That
+  /// process may have had an endpoint to this transport.
+  virtual void note_death() noexcept {}
+
+ protected:
+  ~HostPeers() = default;
+};
+
+}  // namespace xylem::transport

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Channels: both directions of the traffic with all peers, and how the ends of a channel find each
+// other.
+//
+//   sender: connect ── hello with the channel's number ──────────────────► receiver: Source made
+//   sender: Outgoing is open ◄── accept with the number of its credits ─── receiver
+//
+// A message that the peer's socket has no room for is sent again by look().
+#pragma once
+
+#include "matcher.h"
+#include "outcome.h"
+#include "shm/hold.h"
+#include "shm/incoming.h"
+#include "shm/outgoing.h"
+#include "shm/peers.h"
+#include "shm/segment.h"
+#include "shm/slot_pool.h"
+#include "xylem/transport/shm.h"
+#include "xylem/transport/transport.h"
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace xylem::transport::shm {
+
+/// The sending end of a channel. The channel has the number of the endpoint.
+struct Endpoint {
+  Nonce nonce{};
+  Outgoing outgoing;
+  bool has_said_hello = false;
+  Peer* peer = nullptr;      ///< Null until the peer has accepted the channel.
+  Incoming* back = nullptr;  ///< The channel from the same peer; null until it is needed.
+  std::uint64_t bytes_sent = 0;
+
+  bool is_waiting() const noexcept { return peer == nullptr && outgoing.is_open(); }
+  /// The peer, if it has accepted the channel and the endpoint is open.
+  Peer* reachable_peer() const noexcept { return outgoing.is_open() ? peer : nullptr; }
+};
+
+/// The receiving end of a channel. The index of the source is the number of its credits.
+struct Source {
+  Peer* peer = nullptr;
+  std::uint32_t their_channel = 0;
+  bool has_accepted = false;  ///< True if the accept has been sent, or the sender has ended.
+  Incoming incoming;
+  std::vector<Request> unsent{};  ///< Requests that have not been sent yet for lack of room.
+};
+
+class Channels {
+ public:
+  /// Channels in our own segment `own`, whose slots `slots` manages. Messages meet the receives of
+  /// `matcher`; completions are appended to `outcomes`.
+  Channels(const Segment& own,
+           SlotPool& slots,
+           Peers& peers,
+           Matcher& matcher,
+           Outcomes& outcomes,
+           const ShmOptions& options) noexcept
+      : own_(&own),
+        slots_(&slots),
+        peers_(&peers),
+        matcher_(&matcher),
+        outcomes_(&outcomes),
+        writes_(options.writes),
+        devices_(options.devices) {}
+
+  std::size_t size() const noexcept { return endpoints_.size(); }
+  Endpoint& endpoint(EndpointId id) noexcept { return endpoints_[id]; }
+  const Endpoint& endpoint(EndpointId id) const noexcept { return endpoints_[id]; }
+  Source& source(std::uint32_t channel) noexcept { return sources_[channel]; }
+  /// The channel from the peer of an endpoint; null if there is none yet.
+  Incoming* incoming_from(EndpointId id) noexcept;
+
+  EndpointId connect(const Nonce& to);
+  Meeting meeting(EndpointId id) const noexcept;
+  void close(EndpointId id);
+  /// Whether nothing of the peer will be read any more: it has ended, or all endpoints to it are
+  /// closed.
+  bool is_left(const Peer& peer) const noexcept;
+
+  /// Whether look() should be called soon.
+  bool must_look() const noexcept { return is_connecting_ || peers_->must_look(); }
+  /// Processes the messages of peers, and reclaims memory from those that have ended.
+  void look();
+  /// Receives and sends what there is. Returns how much it did.
+  unsigned progress();
+  /// Call this for a receive that has met no message: requests its message on each channel on hold,
+  /// since each of them may have it.
+  void on_posted(const Receive& receive) {
+    if (held_ > 0) request(receive);
+  }
+  /// Cancels an operation that has met its message, or a send. False if it is none of these.
+  bool cancel(const Operation& operation);
+  /// Reclaims the entries and slots that receivers have consumed. True if there were any.
+  bool retire() noexcept;
+
+  /// Reports to senders all that was received from them.
+  void settle() noexcept;
+  /// Call this between Sleeper::prepare() and finish(). True if there is anything to do.
+  bool is_busy();
+  /// Whether a device is copying messages to the host.
+  bool is_copying() const noexcept;
+  /// Waits until no device writes into the segment. False after 5 seconds.
+  bool finish_copies();
+
+ private:
+  void say_hello(EndpointId id);
+  void accept(std::uint32_t channel);
+  void on_hello(const PeerMessage& hello, Peer& peer);
+  void on_accept(const PeerMessage& accept, Peer& peer);
+  void reclaim_from_dead();
+  Endpoint* open_endpoint_to(const Nonce& nonce) noexcept;
+  void request(const Receive& receive);
+  void send_request(Source& source, const Request& request);
+  unsigned update_holds();
+  void pass_on_requests();
+
+  const Segment* own_;
+  SlotPool* slots_;
+  Peers* peers_;
+  Matcher* matcher_;
+  Outcomes* outcomes_;
+  ShmWrites writes_;
+  DeviceMemory* devices_;
+  std::deque<Endpoint> endpoints_;
+  std::deque<Source> sources_;
+  /// True if a hello or an accept has not been sent or not been answered, as of the last look().
+  bool is_connecting_ = false;
+  std::vector<PeerRequest> requests_;  ///< What peers have requested.
+  std::uint32_t held_ = 0;             ///< Number of incoming channels on hold.
+};
+
+}  // namespace xylem::transport::shm

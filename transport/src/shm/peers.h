@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peers: the other transports that have sent a message to the socket of this one, with what this
+// process maps of them.
+#pragma once
+
+#include "shm/allocations.h"
+#include "shm/owner.h"
+#include "shm/peer_memory.h"
+#include "shm/peer_socket.h"
+#include "shm/segment.h"
+#include "xylem/base/log.h"
+#include "xylem/base/unique_fd.h"
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace xylem::transport::shm {
+
+/// Another transport. Its segment stays mapped until this transport ends.
+struct Peer {
+  Nonce nonce{};
+  Segment segment;
+  UniqueFd wake;
+  PeerMemory memory;
+  mutable Wake wake_later{};
+  std::vector<std::uint32_t> shared{};  ///< The allocations whose descriptors it has.
+
+  Peer(const Nonce& its_nonce,
+       Segment its_segment,
+       UniqueFd its_wake,
+       bool& must_look,
+       const bool& holds_wakes) noexcept
+      : nonce(its_nonce),
+        segment(std::move(its_segment)),
+        wake(std::move(its_wake)),
+        memory(must_look),
+        wake_later{.is_held = &holds_wakes} {}
+  Owner owner() const noexcept { return {segment, wake.get(), &wake_later}; }
+};
+
+class Peers {
+ public:
+  using Sent = PeerSocket::Sent;
+
+  /// `own` is the segment of this transport and `wake` the eventfd that wakes it.
+  Peers(const Segment& own, PeerSocket socket, int wake, Logger logger) noexcept
+      : own_(&own), socket_(std::move(socket)), wake_(wake), logger_(std::move(logger)) {}
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  /// Sends a hello or an accept, with the descriptors of this transport.
+  Sent connect(const Nonce& to, const PeerMessage& message) noexcept;
+  /// Passes an allocation to a peer, unless the peer has it. True if it has it now.
+  bool share(Peer& peer, const Allocation& allocation);
+  /// Informs all peers which of the allocations that they have are not in `list` any more. False if
+  /// the socket of a peer is full: try again later.
+  bool forget_others(const std::vector<Allocation>& list);
+
+  struct Hello {
+    PeerMessage message;  ///< A hello or an accept.
+    Peer* peer = nullptr;
+  };
+  /// Processes messages up to the next hello or accept, which it returns.
+  std::optional<Hello> receive();
+  /// Whether receive() should be called soon, for memory that a peer has announced.
+  bool must_look() const noexcept { return must_look_; }
+  /// Logs that a message is ignored.
+  void refuse(std::string_view why) const;
+
+  std::list<Peer>& all() noexcept { return peers_; }
+  const std::list<Peer>& all() const noexcept { return peers_; }
+  /// See HostPeers.
+  void hold_wakes(bool held) noexcept;
+
+ private:
+  Sent send(const Nonce& to, PeerMessage message, std::span<const int> descriptors) noexcept;
+  Peer* peer_of(ReceivedMessage& received);
+
+  const Segment* own_;
+  PeerSocket socket_;
+  int wake_;
+  Logger logger_;
+  std::list<Peer> peers_;
+  bool must_look_ = false;
+  bool holds_wakes_ = false;
+};
+
+}  // namespace xylem::transport::shm
