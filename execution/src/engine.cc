@@ -1,21 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/execution/engine.h"
 
+#include "fusion.h"
+#include "slices.h"
 #include "xylem/base/check.h"
-#include "xylem/execution/tag.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace xylem::execution {
 
 using collectives::kNone;
+using collectives::StepKind;
 using transport::Posted;
+using transport::Room;
 
 namespace {
 
-constexpr std::size_t kMessageBlock = 64;
+/// The user may have freed and allocated device memory since the last call.
+void renew_device_memory(const Execution& execution) noexcept {
+  Compute* const compute = execution.run.device.compute;
+  transport::DeviceMemory* const memory = compute == nullptr ? nullptr : compute->device_memory();
+  if (memory != nullptr) memory->renew();
+}
+
+void forget_gate(OnDevice& device) noexcept {
+  if (device.gate.is_pending()) device.compute->forget(device.gate);
+  device.gate = {};
+}
+
+/// True if several slices wait for the peer to read them. Further slices would only evict these
+/// from the caches.
+bool is_far_ahead(const Link& link) noexcept {
+  constexpr std::uint32_t kAhead = 4;
+  return link.view_bytes > 0 && link.views->unread(link.endpoint) >= kAhead;
+}
 
 }  // namespace
+
+// ---- begin and end ----
 
 /// True if the output lies within the input. Its lines are in the cache then, since the input has
 /// just been read, so non-temporal stores would not help.
@@ -50,9 +73,11 @@ void Engine::start(Execution& execution) {
   const Compute* const compute = run.device.compute;
   const bool is_immediate = compute == nullptr || compute->queues() == 0;
   run.past_cache = is_immediate && is_past_cache(run);
-  run.is_within_call = false;
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
-  if (program.is_exchange) return post_rest(execution);
+  if (program.is_exchange) {
+    exchanges_.post_rest(execution);
+    return end_if_idle(execution);
+  }
   if (!is_immediate) run.tickets.assign(program.steps.size() * program.window, {});
   renew_device_memory(execution);
   XYLEM_CHECK(!is_immediate || !run.device.gate.is_pending(), program.algorithm);
@@ -60,40 +85,23 @@ void Engine::start(Execution& execution) {
   run.lanes.assign(program.lanes.size(), LaneState{});
   run.views.assign(program.view_count, HeldView{});
   run.steps_left = static_cast<std::uint32_t>(program.steps.size());
-  if (run.device.gate.is_pending()) return await_gate(execution);
-  queue_all(run);
-  run_ready(execution);
-}
-
-/// The user may have freed and allocated device memory since the last call.
-void Engine::renew_device_memory(const Execution& execution) noexcept {
-  Compute* const compute = execution.run.device.compute;
-  transport::DeviceMemory* const memory = compute == nullptr ? nullptr : compute->device_memory();
-  if (memory != nullptr) memory->renew();
-}
-
-/// Lets all steps be looked at.
-void Engine::queue_all(Run& run) {
-  for (auto id = static_cast<StepId>(run.steps.size()); id-- > 0;) {
-    run.ready.push_back(id);  // Steps are taken from the back, so in list order.
-    run.steps[id].queued = true;
+  if (run.device.gate.is_pending()) {
+    return pending_.add_gate(execution, Deadline::at(Clock::time_point::max()));
   }
+  run.queue_all();
+  run_ready(execution);
 }
 
 Message& Engine::post_send(Execution& execution,
                            Link link,
                            transport::Tag tag,
                            transport::ConstRegion source) {
-  Message& message = take_message(execution);
-  message.transport = link.transport;
-  message.views = link.views;
-  message.endpoint = link.endpoint;
+  Message& message = messages_.acquire(execution, link);
   message.step = kPointToPoint;
-  message.incoming = false;
   if (source.memory.kind != MemoryKind::host) renew_device_memory(execution);
-  // on_done() only notes the completion. It is handled in run(), so that a listener is never called
-  // from within a post.
-  if (link.transport->send(link.endpoint, tag, source, message) == Posted::done) on_done(message);
+  if (link.transport->send(link.endpoint, tag, source, message) == Posted::done) {
+    MessagePool::on_done(message);
+  }
   return message;
 }
 
@@ -102,10 +110,7 @@ Message& Engine::post_recv(Execution& execution,
                            transport::Tag tag,
                            transport::Tag mask,
                            transport::Region target) {
-  Message& message = take_message(execution);
-  message.transport = link.transport;
-  message.views = link.views;
-  message.endpoint = link.endpoint;
+  Message& message = messages_.acquire(execution, link);
   message.step = kPointToPoint;
   message.incoming = true;
   const Memory reader = execution.run.device.reader();
@@ -113,96 +118,27 @@ Message& Engine::post_recv(Execution& execution,
   const Posted posted = may_show && mask == transport::kExactMatch
                             ? link.views->recv_view(tag, target, message, reader)
                             : link.transport->recv(tag, mask, target, message);
-  if (posted == Posted::done) on_done(message);
+  if (posted == Posted::done) MessagePool::on_done(message);
   return message;
 }
 
-void Engine::completed(Message& message) {
-  Execution& execution = *message.owner;
-  const StepId id = message.step;
-  const Code code = message.code;
-  if (id == kPointToPoint) {
-    if (code == Code::ok) {
-      listener_.on_body(message);
-    } else if (execution.health) {
-      report(execution, collectives::kNone, code);
-    }
-    if (message.view.data != nullptr) message.views->release(message.view);
-    drop_message(message);
-    return end_if_idle(execution);
-  }
-  if (execution.run.program->is_exchange) {
-    exchanged(message);
-    return end_if_idle(execution);
-  }
-  const auto& step = execution.run.program->steps[id];
-  const std::uint32_t slice = message.slice;
-  const bool right_size = !message.incoming || step.bytes == 0 ||
-                          message.bytes == execution.run.program->slice_size(step, slice);
-  const bool is_well = execution.health && code == Code::ok && right_size;
-  const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
-  const HeldView view{message.views, message.view, id, slice};
-  drop_message(message);
-  --execution.run.lanes[step.lane].in_flight;
-  if (shows && (!is_well || execution.run.is_lost)) view.views->release(view.view);
-  if (!execution.health || execution.run.is_lost) return end_if_idle(execution);
-  if (!is_well) {
-    const std::uint32_t peer = execution.run.program->lanes[step.lane].peer;
-    return report(execution, peer, code == Code::ok ? Code::mismatch : code);
-  }
-  if (shows && view.view.is_on_device && step.target.view == kNone) {
-    // The slice is done when the device has copied it.
-    execution.run.unfetched.push_back(view);
-    fetch(execution, id);
-    return queue(execution, id);
-  }
-  if (shows) {
-    take_slice(execution, id, slice, view);
-  }
-  if (execution.run.is_lost) return;
-  slice_done(execution, id, slice);
-  // The lane has room for another message now.
-  queue(execution, id);
+void Engine::post_copy(Execution& execution, const OnDevice::Copy& copy, Deadline limit) {
+  auto& device = execution.run.device;
+  device.copy = copy;
+  if (device.gate.is_pending()) return pending_.add_gate(execution, limit);
+  begin_copy(execution);
 }
 
-/// Reports a message that failed. If the device could not read it, the device is to blame.
-void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
-  Compute* const compute = execution.run.device.compute;
-  const Status device = compute == nullptr ? Status() : compute->health();
-  if (code == Code::internal && !device) return listener_.on_compute_error(execution, device);
-  listener_.on_wire_error(execution, peer, code);
+void Engine::post_copy_before_gate(Execution& execution, const OnDevice::Copy& copy) {
+  execution.run.device.copy = copy;
+  begin_copy(execution);
 }
 
-void Engine::on_done(transport::Operation& done) noexcept {
-  auto& message = static_cast<Message&>(done);
-  message.completed_next = nullptr;
-  *message.engine->completed_tail_ = &message;
-  message.engine->completed_tail_ = &message.completed_next;
-}
-
-unsigned Engine::run_round() {
-  const std::uint64_t before = moved_;
-  while (completed_ != nullptr) {
-    Message& message = *completed_;
-    completed_ = message.completed_next;
-    if (completed_ == nullptr) completed_tail_ = &completed_;
-    Execution& execution = *message.owner;
-    execution.acquire();  // completed() may end the execution.
-    completed(message);
-    const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
-    if (has_ready && !execution.has_ended) run_ready(execution);
-    execution.release();
-  }
-  round_.swap(busy_);
-  for (Execution* execution : round_) {
-    execution->is_busy = false;
-    if (!execution->has_ended) run_ready(*execution);
-    execution->release();
-  }
-  round_.clear();
-  if (pending_count_ > 0) look_at_work();
-  look_at_views();
-  return static_cast<unsigned>(moved_ - before);
+void Engine::begin_copy(Execution& execution) {
+  const OnDevice::Copy copy = std::exchange(execution.run.device.copy, {});
+  if (devices_.enqueue_copy(execution, copy)) return;
+  listener_.on_copied(execution);
+  end_if_idle(execution);
 }
 
 void Engine::fail(Execution& execution, Status why) {
@@ -217,11 +153,12 @@ void Engine::fail(Execution& execution, Status why) {
     message->transport->cancel(*message);
     message = next;
   }
-  if (pending_count_ > 0) cancel_work(execution);
+  pending_.cancel(execution);
   end_if_idle(execution);
   execution.release();
 }
 
+/// Ends an execution that is complete or has failed, if nothing of it is under way any more.
 void Engine::end_if_idle(Execution& execution) {
   if (execution.outstanding > 0 || execution.has_ended) return;
   const bool is_over = execution.run.steps_left == 0 && !execution.run.is_lost;
@@ -229,16 +166,7 @@ void Engine::end_if_idle(Execution& execution) {
 }
 
 void Engine::finish(Execution& execution, Status outcome) {
-  if (execution.run.views_held > 0) {
-    for (HeldView& held : execution.run.views) {
-      // If the device has not finished in time, work_ended() releases what it reads.
-      if (!held.is_read && !held.is_put_away) release(execution, held);
-    }
-    for (HeldView& held : execution.run.arrived) release(execution, held);
-  }
-  execution.run.arrived.clear();
-  for (const HeldView& view : execution.run.unfetched) view.views->release(view.view);
-  execution.run.unfetched.clear();
+  views_.release_all(execution);
   deactivate(execution);
   execution.has_ended = true;
   OnDevice& device = execution.run.device;
@@ -250,43 +178,221 @@ void Engine::finish(Execution& execution, Status outcome) {
   listener_.on_ended(execution, std::move(outcome));
 }
 
-Message& Engine::take_message(Execution& execution) {
-  if (free_messages_ == nullptr) {
-    auto block = std::make_unique<Message[]>(kMessageBlock);
-    for (std::size_t i = 0; i < kMessageBlock; ++i) {
-      block[i].next = free_messages_;
-      free_messages_ = &block[i];
-    }
-    message_blocks_.push_back(std::move(block));
+// ---- completions ----
+
+unsigned Engine::run_round() {
+  std::uint64_t moved = 0;
+  while (Message* const message = messages_.next_completed()) {
+    Execution& execution = *message->owner;
+    execution.acquire();  // It may end with this message.
+    on_message(*message);
+    const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
+    if (has_ready && !execution.has_ended) run_ready(execution);
+    execution.release();
+    ++moved;
   }
-  Message& message = *std::exchange(free_messages_, free_messages_->next);
-  message.done = &Engine::on_done;
-  message.code = Code::ok;
-  message.bytes = 0;
-  message.view = {};
-  message.state = nullptr;
-  message.in_place = false;
-  message.engine = this;
-  message.owner = &execution;
-  message.previous = nullptr;
-  message.next = execution.messages;
-  if (execution.messages != nullptr) execution.messages->previous = &message;
-  execution.messages = &message;
-  ++execution.outstanding;
-  return message;
+  round_.swap(busy_);
+  for (Execution* execution : round_) {
+    const std::uint64_t before = execution->advanced;
+    execution->is_busy = false;
+    if (!execution->has_ended) run_ready(*execution);
+    moved += execution->advanced - before;
+    execution->release();
+  }
+  round_.clear();
+  moved += pending_.poll([&](Execution& execution, bool is_open) { on_gate(execution, is_open); },
+                         [&](const PendingWork::Work& work) { on_work(work); });
+  views_.evict_if_unchanged(active_);
+  return static_cast<unsigned>(moved);
 }
 
-void Engine::drop_message(Message& message) noexcept {
+void Engine::on_message(Message& message) {
+  if (message.step == kPointToPoint) return on_point_to_point(message);
   Execution& execution = *message.owner;
-  if (message.previous != nullptr) {
-    message.previous->next = message.next;
-  } else {
-    execution.messages = message.next;
+  if (!execution.run.program->is_exchange) return on_slice(message);
+  exchanges_.on_message(message);
+  end_if_idle(execution);
+}
+
+void Engine::on_point_to_point(Message& message) {
+  Execution& execution = *message.owner;
+  if (message.code == Code::ok) {
+    listener_.on_body(message);
+  } else if (execution.health) {
+    report(execution, kNone, message.code);
   }
-  if (message.next != nullptr) message.next->previous = message.previous;
-  --execution.outstanding;
-  message.next = free_messages_;
-  free_messages_ = &message;
+  if (message.view.data != nullptr) message.views->release(message.view);
+  messages_.release(message);
+  end_if_idle(execution);
+}
+
+/// A slice has been sent, or has arrived.
+void Engine::on_slice(Message& message) {
+  Execution& execution = *message.owner;
+  auto& run = execution.run;
+  const StepId id = message.step;
+  const auto& step = run.program->steps[id];
+  const std::uint32_t slice = message.slice;
+  const bool right_size =
+      !message.incoming || step.bytes == 0 || message.bytes == run.program->slice_size(step, slice);
+  const Code code = message.code == Code::ok && !right_size ? Code::mismatch : message.code;
+  const bool shows = message.in_place && message.code == Code::ok && message.view.data != nullptr;
+  const HeldView view{message.views, message.view, id, slice};
+  messages_.release(message);
+  --run.lanes[step.lane].in_flight;
+  const bool goes_on = execution.health && !run.is_lost;
+  if (shows && (!goes_on || code != Code::ok)) view.views->release(view.view);
+  if (!goes_on) return end_if_idle(execution);
+  if (code != Code::ok) return report(execution, run.program->lanes[step.lane].peer, code);
+  if (shows && view.view.is_on_device && step.target.view == kNone) {
+    // The slice is done when the device has copied it.
+    run.unfetched.push_back(view);
+    devices_.fetch(execution, id);
+    return run.queue(id);
+  }
+  if (shows) receive_slice(views_, execution, view);
+  // The sender may have withdrawn the message while it was copied.
+  if (run.is_lost) return end_if_idle(execution);
+  execution.complete_slice(id, slice);
+  // The lane has room for another message now.
+  run.queue(id);
+}
+
+/// Reports a message that failed. If the device could not read it, the device is to blame.
+void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
+  Compute* const compute = execution.run.device.compute;
+  const Status device = compute == nullptr ? Status() : compute->health();
+  if (code == Code::internal && !device) return listener_.on_compute_error(execution, device);
+  listener_.on_wire_error(execution, peer, code);
+}
+
+/// The gate of a call has opened, so the call begins; or that of a copy has not opened in time.
+void Engine::on_gate(Execution& execution, bool is_open) {
+  OnDevice& device = execution.run.device;
+  if (!is_open) {
+    listener_.on_late_gate(execution, std::exchange(device.copy, {}));
+    return end_if_idle(execution);
+  }
+  forget_gate(device);
+  if (const Status health = device.compute->health(); !health) {
+    listener_.on_compute_error(execution, health);
+    return end_if_idle(execution);
+  }
+  if (execution.run.program == nullptr) return begin_copy(execution);
+  execution.run.queue_all();
+  run_and_end(execution);
+}
+
+void Engine::on_work(const PendingWork::Work& work) {
+  Execution& execution = *work.execution;
+  devices_.release(work);
+  if (execution.health && !execution.run.is_lost && !work.evicts) {
+    if (const Status health = execution.run.device.compute->health(); !health) {
+      listener_.on_compute_error(execution, health);
+    } else if (work.step == kPointToPoint) {
+      listener_.on_copied(execution);
+    } else {
+      devices_.advance(work);
+    }
+  }
+  if (work.is_last) run_and_end(execution);
+}
+
+// ---- rounds ----
+
+bool Engine::has_more(const Execution& execution, std::uint32_t lane) noexcept {
+  const auto& run = execution.run;
+  const auto& program = *run.program;
+  if (program.is_exchange) return false;
+  return std::ranges::any_of(program.steps_of(program.lanes[lane]), [&](StepId id) {
+    return program.steps[id].is_message() && run.steps[id].issued < program.steps[id].slices;
+  });
+}
+
+void Engine::run_ready(Execution& execution) {
+  auto& run = execution.run;
+  while (!run.ready.empty() && execution.health && !run.is_lost) {
+    const StepId id = run.ready.back();
+    run.ready.pop_back();
+    run.steps[id].queued = false;
+    advance(execution, id);
+  }
+  run.ready.insert(run.ready.end(), run.later.rbegin(), run.later.rend());
+  run.later.clear();
+  end_if_idle(execution);
+  if (run.ready.empty() || execution.has_ended || execution.is_busy) return;
+  execution.is_busy = true;
+  execution.acquire();
+  busy_.push_back(&execution);
+}
+
+void Engine::run_and_end(Execution& execution) {
+  if (!execution.has_ended && !execution.run.ready.empty() && !execution.is_busy) {
+    run_ready(execution);
+  }
+  end_if_idle(execution);
+}
+
+void Engine::advance(Execution& execution, StepId id) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  if (step.lane != kNone) return pump(execution, step.lane);
+  auto& state = run.steps[id];
+  const std::uint32_t ready = std::min(run.ready_slices(step), state.completed + program.window);
+  if (state.issued >= ready) return;
+  if (!run.tickets.empty() && step.bytes > 0) return devices_.enqueue(execution, id, ready);
+  if (step.is_unawaited && step.cast != kNone) {
+    for (const StepId send : program.sends_of(program.casts[step.cast])) {
+      if (run.steps[send].issued <= state.issued) return run.queue_again(id);
+    }
+  }
+  const std::uint32_t slice = state.issued;
+  compute_slice(views_, execution, id, slice);
+  ++state.issued;
+  execution.complete_slice(id, slice);
+  if (state.issued < step.slices) run.queue_again(id);
+}
+
+void Engine::pump(Execution& execution, std::uint32_t lane_index) {
+  auto& run = execution.run;
+  const auto& lane = run.program->lanes[lane_index];
+  const bool one_by_one = lane.outgoing && execution.peers->link(lane).view_bytes > 0;
+  for (;;) {
+    const StepId id = run.head_of(lane_index);
+    if (id == kNone || !execution.health) return;
+    const std::uint32_t slice = run.steps[id].issued;
+    if (slice >= run.ready_slices(run.program->steps[id]) || !run.has_room(id)) return;
+    if (!issue(execution, id, slice)) return run.queue_again(id);
+    if (!one_by_one) continue;
+    const StepId next = run.head_of(lane_index);
+    if (next != kNone) run.queue_again(next);
+    return;
+  }
+}
+
+/// Issues a slice of a lane. False if it must wait for room.
+bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  if (!step.is_message()) {
+    ++run.steps[id].issued;
+    execution.complete_slice(id, slice);
+    return true;
+  }
+  if (step.kind == StepKind::send && step.slices > 1 &&
+      is_far_ahead(execution.peers->link(program.lanes[step.lane]))) {
+    return false;
+  }
+  if (step.kind == StepKind::send && step.cast != kNone) {
+    const Room room = send_slice(execution, id, slice);
+    if (room != Room::never) return room == Room::given;
+  }
+  ++run.steps[id].issued;
+  ++run.lanes[step.lane].in_flight;
+  if (Message* const message = post(messages_, execution, id, slice)) on_slice(*message);
+  return true;
 }
 
 }  // namespace xylem::execution

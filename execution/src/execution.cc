@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/execution/execution.h"
 
+#include <algorithm>
+#include <bit>
 #include <new>
 
 namespace xylem::execution {
+
+using collectives::EdgeKind;
+using collectives::kNone;
+
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
@@ -48,6 +54,59 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes, Compute* compute) noexcep
     capacity_ = memory == nullptr ? 0 : bytes;
   }
   return memory_.get();
+}
+
+void Run::queue_all() {
+  for (auto id = static_cast<StepId>(steps.size()); id-- > 0;) {
+    queue(id);  // Steps are taken from the back, so in list order.
+  }
+}
+
+std::uint32_t Run::ready_slices(const ProgramStep& step,
+                                StepId made,
+                                std::uint32_t slice) const noexcept {
+  std::uint32_t count = step.slices;
+  for (const auto& edge : program->edges_of(step)) {
+    const StepState& before = steps[edge.before];
+    // A slice of a copy or reduction may follow a slice of another copy or reduction as soon as
+    // that slice has been enqueued. All other slices wait for the completion of those before them.
+    const bool follows = step.is_computed() && program->steps[edge.before].is_computed();
+    std::uint32_t done = follows ? before.issued : before.completed;
+    if (edge.before == made && done == slice) ++done;
+    std::uint32_t limit = done;
+    if (edge.kind == EdgeKind::whole) {
+      limit = done == program->steps[edge.before].slices ? step.slices : 0;
+    } else if (edge.kind == EdgeKind::lag) {
+      limit = done + program->window;
+    }
+    count = std::min(count, limit);
+  }
+  return count;
+}
+
+StepId Run::head_of(std::uint32_t lane) noexcept {
+  const auto in_order = program->steps_of(program->lanes[lane]);
+  for (auto& head = lanes[lane].head; head < in_order.size(); ++head) {
+    const StepId id = in_order[head];
+    if (steps[id].issued < program->steps[id].slices) return id;
+  }
+  return kNone;
+}
+
+void Execution::complete_slice(StepId id, std::uint32_t slice) {
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  auto& state = run.steps[id];
+  state.ahead |= std::uint64_t{1} << (slice - state.completed);
+  const auto in_order = static_cast<std::uint32_t>(std::countr_one(state.ahead));
+  if (in_order == 0) return;
+  state.completed += in_order;
+  state.ahead = in_order == 64 ? 0 : state.ahead >> in_order;
+  ++advanced;
+  if (state.completed == step.slices) --run.steps_left;
+  for (const StepId next : program.successors_of(step)) {
+    if (run.steps[next].issued < program.steps[next].slices) run.queue(next);
+  }
 }
 
 }  // namespace xylem::execution

@@ -145,18 +145,18 @@ class Compiler {
     return end;
   }
 
-  Place place(const collectives::Operand& operand, std::uint32_t chunk_count) const {
-    Place place;
-    place.buffer = operand.buffer;
-    place.base = static_cast<std::uint8_t>(operand.buffer);
+  OperandLayout layout_of(const collectives::Operand& operand, std::uint32_t chunk_count) const {
+    OperandLayout layout;
+    layout.buffer = operand.buffer;
+    layout.base = static_cast<std::uint8_t>(operand.buffer);
     if (operand.buffer == Buffer::scratch) {
-      if (is_on_device_[operand.chunk]) place.base = kDeviceScratch;
-      place.offset = scratch_offset_[operand.chunk];
-      place.ring = pipeline_.windowed[operand.chunk];
+      if (is_on_device_[operand.chunk]) layout.base = kDeviceScratch;
+      layout.offset = scratch_offset_[operand.chunk];
+      layout.ring = pipeline_.windowed[operand.chunk];
     } else {
-      place.offset = layout_.extent(operand.buffer, operand.chunk, chunk_count).offset;
+      layout.offset = layout_.extent(operand.buffer, operand.chunk, chunk_count).offset;
     }
-    return place;
+    return layout;
   }
 
   std::uint64_t step_bytes(const Step& step) const {
@@ -190,8 +190,10 @@ class Compiler {
               "communicator maps; choose an algorithm of messages",
               schedule_.algorithm, id, name(step.kind)));
     }
-    for (const auto& source : sources) program_->sources.push_back(place(source, step.chunk_count));
-    if (step.target != kNone) out.target = place(schedule_.operands[step.target], step.chunk_count);
+    for (const auto& source : sources)
+      program_->sources.push_back(layout_of(source, step.chunk_count));
+    if (step.target != kNone)
+      out.target = layout_of(schedule_.operands[step.target], step.chunk_count);
     out.first_edge = static_cast<std::uint32_t>(program_->edges.size());
     for (std::uint32_t e = pipeline_.first_edge[id]; e < pipeline_.first_edge[id + 1]; ++e) {
       Edge edge = pipeline_.edges[e];
@@ -260,8 +262,8 @@ class Compiler {
     auto next = fan_out;
     for (StepId id = 0; id < count; ++id) {
       auto& step = program_->steps[id];
-      for (std::uint32_t e = 0; e < step.edge_count; ++e) {
-        program_->successors[next[program_->edges[step.first_edge + e].before]++] = id;
+      for (const Edge& edge : program_->edges_of(step)) {
+        program_->successors[next[edge.before]++] = id;
       }
       step.first_successor = fan_out[id];
       step.successor_count = fan_out[id + 1] - fan_out[id];
@@ -287,11 +289,11 @@ class Compiler {
       if (!pipeline_.windowed[chunk] || writer[chunk] == kNone || readers[chunk] != 1) continue;
       const ProgramStep& local = program_->steps[reader[chunk]];
       if (local.lane != kNone) continue;
-      Place& target = program_->steps[writer[chunk]].target;
+      OperandLayout& target = program_->steps[writer[chunk]].target;
       target.view = program_->view_count;
       program_->view_count += program_->window;
       for (std::uint32_t i = 0; i < local.source_count; ++i) {
-        Place& source = program_->sources[local.first_source + i];
+        OperandLayout& source = program_->sources[local.first_source + i];
         if (source.same_memory(target)) source.view = target.view;
       }
     }
@@ -299,9 +301,8 @@ class Compiler {
 
   bool follows_by_slice(StepId id, StepId before) const {
     const ProgramStep& step = program_->steps[id];
-    const auto first = program_->edges.begin() + step.first_edge;
-    return std::find(first, first + step.edge_count, Edge{before, EdgeKind::slice}) !=
-           first + step.edge_count;
+    const auto edges = program_->edges_of(step);
+    return std::ranges::find(edges, Edge{before, EdgeKind::slice}) != edges.end();
   }
 
   /// Finds the sends of the same memory, the steps that produce what they send, and the copy of the
@@ -315,19 +316,19 @@ class Compiler {
     };
     std::map<Key, Found> found;
     auto& steps = program_->steps;
-    const auto at = [&](const Place& place, const ProgramStep& step) -> Found& {
-      return found[{place.buffer, place.offset, place.ring, step.bytes}];
+    const auto at = [&](const OperandLayout& layout, const ProgramStep& step) -> Found& {
+      return found[{layout.buffer, layout.offset, layout.ring, step.bytes}];
     };
     for (StepId id = 0; id < steps.size(); ++id) {
       const ProgramStep& step = steps[id];
       if (step.kind != StepKind::send || step.bytes == 0) continue;
-      at(program_->sources[step.first_source], step).sends.push_back(id);
+      at(program_->source_of(step), step).sends.push_back(id);
     }
     for (StepId id = 0; id < steps.size(); ++id) {
       ProgramStep& step = steps[id];
       const bool is_copy = step.kind == StepKind::copy;
       step.is_unawaited = is_copy && step.successor_count == 0;
-      if (step.is_unawaited) at(program_->sources[step.first_source], step).copy = id;
+      if (step.is_unawaited) at(program_->source_of(step), step).copy = id;
       if (!is_copy && step.kind != StepKind::recv && step.kind != StepKind::reduce) continue;
       Found& same = at(step.target, step);
       const auto follows = [&](StepId send) { return follows_by_slice(send, id); };
@@ -368,24 +369,21 @@ class Compiler {
     std::vector<bool> follows_send(steps.size(), false);
     for (StepId id = 0; id < steps.size(); ++id) {
       const ProgramStep& step = steps[id];
-      for (std::uint32_t e = step.first_edge; e < step.first_edge + step.edge_count; ++e) {
-        const Edge& edge = program_->edges[e];
+      for (const Edge& edge : program_->edges_of(step)) {
         const ProgramStep& before = steps[edge.before];
-        const bool may_stay = before.kind == StepKind::send &&
-                              stays_at(program_->sources[before.first_source], with_scratch);
+        const bool may_stay =
+            before.kind == StepKind::send && stays_at(program_->source_of(before), with_scratch);
         if (edge.kind == EdgeKind::lag || (!may_stay && !follows_send[edge.before])) continue;
         follows_send[id] = true;
       }
-      const auto first = program_->sources.begin() + step.first_source;
-      const bool reads_views = std::any_of(first, first + step.source_count,
-                                           [](const Place& at) { return at.view != kNone; });
-      if (reads_views && follows_send[id]) return true;
+      const auto is_view = [](const OperandLayout& source) { return source.view != kNone; };
+      if (follows_send[id] && std::ranges::any_of(program_->sources_of(step), is_view)) return true;
     }
     return false;
   }
 
-  static bool stays_at(const Place& place, bool with_scratch) noexcept {
-    return place.buffer != Buffer::scratch || (with_scratch && place.base == kDeviceScratch);
+  static bool stays_at(const OperandLayout& layout, bool with_scratch) noexcept {
+    return layout.buffer != Buffer::scratch || (with_scratch && layout.base == kDeviceScratch);
   }
 
   /// Chooses where sent data may stay.
@@ -403,7 +401,7 @@ class Compiler {
     has_lost_views_ = !keeps_others(false);
     program_->view_count = 0;
     for (ProgramStep& step : program_->steps) step.target.view = kNone;
-    for (Place& source : program_->sources) source.view = kNone;
+    for (OperandLayout& source : program_->sources) source.view = kNone;
   }
 
   /// What becomes a lane: the steps to or from one peer on one channel. Signals and waits have

@@ -22,14 +22,9 @@ using collectives::kNone;
 using collectives::StepKind;
 using collectives::WaitGraph;
 
-std::span<const Edge> edges_of(const Program& program, const ProgramStep& step) {
-  return std::span(program.edges).subspan(step.first_edge, step.edge_count);
-}
-
-/// The places that a step reads. None if it moves no bytes.
-std::span<const Place> places_read_by(const Program& program, const ProgramStep& step) {
-  return step.bytes == 0 ? std::span<const Place>()
-                         : std::span(program.sources).subspan(step.first_source, step.source_count);
+/// The operands that a step reads. None if it moves no bytes.
+std::span<const OperandLayout> operands_read_by(const Program& program, const ProgramStep& step) {
+  return step.bytes == 0 ? std::span<const OperandLayout>() : program.sources_of(step);
 }
 
 /// True if a step writes memory.
@@ -42,11 +37,11 @@ bool writes(const ProgramStep& step) {
 /// there.
 bool stays(const Program& program, const ProgramStep& step) {
   return step.kind == StepKind::send && step.bytes > 0 &&
-         program.in_place_of(program.sources[step.first_source]) != transport::InPlace::never;
+         program.in_place_of(program.source_of(step)) != transport::InPlace::never;
 }
 
 bool follows(const Program& program, StepId id, Edge edge) {
-  const auto edges = edges_of(program, program.steps[id]);
+  const auto edges = program.edges_of(program.steps[id]);
   return std::ranges::find(edges, edge) != edges.end();
 }
 
@@ -82,9 +77,9 @@ class FusionChecker {
       const ProgramStep& step = program_.steps[writer];
       if (!writes(step) || !step.target.ring) continue;
       for (StepId id = 0; id < program_.steps.size(); ++id) {
-        const auto reads = places_read_by(program_, program_.steps[id]);
+        const auto reads = operands_read_by(program_, program_.steps[id]);
         const bool reads_it = std::ranges::any_of(
-            reads, [&](const Place& place) { return place.same_memory(step.target); });
+            reads, [&](const OperandLayout& read) { return read.same_memory(step.target); });
         if (reads_it && !follows(program_, writer, {id, EdgeKind::lag})) {
           return reject(writer, "rings", "does not wait until step {} has read what was there", id);
         }
@@ -120,7 +115,7 @@ class FusionChecker {
   Status check_that_views_are_received(const std::map<std::uint32_t, StepId>& receives) const {
     for (StepId id = 0; id < program_.steps.size(); ++id) {
       const ProgramStep& step = program_.steps[id];
-      for (const Place& source : places_read_by(program_, step)) {
+      for (const OperandLayout& source : operands_read_by(program_, step)) {
         if (source.view == kNone) continue;
         if (!step.is_computed()) return reject(id, "views", "only computed steps read views");
         const auto receive = receives.find(source.view);
@@ -145,7 +140,7 @@ class FusionChecker {
       if (id != receive && writes(other) && other.target.same_memory(step.target)) {
         return reject(id, "views", "writes the memory that step {} shows by a view", receive);
       }
-      for (const Place& source : places_read_by(program_, other)) {
+      for (const OperandLayout& source : operands_read_by(program_, other)) {
         if (!source.same_memory(step.target)) continue;
         if (source.view != step.target.view || reader != kNone) {
           return reject(id, "views", "reads the memory that step {} shows by a view to step {}",
@@ -184,7 +179,7 @@ class FusionChecker {
 
   Status check_cast(std::uint32_t index, std::set<StepId> members) {
     const Cast& cast = program_.casts[index];
-    const auto sends = std::span(program_.cast_sends).subspan(cast.first_send, cast.send_count);
+    const auto sends = program_.sends_of(cast);
     if (sends.empty()) return failure(Code::bad_schedule, "casts: a cast without sends");
     const ProgramStep& model = program_.steps[sends.front()];
     for (const StepId id : sends) {
@@ -192,14 +187,15 @@ class FusionChecker {
       if (send.kind != StepKind::send || send.bytes == 0 || members.erase(id) == 0) {
         return reject(id, "casts", "is no send of cast {}, or is there twice", index);
       }
-      if (send.bytes != model.bytes || !source_of(send).same_memory(source_of(model))) {
+      if (send.bytes != model.bytes ||
+          !program_.source_of(send).same_memory(program_.source_of(model))) {
         return reject(id, "casts", "sends other bytes than the rest of cast {}", index);
       }
     }
     if (cast.copy != kNone) {
       const ProgramStep& copy = program_.steps[cast.copy];
       if (members.erase(cast.copy) == 0 || !copy.is_unawaited || copy.bytes != model.bytes ||
-          !source_of(copy).same_memory(source_of(model))) {
+          !program_.source_of(copy).same_memory(program_.source_of(model))) {
         return reject(cast.copy, "casts", "is no unawaited copy of what cast {} sends", index);
       }
     }
@@ -211,7 +207,7 @@ class FusionChecker {
   Status check_maker(StepId maker, const ProgramStep& model, std::span<const StepId> sends) {
     const ProgramStep& step = program_.steps[maker];
     if (!writes(step) || step.is_unawaited || step.bytes != model.bytes ||
-        !step.target.same_memory(source_of(model))) {
+        !step.target.same_memory(program_.source_of(model))) {
       return reject(maker, "casts", "does not make what cast {} sends", step.cast);
     }
     for (const StepId send : sends) {
@@ -221,10 +217,6 @@ class FusionChecker {
       }
     }
     return {};
-  }
-
-  const Place& source_of(const ProgramStep& step) const {
-    return program_.sources[step.first_source];
   }
 
   /// True if slice k of a step waits for slice k of step `before`, at this rank.
@@ -238,7 +230,7 @@ class FusionChecker {
       if (id == before) return true;
       if (seen[id]) continue;
       seen[id] = true;
-      for (const Edge& edge : edges_of(program_, program_.steps[id])) {
+      for (const Edge& edge : program_.edges_of(program_.steps[id])) {
         if (edge.kind != EdgeKind::lag) left.push_back(edge.before);
       }
     }
@@ -262,7 +254,7 @@ class FusionChecker {
       if (step.lane != kNone && !ways.emplace(program_.lanes[step.lane].peer, is_sent).second) {
         return reject(id, "exchange", "is a second message that way");
       }
-      for (const Edge& edge : edges_of(program_, step)) {
+      for (const Edge& edge : program_.edges_of(step)) {
         if (edge.kind == EdgeKind::lag) continue;  // The first window of slices does not wait.
         const ProgramStep& before = program_.steps[edge.before];
         const bool follows_message = before.lane != kNone;
@@ -315,8 +307,7 @@ class Waits {
 
   Event at(std::uint32_t rank, StepId step) const { return first_[rank] + step; }
   std::span<const StepId> steps_of(const End& end) const {
-    return std::span(ranks_[end.rank]->lane_steps)
-        .subspan(end.lane->first_step, end.lane->step_count);
+    return ranks_[end.rank]->steps_of(*end.lane);
   }
 
   /// Finds both ends of each lane, and makes one event of each send and its receive.
@@ -384,7 +375,7 @@ class Waits {
     if (program.is_exchange) return;
     std::map<std::uint32_t, StepId> readers;  // For each view, the step that reads it.
     for (StepId id = 0; id < program.steps.size(); ++id) {
-      for (const Place& source : places_read_by(program, program.steps[id])) {
+      for (const OperandLayout& source : operands_read_by(program, program.steps[id])) {
         if (source.view != kNone) readers[source.view] = id;
       }
     }
@@ -423,7 +414,7 @@ class Waits {
   void add_rounds(WaitGraph& graph, std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
     for (StepId id = 0; id < program.steps.size(); ++id) {
-      for (const Edge& edge : edges_of(program, program.steps[id])) {
+      for (const Edge& edge : program.edges_of(program.steps[id])) {
         Event before = event_[at(rank, edge.before)];
         if (stays(program, program.steps[edge.before])) before = release_of(before);
         graph.add(before, event_[at(rank, id)], edge.kind);
@@ -460,7 +451,7 @@ class Waits {
     for (StepId id = 0; id < program.steps.size(); ++id) {
       const ProgramStep& step = program.steps[id];
       if (step.kind != StepKind::recv || step.bytes == 0) continue;
-      for (const Edge& edge : edges_of(program, step)) {
+      for (const Edge& edge : program.edges_of(step)) {
         if (edge.kind == EdgeKind::lag) continue;
         WaitGraph graph(event_.size());
         add_all(graph);

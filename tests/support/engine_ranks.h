@@ -39,7 +39,7 @@ inline transport::Tag group_of(std::uint32_t rank) noexcept {
   return execution::group_tag(execution::TagKind::collective, 7 + rank);
 }
 
-struct TestExecution final : Execution {
+struct TestExecution : Execution {
   using Execution::renew;
   using Execution::set_references;
   Status outcome;

@@ -5,15 +5,13 @@
 // copies are made by the CPU, so programs are staged.
 #include "fakes/delayed_compute.h"
 #include "support/engine_call.h"
+#include "support/engine_parts.h"
 #include "support/engine_ranks.h"
 #include "xylem/base/clock.h"
-#include "xylem/base/copy.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/staging.h"
 #include "xylem/transport/loopback.h"
-#include "xylem/transport/views.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -261,26 +259,6 @@ TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
   }
 }
 
-/// A device that is done with a piece of work when the test says so. It only notes the work.
-class HandDriven final : public Compute {
- public:
-  std::uint32_t queues() const noexcept override { return 1; }
-  Ticket enqueue(std::uint32_t /*queue*/,
-                 const ComputeWork& work,
-                 std::span<const Ticket> /*after*/) noexcept override {
-    pieces.push_back(work.bytes);
-    return {pieces.size(), 0};
-  }
-  bool has_completed(Ticket ticket) noexcept override { return ticket.number <= done; }
-  void cancel(Ticket /*ticket*/) noexcept override {}
-  void open(Ticket /*gate*/) noexcept override {}
-  void forget(Ticket /*gate*/) noexcept override {}
-  Status health() const override { return {}; }
-
-  std::vector<std::uint64_t> pieces;  ///< The bytes of each.
-  std::uint64_t done = 0;
-};
-
 /// The pieces in which a device copies `bytes` bytes if it is done with them one after the other.
 std::vector<std::uint64_t> pieces_of(std::uint64_t bytes, std::uint64_t slice_bytes) {
   transport::LoopbackFabric fabric({/*seed=*/7, /*eager_bytes=*/512});
@@ -317,40 +295,6 @@ TEST(PiecesOfWork, AreBounded) {
   const auto pieces = pieces_of(16 * kSlice, kSlice);
   EXPECT_EQ(pieces, std::vector<std::uint64_t>(8, kFull));
 }
-
-/// Counts the views that are released. Nothing else happens to them here.
-class CountedViews : public transport::Views {
- public:
-  CountedViews() {
-    ON_CALL(*this, release).WillByDefault([this] {
-      ++released;
-      return true;
-    });
-  }
-
-  MOCK_METHOD(std::uint64_t, view_bytes, (), (const, noexcept, override));
-  MOCK_METHOD(transport::Posted,
-              recv_view,
-              (transport::Tag, transport::Region, transport::Operation&, Memory),
-              (noexcept, override));
-  MOCK_METHOD(bool,
-              take_view,
-              (transport::EndpointId, transport::Tag, std::uint64_t, transport::View&),
-              (noexcept, override));
-  MOCK_METHOD(bool, release, (const transport::View&), (noexcept, override));
-  MOCK_METHOD(transport::Room,
-              reserve,
-              (std::span<const transport::EndpointId>, std::uint64_t, transport::Reservation&),
-              (noexcept, override));
-  MOCK_METHOD(void, fill, (const void*, CopyTarget), (noexcept, override));
-  MOCK_METHOD(void, commit, (transport::EndpointId, transport::Tag), (noexcept, override));
-  MOCK_METHOD(void, abandon, (), (noexcept, override));
-  MOCK_METHOD(std::uint32_t, unread, (transport::EndpointId), (noexcept, override));
-  MOCK_METHOD(bool, is_readable, (const transport::ConstRegion&), (noexcept, override));
-  MOCK_METHOD(void, pull_from, (std::uint64_t), (noexcept, override));
-
-  unsigned released = 0;
-};
 
 /// A point-to-point call whose device copies its message, which is a view, behind a gate: by way of
 /// the host if the gate opens too late.
@@ -392,7 +336,7 @@ class CopyBehindAGate : public testing::Test, public EngineListener {
   /// A piece of work has the number of those before it and 1, so the gate is open at the third.
   static constexpr Ticket kGate{3, 0};
   std::byte target[100], source[100], host[100];
-  testing::NiceMock<CountedViews> views;
+  NotedViews views;
   HandDriven device;
   Engine engine{*this};
   TestExecution execution;

@@ -97,7 +97,7 @@ WorkSource::Need Scheduler::need() const noexcept {
 }
 
 bool Scheduler::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
-  return submitted_.load(std::memory_order_seq_cst) == nullptr && !engine_.relieve();
+  return submitted_.load(std::memory_order_seq_cst) == nullptr && !engine_.evict_views();
 }
 
 // ---- what the engine reports ----

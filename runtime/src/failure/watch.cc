@@ -264,7 +264,7 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
     }
     situation.state = Situation::State::waiting;
     for (const Message* message = op->messages; message != nullptr; message = message->next) {
-      if (!message->incoming || message->step == Engine::kPointToPoint) continue;
+      if (!message->incoming || message->step == execution::kPointToPoint) continue;
       const auto& step = op->run.program->steps[message->step];
       situation.blocked_on = op->run.program->lanes[step.lane].peer;
       situation.blocked_bytes = step.bytes;

@@ -370,7 +370,7 @@ void PointToPoint::on_body(Message& message) {
   }
   const transport::View view = std::exchange(message.view, {});
   if (view.data == nullptr) return copy_to_device(operation);
-  copy_on_device(operation, {message.views, view, Engine::kPointToPoint});
+  copy_on_device(operation, {message.views, view, execution::kPointToPoint});
 }
 
 /// If there is no memory for a message that no receive waits for, the group fails: the message has

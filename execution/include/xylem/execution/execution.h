@@ -20,12 +20,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution {
 
-class Engine;
 class Execution;
+class MessagePool;
+
+/// The step of messages and copies of point-to-point calls.
+inline constexpr StepId kPointToPoint = collectives::kNone;
 
 /// Where scratch is.
 enum class Scratch : std::uint8_t { on_host, on_device };
@@ -59,19 +63,19 @@ class ScratchBuffer {
 
 /// One message of an execution, posted to a transport.
 struct Message : transport::Operation {
-  Engine* engine = nullptr;
+  MessagePool* pool = nullptr;
   Execution* owner = nullptr;
   transport::Transport* transport = nullptr;
   transport::Views* views = nullptr;  ///< As in Link.
   transport::EndpointId endpoint = 0;
-  std::uint32_t step = 0;
+  StepId step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
   /// True for a receive that may show its message where it arrived (Views::recv_view).
   bool in_place = false;
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
-  Message* completed_next = nullptr;  ///< In the engine's list of completions.
+  Message* completed_next = nullptr;  ///< In the pool's list of completed messages.
 };
 
 /// How far one step has come.
@@ -97,8 +101,8 @@ struct HeldView {
   transport::View view;
   StepId step = 0;
   std::uint32_t slice = 0;
-  bool is_read = false;      ///< Pending work of a device reads it.
-  bool is_put_away = false;  ///< Pending work of a device copies it to its place.
+  bool is_read = false;     ///< Pending work of a device reads it.
+  bool is_evicted = false;  ///< Pending work of a device copies it to its own place.
 };
 
 /// The part of Run that consists of plain values. It is replaced as a whole when the execution is
@@ -115,7 +119,7 @@ struct RunState {
   /// In an exchange: the number of messages under way, plus 1 while messages are being posted.
   std::uint32_t under_way = 0;
   std::uint32_t sent = 0;       ///< In an exchange: the number of sends that ended within the call.
-  bool is_within_call = false;  ///< In an exchange: true as long as it has not had to wait.
+  bool is_within_call = false;  ///< The execution is an exchange in Engine::try_start().
   /// True if a sender has withdrawn a message while it was read. Then the execution does nothing
   /// more.
   bool is_lost = false;
@@ -152,16 +156,54 @@ struct Run : RunState {
   std::vector<StepId> ready;  ///< Steps to look at, the last one first.
   /// Steps to look at in the next round, since they have more slices.
   std::vector<StepId> later;
-  std::vector<HeldView> views;    ///< Indexed as Place::view says.
+  std::vector<HeldView> views;    ///< Indexed as OperandLayout::view says.
   std::vector<HeldView> arrived;  ///< In an exchange: the messages that have arrived.
   /// Slices in device memory that wait for the device to copy them to their places.
   std::vector<HeldView> unfetched;
   std::vector<const void*> sources;  ///< The source addresses of the local step that is being run.
   /// The ticket of slice k of step s is at [s · window + k % window].
   std::vector<Ticket> tickets;
+  /// The sends for which a slot is reserved, and the endpoint of each (reservation.h).
+  std::vector<StepId> reserved_sends;
+  std::vector<transport::EndpointId> reserved_endpoints;
   // These keep their memory for the next call, but its content has no meaning then.
   ScratchBuffer scratch, staged;
   ScratchBuffer device_scratch{Scratch::on_device};
+
+  /// The address of a slice of an operand at its own place.
+  std::byte* address_of(const OperandLayout& layout, std::uint32_t slice) const noexcept {
+    return base[layout.base] + program->slice_offset(layout, slice);
+  }
+  /// The view of a slice. Only for operands that have views.
+  HeldView& view_at(const OperandLayout& layout, std::uint32_t slice) noexcept {
+    return views[layout.view + slice % program->window];
+  }
+  /// The view by which a slice is read. Null if the slice is at its own place.
+  HeldView* view_of(const OperandLayout& layout, std::uint32_t slice) noexcept {
+    if (layout.view == collectives::kNone) return nullptr;
+    HeldView& held = view_at(layout, slice);
+    return held.views == nullptr ? nullptr : &held;
+  }
+
+  /// Lets a step be looked at, in this round or in the next one.
+  void queue(StepId id) { queue_in(ready, id); }
+  void queue_again(StepId id) { queue_in(later, id); }
+  void queue_all();
+  /// How many slices of a step may be issued, as far as other steps are concerned. If `made` is
+  /// given, slice `slice` of this step counts as complete.
+  std::uint32_t ready_slices(const ProgramStep& step,
+                             StepId made = collectives::kNone,
+                             std::uint32_t slice = 0) const noexcept;
+  /// The step of a lane that issues its next message. kNone if all have been issued.
+  StepId head_of(std::uint32_t lane) noexcept;
+  /// True if the lane of a step has room for another message of this step.
+  bool has_room(StepId id) const noexcept {
+    // `ahead` has kMaxWindow bits, so a slice must be less than that far ahead of the oldest one
+    // that has not completed.
+    const StepState& state = steps[id];
+    return lanes[program->steps[id].lane].in_flight < program->window &&
+           state.issued - state.completed < kMaxWindow;
+  }
 
   /// Resets everything for the next call. The lists become empty but keep their capacity; scratch
   /// and `staged` stay as they are.
@@ -177,6 +219,14 @@ struct Run : RunState {
     unfetched.clear();
     sources.clear();
     tickets.clear();
+    reserved_sends.clear();
+    reserved_endpoints.clear();
+  }
+
+ private:
+  void queue_in(std::vector<StepId>& list, StepId id) {
+    if (std::exchange(steps[id].queued, true)) return;
+    list.push_back(id);
   }
 };
 
@@ -213,6 +263,9 @@ class Execution : public ExecutionState {
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) unreferenced();
   }
+
+  /// Notes that a slice has been moved. Steps that wait for it are looked at again.
+  void complete_slice(StepId id, std::uint32_t slice);
 
   Run run;
 

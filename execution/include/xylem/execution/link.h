@@ -3,6 +3,7 @@
 // How the ranks of a communicator reach each other.
 #pragma once
 
+#include "xylem/execution/program.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/views.h"
 
@@ -33,6 +34,9 @@ struct Peers {
   /// groups[r] is the group_tag() of collectives in messages to rank r.
   std::vector<transport::Tag> groups;
   std::vector<Link> links;  ///< links[r] is the link to rank r.
+
+  /// The link that the messages of a lane use.
+  const Link& link(const Lane& lane) const noexcept { return links[lane.peer]; }
 };
 
 }  // namespace xylem::execution

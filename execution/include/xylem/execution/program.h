@@ -39,7 +39,7 @@ constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
 
 /// Where the slices of an operand lie in its buffer. A ring has room for Program::window slices
 /// only: slice k lies at position k % window.
-struct Place {
+struct OperandLayout {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
@@ -48,7 +48,7 @@ struct Place {
   /// Run::views[view + k % window], instead of here.
   std::uint32_t view = collectives::kNone;
 
-  bool same_memory(const Place& other) const noexcept {
+  bool same_memory(const OperandLayout& other) const noexcept {
     return buffer == other.buffer && offset == other.offset && ring == other.ring;
   }
 };
@@ -66,7 +66,7 @@ struct ProgramStep {
   std::uint32_t first_successor = 0, successor_count = 0;  ///< Into Program::successors.
   std::uint32_t first_source = 0;                          ///< Into Program::sources.
   std::uint64_t bytes = 0;
-  Place target;
+  OperandLayout target;
   /// Index into Program::casts, if the step belongs to a cast. The sends of a cast belong to it,
   /// and so does the step that produces what they send. A copy of the same bytes for which no step
   /// waits belongs to it, too: it is made along with the sends, or after them while the bytes are
@@ -123,7 +123,7 @@ struct Program {
   ScaleKernel scale = nullptr;
   KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
   std::vector<ProgramStep> steps;
-  std::vector<Place> sources;
+  std::vector<OperandLayout> sources;
   std::vector<collectives::Edge> edges;
   std::vector<StepId> successors;
   std::vector<Lane> lanes;
@@ -132,25 +132,44 @@ struct Program {
   std::vector<StepId> cast_sends;
   std::uint32_t view_count = 0;
   std::vector<StepId> local_steps;  ///< Copies and reductions.
-  /// True if the schedule is an exchange and each step has one slice: see engine_exchange.cc.
+  /// True if the schedule is an exchange and each step has one slice: see exchange.h.
   bool is_exchange = false;
   /// Which sent data may stay in place until its receiver has read it.
   transport::InPlace in_place = transport::InPlace::never;
 
   /// Whether data that is sent from `source` may stay in place. That is `in_place`, except for
   /// scratch of the host, since peers do not map it.
-  transport::InPlace in_place_of(const Place& source) const noexcept {
+  transport::InPlace in_place_of(const OperandLayout& source) const noexcept {
     const bool is_scratch = source.base == static_cast<int>(collectives::Buffer::scratch);
     return is_scratch && in_place == transport::InPlace::shared_only ? transport::InPlace::never
                                                                      : in_place;
   }
 
+  /// The operand that a send or copy reads.
+  const OperandLayout& source_of(const ProgramStep& step) const noexcept {
+    return sources[step.first_source];
+  }
+  std::span<const OperandLayout> sources_of(const ProgramStep& step) const noexcept {
+    return {sources.data() + step.first_source, step.source_count};
+  }
+  std::span<const collectives::Edge> edges_of(const ProgramStep& step) const noexcept {
+    return {edges.data() + step.first_edge, step.edge_count};
+  }
+  std::span<const StepId> successors_of(const ProgramStep& step) const noexcept {
+    return {successors.data() + step.first_successor, step.successor_count};
+  }
+  std::span<const StepId> steps_of(const Lane& lane) const noexcept {
+    return {lane_steps.data() + lane.first_step, lane.step_count};
+  }
+  std::span<const StepId> sends_of(const Cast& cast) const noexcept {
+    return {cast_sends.data() + cast.first_send, cast.send_count};
+  }
   std::uint64_t slice_size(const ProgramStep& step, std::uint32_t slice) const noexcept {
     const std::uint64_t begin = slice * slice_bytes;
     return begin >= step.bytes ? 0 : std::min(slice_bytes, step.bytes - begin);
   }
-  std::uint64_t slice_offset(const Place& place, std::uint32_t slice) const noexcept {
-    return place.offset + (place.ring ? slice % window : slice) * slice_bytes;
+  std::uint64_t slice_offset(const OperandLayout& layout, std::uint32_t slice) const noexcept {
+    return layout.offset + (layout.ring ? slice % window : slice) * slice_bytes;
   }
 };
 

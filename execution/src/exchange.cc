@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Engine: exchanges, the short way for small calls. The programs of exchanges
-// (Program::is_exchange) have one slice in each step, at most one message to and from each peer,
-// and messages that wait for no computation. So all messages are issued at once, and the local
-// steps run when the last message has ended. This needs no states of steps and no rounds, and moves
-// the same bytes.
-//
-// If all ranks share memory and call at the same time, the exchange ends within the call:
-//
-//   try_start() ──► all has come: the execution has ended
-//        └──► something has not: start() posts the rest
+#include "xylem/execution/exchange.h"
+
+#include "slices.h"
 #include "xylem/base/check.h"
-#include "xylem/execution/engine.h"
+#include "xylem/execution/host_compute.h"
 #include "xylem/execution/tag.h"
 #include "xylem/execution/trace.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace xylem::execution {
 
@@ -57,7 +48,7 @@ std::optional<Exchange> Exchange::of(const Program& program,
 bool Exchange::connect(const Peers& peers) noexcept {
   const auto reach = [&](Message& message) {
     const ProgramStep& step = program->steps[message.step];
-    const Link& link = peers.links[program->lanes[step.lane].peer];
+    const Link& link = peers.link(program->lanes[step.lane]);
     if (transport == nullptr) transport = link.transport;
     views = link.views;
     inline_bytes = link.inline_bytes;
@@ -69,34 +60,73 @@ bool Exchange::connect(const Peers& peers) noexcept {
   return true;
 }
 
+namespace {
+
+/// Copies the messages that have arrived to their places, and runs the local steps.
+void compute(Run& run) {
+  const auto& program = *run.program;
+  if (run.views.size() < program.view_count) run.views.resize(program.view_count);
+  for (const HeldView& arrived : run.arrived) {
+    const ProgramStep& step = program.steps[arrived.step];
+    if (arrived.views == nullptr) continue;  // The message is in its place already.
+    if (step.target.view == kNone) {
+      copy_to_target(run, step, 0, arrived.view.data);
+    } else {
+      run.views[step.target.view] = arrived;
+    }
+  }
+  for (const StepId id : program.local_steps) {
+    const ProgramStep& step = program.steps[id];
+    if (step.bytes == 0) continue;
+    std::byte* const target = run.address_of(step.target, 0);
+    HostCompute::run(work_of(run, step, {0}, target));
+    trace(run, step, 0, Traced::result, 0, target);
+  }
+}
+
+/// Ends the views of the messages that have arrived, by `end(view)`. If a sender has withdrawn a
+/// message, returns its step, and otherwise kNone.
+template <typename End>
+StepId end_views(Run& run, const End& end) {
+  StepId withdrawn = kNone;
+  for (HeldView& arrived : run.arrived) {
+    const ProgramStep& step = run.program->steps[arrived.step];
+    if (step.target.view != kNone) run.views[step.target.view].views = nullptr;
+    if (!end(arrived)) withdrawn = arrived.step;
+  }
+  run.arrived.clear();
+  return withdrawn;
+}
+
+}  // namespace
+
 // ---- within the call ----
 
-bool Engine::try_start(Execution& execution, const Exchange& exchange) {
+bool ExchangeRunner::try_start(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
-  run.past_cache = is_past_cache(run);
   run.is_within_call = true;
   if (!send_now(execution, exchange) || !receive_now(execution, exchange)) {
-    run.views_held = static_cast<std::uint32_t>(run.arrived.size());
-    views_held_ += run.views_held;
-    ++views_touched_;
+    run.is_within_call = false;
+    for (const HeldView& arrived : run.arrived) views_.add(run, arrived);
     return false;
   }
-  const StepId lost = finish_exchange(run);
+  compute(run);
+  const StepId withdrawn =
+      end_views(run, [](HeldView& held) { return held.views->release(held.view); });
   // Messages taken within a call are in slots, so their senders cannot withdraw them.
-  XYLEM_CHECK(lost == kNone, lost);
-  // The other fields are as new, or start() and the caller set them again for the next call.
-  run.sent = 0;
+  XYLEM_CHECK(withdrawn == kNone, withdrawn);
+  static_cast<RunState&>(run) = RunState{};
   return true;
 }
 
 /// Sends messages as long as there is room. True if all of them were sent.
-bool Engine::send_now(Execution& execution, const Exchange& exchange) {
+bool ExchangeRunner::send_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   for (const Exchange::Cast& cast : exchange.casts) {
     const Exchange::Message& first = exchange.sends[cast.first];
     const ProgramStep& step = run.program->steps[first.step];
     const std::byte* data =
-        step.bytes == 0 ? nullptr : place_of(run, run.program->sources[step.first_source], 0);
+        step.bytes == 0 ? nullptr : run.address_of(run.program->source_of(step), 0);
     const bool is_inline = step.bytes <= exchange.inline_bytes;
     if (!is_inline) {
       transport::Reservation slot;
@@ -120,7 +150,7 @@ bool Engine::send_now(Execution& execution, const Exchange& exchange) {
 }
 
 /// Receives the messages that arrive while this thread polls. True if all of them arrived.
-bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
+bool ExchangeRunner::receive_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   const auto take = [&](const Exchange::Message* message) {
     View view;
@@ -144,11 +174,9 @@ bool Engine::receive_now(Execution& execution, const Exchange& exchange) {
 
 // ---- as an execution under way ----
 
-/// Posts the messages that have not been sent or received yet.
-void Engine::post_rest(Execution& execution) {
+void ExchangeRunner::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  run.steps_left = 1;
   // The extra 1 prevents a message from being taken for the last while others are still to be
   // posted.
   run.under_way = 1;
@@ -162,50 +190,34 @@ void Engine::post_rest(Execution& execution) {
             : std::ranges::find(run.arrived, id, &HeldView::step) != run.arrived.end();
     if (has_moved) continue;
     ++run.under_way;
-    post_one(execution, id);
+    if (!execution.health) continue;
+    if (Message* const message = post(messages_, execution, id, 0)) on_message(*message);
   }
   --run.under_way;
-  finish_if_last(execution);
-  end_if_idle(execution);
+  complete_if_last(execution);
 }
 
-void Engine::post_one(Execution& execution, StepId id) {
-  if (!execution.health) return;
-  Message& message = take_message(execution);
-  if (post_message(execution, id, 0, message)) exchanged(message);
-}
-
-/// A message of an exchange has ended.
-void Engine::exchanged(Message& message) {
+void ExchangeRunner::on_message(Message& message) {
   Execution& execution = *message.owner;
   auto& run = execution.run;
-  const auto& program = *run.program;
   const StepId id = message.step;
-  const auto& step = program.steps[id];
+  const auto& step = run.program->steps[id];
   const Code code = message.code;
   const std::uint64_t bytes = message.incoming ? message.bytes : step.bytes;
   const HeldView view{message.views, message.view, id, 0};
   const bool shows = message.in_place && code == Code::ok && message.view.data != nullptr;
-  drop_message(message);
+  messages_.release(message);
   if (shows) {
     trace(run, step, 0, Traced::received, 0, view.view.data);
     run.arrived.push_back(view);
-    ++run.views_held;
-    ++views_held_;
-    ++views_touched_;
+    views_.add(run, view);
   }
-  took(execution, id, code, bytes);
-  finish_if_last(execution);
-}
-
-void Engine::finish_if_last(Execution& execution) {
-  if (execution.run.under_way > 0 || !execution.health) return;
-  const StepId lost = finish_exchange(execution.run);
-  if (lost != kNone) lose_view(execution, lost);
+  count(execution, id, code, bytes);
+  complete_if_last(execution);
 }
 
 /// Counts a message that has ended.
-void Engine::took(Execution& execution, StepId id, Code code, std::uint64_t bytes) {
+void ExchangeRunner::count(Execution& execution, StepId id, Code code, std::uint64_t bytes) {
   if (!execution.health) return;
   const auto& program = *execution.run.program;
   const auto& step = program.steps[id];
@@ -217,43 +229,13 @@ void Engine::took(Execution& execution, StepId id, Code code, std::uint64_t byte
   --execution.run.under_way;
 }
 
-// ---- both ----
-
-/// Copies messages that have arrived to their places and runs the local steps. If a sender has
-/// withdrawn a message, returns its step, and otherwise kNone.
-StepId Engine::finish_exchange(Run& run) {
-  const auto& program = *run.program;
-  if (run.views.size() < program.view_count) run.views.resize(program.view_count);
-  for (const HeldView& arrived : run.arrived) {
-    const ProgramStep& step = program.steps[arrived.step];
-    if (arrived.views == nullptr) continue;  // The message is in its place already.
-    if (step.target.view == kNone) {
-      bring(run, step, 0, arrived.view.data);
-    } else {
-      run.views[step.target.view] = arrived;
-    }
-  }
-  for (const StepId id : program.local_steps) {
-    const ProgramStep& step = program.steps[id];
-    if (step.bytes == 0) continue;
-    HostCompute::run(work_of(run, step, {0}, place_of(run, step.target, 0)));
-    trace(run, step, 0, Traced::result, 0, place_of(run, step.target, 0));
-  }
-  StepId lost = kNone;
-  for (const HeldView& arrived : run.arrived) {
-    const ProgramStep& step = program.steps[arrived.step];
-    if (step.target.view != kNone) run.views[step.target.view].views = nullptr;
-    if (arrived.views != nullptr && !arrived.views->release(arrived.view)) {
-      lost = arrived.step;
-    }
-  }
-  run.arrived.clear();
-  views_held_ -= run.views_held;
-  views_touched_ += run.views_held;
-  run.views_held = 0;
+void ExchangeRunner::complete_if_last(Execution& execution) {
+  Run& run = execution.run;
+  if (run.under_way > 0 || !execution.health) return;
+  compute(run);
+  const StepId withdrawn = end_views(run, [&](HeldView& held) { return views_.end(run, held); });
   run.steps_left = 0;
-  ++moved_;
-  return lost;
+  if (withdrawn != kNone) views_.on_withdrawn(execution, withdrawn);
 }
 
 }  // namespace xylem::execution

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exchanges: the short way for small calls. The programs of exchanges (Program::is_exchange) have
+// one slice in each step, at most one message to and from each peer, and messages that wait for no
+// computation. So all messages are issued at once, and the local steps run when the last message
+// has ended. This needs no states of steps and no rounds, and moves the same bytes.
+//
+// If all ranks share memory and call at the same time, the exchange ends within the call:
+//
+//   try_start() ──► all has come: the exchange is complete
+//        └──► something has not: post_rest() ──► on_message() for each message ──► complete
+#pragma once
+
+#include "xylem/execution/held_views.h"
+#include "xylem/execution/message_pool.h"
+#include "xylem/execution/patience.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace xylem::execution {
+
+/// An exchange whose peers all share memory with this rank, so that it may end within its call.
+struct Exchange {
+  struct Message {
+    StepId step = 0;
+    transport::EndpointId endpoint = 0;
+    transport::Tag tag = 0;  ///< Without the parts that differ from call to call.
+    std::uint64_t bytes = 0;
+  };
+  /// Sends of the same bytes to several peers: one inline message for each, or one slot for all.
+  struct Cast {
+    std::uint32_t first = 0, count = 0;  ///< A range of `sends`, and of `endpoints`.
+  };
+
+  const Program* program = nullptr;
+  transport::Transport* transport = nullptr;  ///< Null if there are no messages.
+  transport::Views* views = nullptr;          ///< Those of the transport.
+  std::uint64_t inline_bytes = 0;
+  std::vector<Message> sends, receives;
+  std::vector<transport::EndpointId> endpoints;  ///< One for each send.
+  std::vector<Cast> casts;
+
+  /// The part that is known before the peers are connected. Empty if the program is not an
+  /// exchange. `groups` is Peers::groups. The program must outlive the result.
+  static std::optional<Exchange> of(const Program& program,
+                                    std::uint32_t rank,
+                                    std::span<const transport::Tag> groups);
+  /// Fills in the transport and the endpoints of the peers. False if a message cannot go through
+  /// the shared memory of one transport.
+  bool connect(const Peers& peers) noexcept;
+};
+
+/// Runs exchanges for an engine.
+class ExchangeRunner {
+ public:
+  ExchangeRunner(EngineListener& listener, MessagePool& messages, HeldViews& views)
+      : listener_(listener), messages_(messages), views_(views) {}
+
+  /// How try_start() polls for messages that are about to arrive. By default it does not poll.
+  void set_patience(Patience patience) noexcept { patience_ = patience; }
+  const Patience& patience() const noexcept { return patience_; }
+
+  /// Engine::try_start().
+  bool try_start(Execution& execution, const Exchange& exchange);
+  /// Posts the messages that try_start() has not sent or received. The exchange is complete when
+  /// Run::steps_left is 0, possibly within this call.
+  void post_rest(Execution& execution);
+  /// Handles a message of an exchange that has completed.
+  void on_message(Message& message);
+
+ private:
+  static bool send_now(Execution& execution, const Exchange& exchange);
+  bool receive_now(Execution& execution, const Exchange& exchange);
+  void count(Execution& execution, StepId id, Code code, std::uint64_t bytes);
+  void complete_if_last(Execution& execution);
+
+  EngineListener& listener_;
+  MessagePool& messages_;
+  HeldViews& views_;
+  Patience patience_;
+  /// Used by try_start(): messages that have not arrived.
+  std::vector<const Exchange::Message*> expected_;
+};
+
+}  // namespace xylem::execution

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "xylem/execution/device_pieces.h"
+
+#include "slices.h"
+
+#include <algorithm>
+
+namespace xylem::execution {
+
+using collectives::EdgeKind;
+using collectives::kNone;
+
+namespace {
+
+/// A step whose device has this many pieces to do gives it another one only if that is full.
+constexpr std::uint32_t kPiecesAhead = 2;
+constexpr std::uint64_t kFullPiece = 1 << 20;
+
+/// True if a slice lies behind the one before it, at its target and at all sources.
+bool is_adjacent(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  const Program& program = *run.program;
+  const auto is_next = [&](const OperandLayout& operand) {
+    return !operand.ring || slice % program.window != 0;
+  };
+  const auto is_next_source = [&](const OperandLayout& source) {
+    const HeldView* const before = run.view_of(source, slice - 1);
+    const HeldView* const held = run.view_of(source, slice);
+    if ((held == nullptr) != (before == nullptr)) return false;
+    return held == nullptr ? is_next(source)
+                           : held->view.data == before->view.data + program.slice_bytes;
+  };
+  return is_next(step.target) && std::ranges::all_of(program.sources_of(step), is_next_source);
+}
+
+/// True if a view that a slice of a step reads is being copied to its own place.
+bool waits_for_eviction(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  return std::ranges::any_of(run.program->sources_of(step), [&](const OperandLayout& source) {
+    return source.view != kNone && run.view_at(source, slice).is_evicted;
+  });
+}
+
+/// Notes that pending work reads the views of a slice.
+void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  for (const OperandLayout& source : run.program->sources_of(step)) {
+    if (source.view != kNone) run.view_at(source, slice).is_read = true;
+  }
+}
+
+}  // namespace
+
+void DevicePieces::enqueue(Execution& execution, StepId id, std::uint32_t ready) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  const auto& step = program.steps[id];
+  auto& state = run.steps[id];
+  Slices piece{state.issued};
+  if (waits_for_eviction(run, step, piece.first)) return run.queue_again(id);
+  while (piece.first + piece.count < ready && piece.count * program.slice_bytes < kFullPiece &&
+         is_adjacent(run, step, piece.first + piece.count) &&
+         !waits_for_eviction(run, step, piece.first + piece.count)) {
+    ++piece.count;
+  }
+  // When a piece of this step has completed, the step is looked at again.
+  const bool is_full = piece.count * program.slice_bytes >= kFullPiece;
+  if (state.pieces >= kPiecesAhead && !is_full) return;
+  const Ticket ticket = compute(execution, id, piece);
+  state.issued += piece.count;
+  if (ticket.is_pending()) {
+    await(execution, id, piece, ticket);
+  } else {
+    for (std::uint32_t slice = piece.first; slice <= piece.last(); ++slice) {
+      views_.release_sources(execution, step, slice);
+      execution.complete_slice(id, slice);
+    }
+  }
+  if (state.issued < step.slices) run.queue_again(id);
+}
+
+Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piece) {
+  auto& run = execution.run;
+  const auto& step = run.program->steps[id];
+  const ComputeWork work = work_of(run, step, piece, run.address_of(step.target, piece.first));
+  // What the last slice follows comes after what the others follow.
+  find_pending(run, step, piece.last());
+  // All slices of a step are on one queue, so they complete in order.
+  Compute& device = *run.device.compute;
+  return device.enqueue(id % device.queues(), work, after_);
+}
+
+/// Lists the pending work that a slice of a step has to follow.
+void DevicePieces::find_pending(const Run& run, const ProgramStep& step, std::uint32_t slice) {
+  const auto& program = *run.program;
+  after_.clear();
+  for (const auto& edge : program.edges_of(step)) {
+    const ProgramStep& before = program.steps[edge.before];
+    if (!before.is_computed()) continue;
+    std::uint32_t last = slice;
+    if (edge.kind == EdgeKind::whole) {
+      last = before.slices - 1;
+    } else if (edge.kind == EdgeKind::lag) {
+      if (slice < program.window) continue;
+      last = slice - program.window;
+    }
+    if (last < run.steps[edge.before].completed) continue;
+    after_.push_back(run.tickets[edge.before * program.window + last % program.window]);
+  }
+}
+
+/// Notes a piece that has been enqueued. Copies and reductions that read its slices may be enqueued
+/// at once.
+void DevicePieces::await(Execution& execution, StepId id, const Slices& piece, Ticket ticket) {
+  auto& run = execution.run;
+  const auto& program = *run.program;
+  const ProgramStep& step = program.steps[id];
+  ++run.steps[id].pieces;
+  for (std::uint32_t slice = piece.first; slice <= piece.last(); ++slice) {
+    run.tickets[id * program.window + slice % program.window] = ticket;
+    mark_read(run, step, slice);
+    pending_.add({.execution = &execution,
+                  .step = id,
+                  .slice = slice,
+                  .ticket = ticket,
+                  .is_last = slice == piece.last()});
+  }
+  for (const StepId next : program.successors_of(step)) {
+    if (program.steps[next].is_computed()) run.queue(next);
+  }
+}
+
+void DevicePieces::fetch(Execution& execution, StepId id) {
+  auto& run = execution.run;
+  const Program& program = *run.program;
+  const bool may_wrap = program.steps[id].target.ring;
+  std::size_t first = 0;
+  while (first < run.unfetched.size()) {
+    const HeldView& view = run.unfetched[first];
+    if (view.step != id) {
+      ++first;
+      continue;
+    }
+    std::uint32_t slices = 1;
+    for (std::size_t at = first + 1;
+         at < run.unfetched.size() && slices * program.slice_bytes < kFullPiece; ++at, ++slices) {
+      const HeldView& next = run.unfetched[at];
+      const bool is_next = next.step == id && next.slice == view.slice + slices &&
+                           next.view.data == view.view.data + slices * program.slice_bytes &&
+                           !(may_wrap && next.slice % program.window == 0);
+      if (!is_next) break;
+    }
+    // When a piece of this step has completed, fetch() is called again.
+    const bool is_full = slices * program.slice_bytes >= kFullPiece;
+    if (run.steps[id].pieces >= kPiecesAhead && !is_full) return;
+    fetch_piece(execution, first, slices);
+  }
+}
+
+/// The same for some slices of Run::unfetched.
+void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices) {
+  auto& run = execution.run;
+  const auto begin = run.unfetched.begin() + static_cast<std::ptrdiff_t>(first);
+  const StepId id = begin->step;
+  const Ticket ticket = enqueue_to_target(run, *begin, slices);
+  if (ticket.is_pending()) ++run.steps[id].pieces;
+  for (std::uint32_t i = 0; i < slices; ++i) {
+    const HeldView& view = begin[i];
+    if (ticket.is_pending()) {
+      pending_.add({.execution = &execution,
+                    .step = id,
+                    .slice = view.slice,
+                    .ticket = ticket,
+                    .view = view,
+                    .is_last = i + 1 == slices});
+      continue;
+    }
+    if (!view.views->release(view.view)) views_.on_withdrawn(execution, id);
+    if (!run.is_lost) execution.complete_slice(id, view.slice);
+  }
+  run.unfetched.erase(begin, begin + slices);
+}
+
+bool DevicePieces::enqueue_copy(Execution& execution, const OnDevice::Copy& copy) {
+  Ticket ticket;
+  if (copy.bytes > 0) {
+    Compute& device = *execution.run.device.compute;
+    ticket = enqueue_bytes(device, 0, copy.target, copy.source, copy.bytes);
+  }
+  if (ticket.is_pending()) {
+    pending_.add({.execution = &execution, .ticket = ticket, .view = copy.view});
+  } else if (copy.view.views != nullptr) {
+    copy.view.views->release(copy.view.view);
+  }
+  return ticket.is_pending();
+}
+
+void DevicePieces::release(const PendingWork::Work& work) {
+  Execution& execution = *work.execution;
+  if (work.view.views != nullptr && !work.view.views->release(work.view.view)) {
+    views_.on_withdrawn(execution, work.step);
+  }
+  if (work.evicts) return views_.on_copied(work);
+  if (work.step == kPointToPoint) return;
+  if (work.is_last) --execution.run.steps[work.step].pieces;
+  const ProgramStep& step = execution.run.program->steps[work.step];
+  if (step.is_computed()) views_.release_sources(execution, step, work.slice);
+}
+
+void DevicePieces::advance(const PendingWork::Work& work) {
+  Execution& execution = *work.execution;
+  const ProgramStep& step = execution.run.program->steps[work.step];
+  execution.complete_slice(work.step, work.slice);
+  if (work.is_last && !step.is_computed()) fetch(execution, work.step);
+  if (execution.run.steps[work.step].issued < step.slices) execution.run.queue(work.step);
+}
+
+}  // namespace xylem::execution

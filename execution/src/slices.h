@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the bytes of slices move: as messages, and as work of a Compute.
+#pragma once
+
+#include "xylem/execution/message_pool.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace xylem::execution {
+
+/// Consecutive slices of a step.
+struct Slices {
+  std::uint32_t first = 0, count = 1;
+
+  std::uint32_t last() const noexcept { return first + count - 1; }
+};
+
+/// The tag of the message that moves a slice.
+transport::Tag tag_of(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
+/// The bytes that a step sends in a slice.
+transport::ConstRegion region_of(const Run& run,
+                                 const ProgramStep& step,
+                                 std::uint32_t slice) noexcept;
+/// Posts the message that moves a slice. Returns it if it has completed at once, and otherwise
+/// null.
+Message* post(MessagePool& messages, Execution& execution, StepId id, std::uint32_t slice);
+
+/// The work of a copy or reduction for slices that lie next to each other. Its list of sources is
+/// Run::sources, and so is valid until the next call.
+ComputeWork work_of(Run& run, const ProgramStep& step, const Slices& slices, std::byte* target);
+/// Copies a slice of a receive from `data` to its own place.
+void copy_to_target(const Run& run,
+                    const ProgramStep& step,
+                    std::uint32_t slice,
+                    const std::byte* data);
+/// Lets a device copy bytes.
+Ticket enqueue_bytes(
+    Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes);
+/// Lets the device copy `slices` slices of a receive to their own places. They lie next to each
+/// other from the view of the first one on.
+Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices = 1);
+
+}  // namespace xylem::execution
