@@ -84,6 +84,11 @@ std::vector<SharedMemoryInfo> shared_memory_of(const Config& config, std::uint32
 
 }  // namespace
 
+Result<std::vector<SettingInfo>> setting_infos() {
+  XYLEM_TRY(const auto loaded, runtime::load_config(runtime::process_environment(), {}));
+  return settings_of(loaded.rows);
+}
+
 Result<LauncherInfo> launcher_info() {
   const Environment environment = runtime::process_environment();
   XYLEM_TRY(const auto loaded, runtime::load_config(environment, {}));

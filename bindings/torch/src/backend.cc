@@ -4,6 +4,7 @@
 #include "failure.h"
 #include "python.h"
 #include "store.h"
+#include "xylem/runtime/info.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -38,6 +39,15 @@ std::vector<std::uint32_t> job_ranks(const Communicator& group) {
   return ranks;
 }
 
+/// Without this thread nobody would carry out the calls for which a stream waits.
+bool has_progress_thread() {
+  const auto settings = setting_infos();
+  check(settings.status());
+  return std::ranges::any_of(*settings, [](const SettingInfo& setting) {
+    return setting.name == "XYLEM_PROGRESS_THREAD" && setting.value == "on";
+  });
+}
+
 }  // namespace
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
@@ -49,7 +59,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       pending_(std::make_shared<Pending>(membership_.job->note, job_ranks(membership_.group))),
       on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()) {
-  on_devices_->blocking_wait = group_.blocking_wait;
+  on_devices_->blocking_wait = has_progress_thread() ? group_.blocking_wait : BlockingWait::always;
   auto companion = membership_.group.companion();
   if (!companion) check(companion.status(), pending_->note());
   program_.group = membership_.group;

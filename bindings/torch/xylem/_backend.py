@@ -26,11 +26,8 @@ NAME = "xylem"
 def _blocking_wait() -> native.BlockingWait:
     """When wait() for a call on device tensors blocks the calling thread.
 
-    By default, if the host has to end the call. Without a progress thread always, since nobody else
-    would carry out the calls meanwhile.
+    By default, if the host has to end the call. Without the progress thread of Xylem, always: the backend sees to that.
     """
-    if os.environ.get("XYLEM_PROGRESS_THREAD", "").lower() in ("off", "no", "false", "0"):
-        return native.BlockingWait.always
     asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "")
     if not asked:
         return native.BlockingWait.by_need
