@@ -12,37 +12,37 @@
 
 namespace xylem::pytorch {
 
-at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
+at::Tensor read_from(const at::Tensor& tensor, Launch& launch) {
   at::Tensor memory = tensor;
   if (!is_plain(tensor)) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     memory = at::empty(tensor.sizes(), tensor.options());
     memory.copy_(tensor);
   }
-  begun.kept.push_back(memory);
+  launch.kept.push_back(memory);
   return memory;
 }
 
-at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
-  begun.outputs.push_back(tensor);
+at::Tensor write_to(const at::Tensor& tensor, Launch& launch) {
+  launch.outputs.push_back(tensor);
   if (is_plain(tensor)) return tensor;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
-  begun.landings.push_back({memory, tensor});
+  launch.copies.push_back({memory, tensor});
   return memory;
 }
 
-at::Tensor update(const at::Tensor& tensor, Begun& begun) {
-  if (!is_plain(tensor)) return update_apart(tensor, begun);
-  begun.outputs.push_back(tensor);
+at::Tensor update(const at::Tensor& tensor, Launch& launch) {
+  if (!is_plain(tensor)) return update_apart(tensor, launch);
+  launch.outputs.push_back(tensor);
   return tensor;
 }
 
-at::Tensor update_apart(const at::Tensor& tensor, Begun& begun) {
+at::Tensor update_apart(const at::Tensor& tensor, Launch& launch) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
   memory.copy_(tensor);
-  begun.outputs.push_back(tensor);
-  begun.landings.push_back({memory, tensor});
+  launch.outputs.push_back(tensor);
+  launch.copies.push_back({memory, tensor});
   return memory;
 }
 
@@ -65,19 +65,19 @@ std::vector<bool> overlapping(const Tensors& tensors) {
   return marks;
 }
 
-Packed read_from(const Tensors& parts, Begun& begun) {
+Packed read_from(const Tensors& parts, Launch& launch) {
   Packed packed(parts);
   packed.pack(parts);
-  begun.kept.push_back(packed.flat());
+  launch.kept.push_back(packed.flat());
   return packed;
 }
 
-Packed write_to(const Tensors& parts, Begun& begun) {
+Packed write_to(const Tensors& parts, Launch& launch) {
   Packed packed(parts);
-  begun.kept.push_back(packed.flat());
-  begun.outputs.insert(begun.outputs.end(), parts.begin(), parts.end());
+  launch.kept.push_back(packed.flat());
+  launch.outputs.insert(launch.outputs.end(), parts.begin(), parts.end());
   for (std::size_t i = 0; !packed.is_view() && i < parts.size(); ++i) {
-    begun.landings.push_back({packed.part(parts, i), parts[i]});
+    launch.copies.push_back({packed.part(parts, i), parts[i]});
   }
   return packed;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Preparation of calls: tensors are checked and turned into buffers. Everything that may be refused
-// is refused here, when no operation that uses the tensors has begun.
+// is refused here, when no operation that uses the tensors has launch.
 #pragma once
 
 #include "task.h"
@@ -15,24 +15,24 @@
 namespace xylem::pytorch {
 
 /// The buffers that an operation reads and writes.
-struct Sides {
+struct InOut {
   Buffer input, output;
 };
 
 /// For an input: the tensor itself if its memory has the elements in logical order, otherwise a
-/// contiguous copy, which `begun` keeps.
-at::Tensor read_from(const at::Tensor& tensor, Begun& begun);
+/// contiguous copy, which `launch` keeps.
+at::Tensor read_from(const at::Tensor& tensor, Launch& launch);
 /// For an output of the call: the tensor itself if its memory has the elements in logical order,
 /// otherwise new memory, from which the elements are copied to the tensor at the end.
-at::Tensor write_to(const at::Tensor& tensor, Begun& begun);
+at::Tensor write_to(const at::Tensor& tensor, Launch& launch);
 /// Like write_to(), for a tensor that is both input and output: new memory begins with its
 /// elements.
-at::Tensor update(const at::Tensor& tensor, Begun& begun);
+at::Tensor update(const at::Tensor& tensor, Launch& launch);
 /// Like update(), but always with separate memory.
-at::Tensor update_apart(const at::Tensor& tensor, Begun& begun);
+at::Tensor update_apart(const at::Tensor& tensor, Launch& launch);
 /// Like the functions above, for lists of tensors, which are treated as one tensor.
-Packed read_from(const Tensors& parts, Begun& begun);
-Packed write_to(const Tensors& parts, Begun& begun);
+Packed read_from(const Tensors& parts, Launch& launch);
+Packed write_to(const Tensors& parts, Launch& launch);
 
 /// For each tensor, whether it shares memory with another tensor that is not marked itself.
 std::vector<bool> overlapping(const Tensors& tensors);

@@ -4,10 +4,12 @@
 #include "backend.h"
 #include "failure.h"
 #include "prepare.h"
+#include "sparse.h"
 
 #include <c10/util/StringUtil.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,18 +20,21 @@ using c10d::OpType;
 
 namespace {
 
-Sides prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Begun& begun) {
-  const Buffer buffer = reduced(update(tensor, begun), op);
+InOut prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Launch& launch) {
+  const Buffer buffer = reduced(update(tensor, launch), op);
   return {buffer, buffer};
 }
 
-Sides prepare_reduce_scatter(
-    const at::Tensor& output, const at::Tensor& input, int size, const ReduceOp& op, Begun& begun) {
+InOut prepare_reduce_scatter(const at::Tensor& output,
+                             const at::Tensor& input,
+                             int size,
+                             const ReduceOp& op,
+                             Launch& launch) {
   check_tensor("reduce_scatter", output);
   check_tensor("reduce_scatter", input);
   check_alike("reduce_scatter", input, output);
   check_parts("reduce_scatter", "output", output, "input", input, size);
-  return {reduced(read_from(input, begun), op), reduced(write_to(output, begun), op)};
+  return {reduced(read_from(input, launch), op), reduced(write_to(output, launch), op)};
 }
 
 }  // namespace
@@ -40,11 +45,12 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   }
   const at::Tensor& tensor = only("all_reduce", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  const Sides sides = prepare_all_reduce(tensor, op, begun);
+  Launch launch;
+  const InOut buffers = prepare_all_reduce(tensor, op, launch);
   const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
-  begun.works.push_back(group_for(tensor, begun).all_reduce(sides.input, sides.output, op));
-  return submit(task, std::move(begun), options.timeout, tensors);
+  launch.works.push_back(
+      group_for(tensor.device(), launch).all_reduce(buffers.input, buffers.output, op));
+  return submit(task, std::move(launch), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
@@ -56,45 +62,47 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   }
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
-  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++here().sequence,
-                        limit_of(options.timeout), options.timeout != c10d::kUnsetTimeout};
-  // The operation name that torch's tool knows.
-  call.record = Recorder::get().begin(label(),
-                                      {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
-                                       messages_, getRank(), -1, call.timeout},
-                                      tensors, tensors);
-  const std::uint64_t record = call.record;
-  try {
-    return here().sparse->reduce(std::move(call));
-  } catch (...) {
-    Recorder::get().end(record, false);
-    throw;
-  }
+  const auto call = std::make_shared<SparseCall>(tensors.front(), op.op == RedOp::avg,
+                                                 limit_of(options.timeout), tasks_->note());
+  const auto make_step = [this] {
+    return c10::make_intrusive<Task>(getRank(), OpType::_ALLREDUCE_SPARSE, nullptr, tasks_,
+                                     Tensors());
+  };
+  const TaskPtr task = open(OpType::_ALLREDUCE_SPARSE, "xylem:all_reduce", tensors);
+  const TaskPtr gather = make_step(), exchange = make_step();
+  Launch launch;
+  const Communicator group = group_for(at::kCPU, launch);
+  constexpr std::uint32_t kTags = 1U << 31U;  // Tags of the program are below this.
+  launch = call->gather_shapes(group, kTags + sparse_calls_++ % kTags);
+  gather->then(exchange,
+               [call, messages = membership_.group] { return call->exchange_entries(messages); });
+  exchange->then(task, [call] { return call->add(); });
+  return submit(task, std::move(launch), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   check_tensors("all_reduce_coalesced", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  std::vector<Sides> calls;
+  Launch launch;
+  std::vector<InOut> calls;
   calls.reserve(tensors.size());
   const std::vector<bool> overlaps = overlapping(tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!overlaps[i]) {
-      calls.push_back(prepare_all_reduce(tensors[i], op, begun));
+      calls.push_back(prepare_all_reduce(tensors[i], op, launch));
     } else {
       // Operations work in place. This tensor overlaps another one, so it needs memory of its own.
-      const Buffer apart = reduced(update_apart(tensors[i], begun), op);
+      const Buffer apart = reduced(update_apart(tensors[i], launch), op);
       calls.push_back({apart, apart});
     }
   }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
-  const Communicator group = group_for(tensors.front(), begun);
+  const Communicator group = group_for(tensors.front().device(), launch);
   for (const auto& [input, output] : calls) {
-    begun.works.push_back(group.all_reduce(input, output, op));
+    launch.works.push_back(group.all_reduce(input, output, op));
   }
-  return submit(task, std::move(begun), options.timeout, tensors);
+  return submit(task, std::move(launch), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -103,25 +111,26 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const std::uint32_t root = peer("reduce", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
-  if (!is_root) begun.outputs.push_back(tensor);
+  Launch launch;
+  const Buffer buffer = reduced(is_root ? update(tensor, launch) : read_from(tensor, launch), op);
+  if (!is_root) launch.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
-  begun.works.push_back(
-      group_for(tensor, begun).reduce(buffer, is_root ? buffer : Buffer(), op, root));
-  return submit(task, std::move(begun), options.timeout, tensors);
+  launch.works.push_back(
+      group_for(tensor.device(), launch).reduce(buffer, is_root ? buffer : Buffer(), op, root));
+  return submit(task, std::move(launch), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
                                                at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
+  Launch launch;
+  const InOut buffers = prepare_reduce_scatter(output, input, getSize(), op, launch);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
-  begun.works.push_back(group_for(output, begun).reduce_scatter(sides.input, sides.output, op));
-  return submit(task, std::move(begun), options.timeout, inputs);
+  launch.works.push_back(
+      group_for(output.device(), launch).reduce_scatter(buffers.input, buffers.output, op));
+  return submit(task, std::move(launch), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
@@ -129,22 +138,22 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   check_count("reduce_scatter_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  std::vector<Sides> calls;
+  Launch launch;
+  std::vector<InOut> calls;
   calls.reserve(outputs.size());
   check_one_device("reduce_scatter_tensor_coalesced", outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
+    calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, launch));
   }
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(outputs.front(), begun);
+    const Communicator group = group_for(outputs.front().device(), launch);
     for (const auto& [input, output] : calls) {
-      begun.works.push_back(group.reduce_scatter(input, output, op));
+      launch.works.push_back(group.reduce_scatter(input, output, op));
     }
   }
-  return submit(task, std::move(begun), options.timeout, inputs);
+  return submit(task, std::move(launch), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
@@ -163,15 +172,15 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
                     "; both must have the same number"));
   }
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  const Packed packed = read_from(parts, begun);
-  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
+  Launch launch;
+  const Packed packed = read_from(parts, launch);
+  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, launch), op);
   const auto counts = packed.counts(parts);
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
-  const Communicator group = group_for(output, begun);
-  begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
-                                          : group.reduce_scatter_v(from, to, counts, op));
-  return submit(task, std::move(begun), options.timeout, parts);
+  const Communicator group = group_for(output.device(), launch);
+  launch.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
+                                           : group.reduce_scatter_v(from, to, counts, op));
+  return submit(task, std::move(launch), options.timeout, parts);
 }
 
 }  // namespace xylem::pytorch
