@@ -16,9 +16,9 @@ TEST_F(FakeCudaMisuse, IsCountedForHandlesThatAreGone) {
   const CUdeviceptr memory = allocate(64);
   const CUstream stream = make_stream();
   const CUevent event = make_event();
-  EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  must(CU(cuStreamDestroy)(stream));
+  must(CU(cuEventDestroy)(event));
+  must(CU(cuMemFree)(memory));
   EXPECT_EQ(misuses(), 0U);
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_ERROR_INVALID_HANDLE);
@@ -39,14 +39,14 @@ TEST_F(FakeCudaMisuse, IsCountedForCallsWithoutAContext) {
     CUdeviceptr other = 0;
     EXPECT_EQ(CU(cuMemAlloc)(&other, 64), CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(CU(cuMemFree)(memory), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(CU(cuCtxPushCurrent)(context()), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemAlloc)(&other, 64), CUDA_SUCCESS);
+    must(CU(cuCtxPushCurrent)(context()));
+    must(CU(cuMemAlloc)(&other, 64));
     CUcontext popped = nullptr;
-    EXPECT_EQ(CU(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+    must(CU(cuCtxPopCurrent)(&popped));
     EXPECT_EQ(popped, context());
   }).join();
   EXPECT_EQ(misuses(), 2U);
-  EXPECT_EQ(CU(cuDevicePrimaryCtxRelease)(0), CUDA_SUCCESS);
+  must(CU(cuDevicePrimaryCtxRelease)(0));
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
   EXPECT_EQ(live("memory") + live("context"), 0U);
 }
@@ -61,8 +61,8 @@ TEST_F(FakeCudaMisuse, IsCountedForCallsInHostFunctions) {
     auto& of = *static_cast<Shared*>(data);
     of.result = of.query(nullptr);
   };
-  EXPECT_EQ(CU(cuLaunchHostFunc)(nullptr, function, &shared), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  must(CU(cuLaunchHostFunc)(nullptr, function, &shared));
+  must(CU(cuCtxSynchronize)());
   EXPECT_EQ(shared.result, CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(misuses(), 1U);
 }
@@ -80,14 +80,14 @@ TEST_F(FakeCudaMisuse, IsCountedForCopiesBeyondAnAllocation) {
 TEST_F(FakeCudaMisuse, IsCountedForMemoryThatIsRegisteredTwice) {
   start();
   std::vector<std::uint32_t> memory(100);
-  EXPECT_EQ(CU(cuMemHostRegister)(memory.data(), 400, 0), CUDA_SUCCESS);
+  must(CU(cuMemHostRegister)(memory.data(), 400, 0));
   EXPECT_EQ(CU(cuMemHostRegister)(memory.data() + 50, 4, 0),
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   CUdeviceptr address = 0;
-  EXPECT_EQ(CU(cuMemHostGetDevicePointer)(&address, memory.data(), 0), CUDA_SUCCESS);
+  must(CU(cuMemHostGetDevicePointer)(&address, memory.data(), 0));
   EXPECT_EQ(address, on_device(memory.data()));
   EXPECT_EQ(live("registration"), 1U);
-  EXPECT_EQ(CU(cuMemHostUnregister)(memory.data()), CUDA_SUCCESS);
+  must(CU(cuMemHostUnregister)(memory.data()));
   EXPECT_EQ(CU(cuMemHostUnregister)(memory.data()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   EXPECT_EQ(misuses(), 2U);
 }
@@ -98,9 +98,9 @@ TEST_F(FakeCudaFault, HitsTheCallThatThePlanNames) {
   start({{"FAKE_CUDA_FAULTS", "cuMemAlloc_v2:2=2,cuStreamCreate:1=999"}});
   CUdeviceptr address = 0;
   CUstream stream = nullptr;
-  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  must(CU(cuMemAlloc)(&address, 4));
   EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  must(CU(cuMemAlloc)(&address, 4));
   EXPECT_EQ(CU(cuStreamCreate)(&stream, 0), CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(calls("cuMemAlloc_v2"), 3U);
   EXPECT_EQ(misuses(), 0U);
@@ -111,7 +111,7 @@ TEST_F(FakeCudaFault, LeavesOutCallsOfTheTestItself) {
   const auto exempt = exported<decltype(&fake_cuda_exempt)>("fake_cuda_exempt");
   CUdeviceptr address = 0;
   exempt(1);
-  EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_SUCCESS);
+  must(CU(cuMemAlloc)(&address, 4));
   exempt(0);
   EXPECT_EQ(calls("cuMemAlloc_v2"), 0U);
   EXPECT_EQ(CU(cuMemAlloc)(&address, 4), CUDA_ERROR_OUT_OF_MEMORY);
@@ -123,11 +123,11 @@ TEST_F(FakeCudaFault, OfADeviceStaysAndEndsItsWaits) {
   const CUdeviceptr memory = allocate(64);
   const CUstream stream = make_stream();
   const CUevent event = make_event();
-  EXPECT_EQ(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  hold(stream, gate);
+  must(CU(cuEventRecord)(event, stream));
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
   std::thread waiting([&] {
-    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    must(CU(cuCtxSetCurrent)(context()));
     EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_ERROR_LAUNCH_FAILED);
   });
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_LAUNCH_FAILED);
@@ -158,12 +158,12 @@ TEST_F(FakeCudaFault, IsToldToCallbacksButDropsHostFunctions) {
     ++of.callbacks;
   };
   const auto host_function = [](void* data) { ++static_cast<Told*>(data)->host_functions; };
-  EXPECT_EQ(CU(cuStreamAddCallback)(stream, callback, &told, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  must(CU(cuStreamAddCallback)(stream, callback, &told, 0));
+  must(CU(cuStreamSynchronize)(stream));
   EXPECT_EQ(told.last, CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuLaunchHostFunc)(stream, host_function, &told), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamAddCallback)(stream, callback, &told, 0), CUDA_SUCCESS);
+  hold(stream, gate);
+  must(CU(cuLaunchHostFunc)(stream, host_function, &told));
+  must(CU(cuStreamAddCallback)(stream, callback, &told, 0));
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_LAUNCH_FAILED);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (told.callbacks < 2 && std::chrono::steady_clock::now() < deadline) {
@@ -178,15 +178,12 @@ TEST_F(FakeCudaFault, SwitchesFeaturesOff) {
   start({{"FAKE_CUDA_FAULTS", "unsupported=memops,unsupported=ipc"}});
   const CUdeviceptr memory = allocate(64);
   int value = 7;
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0),
-            CUDA_SUCCESS);
+  must(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
   EXPECT_EQ(value, 0);
   EXPECT_EQ(CU(cuStreamWriteValue64)(nullptr, memory, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
   CUipcMemHandle handle;
   EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, memory), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(
-      CU(cuPointerGetAttribute)(&value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory),
-      CUDA_SUCCESS);
+  must(CU(cuPointerGetAttribute)(&value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory));
   EXPECT_EQ(value, 0);
 }
 
@@ -207,7 +204,7 @@ TEST_F(FakeCudaDevices, HaveAContextOnlyIfTheyAreUsed) {
   for (int device = 0; device < 3; ++device) {
     unsigned flags = 0;
     int is_active = 7;
-    EXPECT_EQ(CU(cuDevicePrimaryCtxGetState)(device, &flags, &is_active), CUDA_SUCCESS);
+    must(CU(cuDevicePrimaryCtxGetState)(device, &flags, &is_active));
     EXPECT_EQ(is_active, device == 1 ? 0 : 1);
   }
   EXPECT_EQ(live("context"), 2U);
@@ -218,19 +215,19 @@ TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
   const CUdeviceptr here = allocate(64);
   const CUstream stream = make_stream();
   const CUcontext peer = retain(1);
-  EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
+  must(CU(cuCtxPushCurrent)(peer));
   const CUdeviceptr there = allocate(64);
   EXPECT_EQ(launch(kernel("test_add"), there, there, 1, stream), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(CU(cuCtxPopCurrent)(nullptr), CUDA_SUCCESS);
+  must(CU(cuCtxPopCurrent)(nullptr));
   EXPECT_EQ(CU(cuMemcpyDtoDAsync)(here, there, 64, stream), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(misuses(), 2U);
-  EXPECT_EQ(CU(cuMemcpyPeerAsync)(here, context(), there, peer, 64, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxEnablePeerAccess)(peer, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyDtoDAsync)(here, there, 64, stream), CUDA_SUCCESS);
-  EXPECT_EQ(launch(kernel("test_add"), here, there, 16, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxDisablePeerAccess)(peer), CUDA_SUCCESS);
-  EXPECT_EQ(launch(kernel("test_add"), here, there, 16, stream), CUDA_SUCCESS);
+  must(CU(cuMemcpyPeerAsync)(here, context(), there, peer, 64, stream));
+  must(CU(cuCtxEnablePeerAccess)(peer, 0));
+  must(CU(cuMemcpyDtoDAsync)(here, there, 64, stream));
+  must(launch(kernel("test_add"), here, there, 16, stream));
+  must(CU(cuStreamSynchronize)(stream));
+  must(CU(cuCtxDisablePeerAccess)(peer));
+  must(launch(kernel("test_add"), here, there, 16, stream));
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(misuses(), 2U) << last_misuse();
 }
@@ -239,21 +236,21 @@ TEST_F(FakeCudaDevices, CopyToEachOtherWithAndWithoutAccess) {
   start({{"FAKE_CUDA_DEVICES", "2"}});
   const CUdeviceptr here = allocate(64);
   const CUcontext peer = retain(1);
-  EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
+  must(CU(cuCtxPushCurrent)(peer));
   const CUdeviceptr there = allocate(64);
-  EXPECT_EQ(CU(cuMemsetD32Async)(there, 7, 16, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxPopCurrent)(nullptr), CUDA_SUCCESS);
+  must(CU(cuMemsetD32Async)(there, 7, 16, nullptr));
+  must(CU(cuCtxSynchronize)());
+  must(CU(cuCtxPopCurrent)(nullptr));
   EXPECT_EQ(CU(cuMemcpy)(here, there, 64), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(misuses(), 1U);
-  EXPECT_EQ(CU(cuMemcpyPeer)(here, context(), there, peer, 64), CUDA_SUCCESS);
+  must(CU(cuMemcpyPeer)(here, context(), there, peer, 64));
   std::vector<std::uint32_t> out(16);
-  EXPECT_EQ(CU(cuMemcpyDtoH)(out.data(), here, 64), CUDA_SUCCESS);
+  must(CU(cuMemcpyDtoH)(out.data(), here, 64));
   EXPECT_EQ(out, std::vector<std::uint32_t>(16, 7));
-  EXPECT_EQ(CU(cuCtxEnablePeerAccess)(peer, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD32Async)(here, 8, 16, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyDtoD)(there, here, 64), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpy)(on_device(out.data()), there, 64), CUDA_SUCCESS);
+  must(CU(cuCtxEnablePeerAccess)(peer, 0));
+  must(CU(cuMemsetD32Async)(here, 8, 16, nullptr));
+  must(CU(cuMemcpyDtoD)(there, here, 64));
+  must(CU(cuMemcpy)(on_device(out.data()), there, 64));
   EXPECT_EQ(out, std::vector<std::uint32_t>(16, 8));
   EXPECT_EQ(misuses(), 1U) << last_misuse();
 }
@@ -263,11 +260,9 @@ TEST_F(FakeCudaDevices, AreNoPeersIfThePlanSaysSo) {
     SCOPED_TRACE(are_peers);
     start({{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_CUDA_FAULTS", are_peers ? "" : "unsupported=peers"}});
     int can = 7;
-    EXPECT_EQ(CU(cuDeviceCanAccessPeer)(&can, 0, 1), CUDA_SUCCESS);
+    must(CU(cuDeviceCanAccessPeer)(&can, 0, 1));
     EXPECT_EQ(can, are_peers ? 1 : 0);
-    EXPECT_EQ(
-        CU(cuDeviceGetP2PAttribute)(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0, 1),
-        CUDA_SUCCESS);
+    must(CU(cuDeviceGetP2PAttribute)(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0, 1));
     EXPECT_EQ(can, are_peers ? 1 : 0);
     EXPECT_EQ(CU(cuCtxEnablePeerAccess)(retain(1), 0),
               are_peers ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -279,10 +274,10 @@ TEST_F(FakeCudaDevices, RunOutOfMemory) {
   const CUdeviceptr memory = allocate(1 << 20);
   CUdeviceptr other = 0;
   EXPECT_EQ(CU(cuMemAlloc)(&other, 1), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  must(CU(cuMemFree)(memory));
   std::size_t free = 0;
   std::size_t total = 0;
-  EXPECT_EQ(CU(cuMemGetInfo)(&free, &total), CUDA_SUCCESS);
+  must(CU(cuMemGetInfo)(&free, &total));
   EXPECT_EQ(free, total);
 }
 

@@ -11,10 +11,12 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -94,41 +96,73 @@ class FakeCuda : public testing::Test {
     return static_cast<std::uint32_t*>(host_view(reinterpret_cast<const void*>(address)));
   }
 
+  /// A failure of the test unless `result` is success.
+  static void must(CUresult result, std::source_location at = std::source_location::current()) {
+    if (result == CUDA_SUCCESS) return;
+    ADD_FAILURE_AT(at.file_name(), static_cast<int>(at.line())) << "error " << result;
+  }
+
   CUcontext retain(CUdevice device) const {
     CUcontext context = nullptr;
-    EXPECT_EQ(CU(cuDevicePrimaryCtxRetain)(&context, device), CUDA_SUCCESS);
+    must(CU(cuDevicePrimaryCtxRetain)(&context, device));
     return context;
   }
   CUdeviceptr allocate(std::size_t bytes) const {
     CUdeviceptr address = 0;
-    EXPECT_EQ(CU(cuMemAlloc)(&address, bytes), CUDA_SUCCESS);
+    must(CU(cuMemAlloc)(&address, bytes));
     return address;
   }
   /// Pinned host memory, filled with zero.
   std::uint32_t* allocate_host(std::size_t words) const {
     void* address = nullptr;
-    EXPECT_EQ(CU(cuMemHostAlloc)(&address, words * sizeof(std::uint32_t), 0), CUDA_SUCCESS);
+    must(CU(cuMemHostAlloc)(&address, words * sizeof(std::uint32_t), 0));
     return static_cast<std::uint32_t*>(address);
   }
   static CUdeviceptr on_device(const void* host) { return reinterpret_cast<CUdeviceptr>(host); }
   CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING) const {
     CUstream stream = nullptr;
-    EXPECT_EQ(CU(cuStreamCreate)(&stream, flags), CUDA_SUCCESS);
+    must(CU(cuStreamCreate)(&stream, flags));
     return stream;
   }
   CUevent make_event() const {
     CUevent event = nullptr;
-    EXPECT_EQ(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    must(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
     return event;
   }
+  /// Makes `to` wait for what `from` was given.
+  void order(CUstream from, CUstream to) const {
+    const CUevent event = make_event();
+    must(CU(cuEventRecord)(event, from));
+    must(CU(cuStreamWaitEvent)(to, event, 0));
+    must(CU(cuEventDestroy)(event));
+  }
+  /// Makes a stream wait until open() is called for `gate`, a word of pinned memory that is zero.
+  void hold(CUstream stream, const std::uint32_t* gate) const {
+    must(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ));
+  }
+  static void open(std::uint32_t* gate) { std::atomic_ref<std::uint32_t>(*gate).store(1); }
+  template <typename Value>
+  Value attribute(CUpointer_attribute which, CUdeviceptr address) const {
+    Value value = {};
+    must(CU(cuPointerGetAttribute)(static_cast<void*>(&value), which, address));
+    return value;
+  }
+  /// The words at a device address, after all commands before in the NULL stream or in `stream`.
+  std::vector<std::uint32_t> words_at(CUdeviceptr address,
+                                      std::size_t count,
+                                      CUstream stream = nullptr) const {
+    std::vector<std::uint32_t> words(count);
+    must(CU(cuMemcpyDtoHAsync)(words.data(), address, count * sizeof(std::uint32_t), stream));
+    return words;
+  }
+
   CUfunction kernel(const char* name) const {
     CUlibrary library = nullptr;
     CUkernel found = nullptr;
     CUfunction function = nullptr;
-    EXPECT_EQ(CU(cuLibraryLoadData)(&library, "", nullptr, nullptr, 0, nullptr, nullptr, 0),
-              CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuLibraryGetKernel)(&found, library, name), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuKernelGetFunction)(&function, found), CUDA_SUCCESS);
+    must(CU(cuLibraryLoadData)(&library, "", nullptr, nullptr, 0, nullptr, nullptr, 0));
+    must(CU(cuLibraryGetKernel)(&found, library, name));
+    must(CU(cuKernelGetFunction)(&function, found));
     return function;
   }
   CUresult launch(CUfunction function,

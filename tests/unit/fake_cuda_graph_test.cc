@@ -13,11 +13,11 @@ namespace {
 class FakeCudaGraph : public FakeCuda {
  protected:
   void begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) const {
-    EXPECT_EQ(CU(cuStreamBeginCapture)(stream, mode), CUDA_SUCCESS);
+    must(CU(cuStreamBeginCapture)(stream, mode));
   }
   CUgraph end(CUstream stream) const {
     CUgraph graph = nullptr;
-    EXPECT_EQ(CU(cuStreamEndCapture)(stream, &graph), CUDA_SUCCESS);
+    must(CU(cuStreamEndCapture)(stream, &graph));
     EXPECT_NE(graph, nullptr);
     return graph;
   }
@@ -30,27 +30,20 @@ class FakeCudaGraph : public FakeCuda {
   /// Also destroys the graph, which an executable graph does not need.
   CUgraphExec instantiate(CUgraph graph) const {
     CUgraphExec exec = nullptr;
-    EXPECT_EQ(CU(cuGraphInstantiate)(&exec, graph, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuGraphDestroy)(graph), CUDA_SUCCESS);
+    must(CU(cuGraphInstantiate)(&exec, graph, 0));
+    must(CU(cuGraphDestroy)(graph));
     return exec;
   }
   void launch_graph(CUgraphExec exec, CUstream stream) const {
-    EXPECT_EQ(CU(cuGraphLaunch)(exec, stream), CUDA_SUCCESS);
-  }
-  /// Makes `to` wait for what `from` was given.
-  void order(CUstream from, CUstream to) const {
-    const CUevent event = make_event();
-    EXPECT_EQ(CU(cuEventRecord)(event, from), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamWaitEvent)(to, event, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
+    must(CU(cuGraphLaunch)(exec, stream));
   }
   CUstreamCaptureStatus status_of(CUstream stream) const {
     auto status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    EXPECT_EQ(CU(cuStreamIsCapturing)(stream, &status), CUDA_SUCCESS);
+    must(CU(cuStreamIsCapturing)(stream, &status));
     return status;
   }
   void fill(CUdeviceptr address, std::uint32_t value, std::size_t count, CUstream stream) const {
-    EXPECT_EQ(CU(cuMemsetD32Async)(address, value, count, stream), CUDA_SUCCESS);
+    must(CU(cuMemsetD32Async)(address, value, count, stream));
   }
 };
 
@@ -65,7 +58,7 @@ TEST_F(FakeCudaGraph, RunsWhatWasCapturedAtEachLaunchAndNotBefore) {
   const CUdeviceptr word = allocate(4);
   fill(word, 0, 1, nullptr);
   fill(memory, 1, 16, nullptr);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  must(CU(cuCtxSynchronize)());
   const CUfunction add = kernel("test_add");
   const CUstream stream = make_stream();
   std::atomic<int> host_calls{0};
@@ -73,35 +66,35 @@ TEST_F(FakeCudaGraph, RunsWhatWasCapturedAtEachLaunchAndNotBefore) {
 
   begin(stream);
   fill(sum, 100, 16, stream);
-  EXPECT_EQ(CU(cuMemcpyAsync)(memory, on_device(in), 64, stream), CUDA_SUCCESS);
-  EXPECT_EQ(launch(add, sum, memory, 16, stream), CUDA_SUCCESS);
+  must(CU(cuMemcpyAsync)(memory, on_device(in), 64, stream));
+  must(launch(add, sum, memory, 16, stream));
   CUstreamBatchMemOpParams batch[2] = {};
   batch[0].writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, word, {5}, 0, 0};
   batch[1].waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, word, {5}, CU_STREAM_WAIT_VALUE_EQ, 0};
-  EXPECT_EQ(CU(cuStreamBatchMemOp)(stream, 2, batch, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuLaunchHostFunc)(stream, count, &host_calls), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyAsync)(on_device(out), sum, 64, stream), CUDA_SUCCESS);
+  must(CU(cuStreamBatchMemOp)(stream, 2, batch, 0));
+  must(CU(cuLaunchHostFunc)(stream, count, &host_calls));
+  must(CU(cuMemcpyAsync)(on_device(out), sum, 64, stream));
   EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   const CUgraph graph = end(stream);
   EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
   std::size_t nodes = 0;
-  EXPECT_EQ(CU(cuGraphGetNodes)(graph, nullptr, &nodes), CUDA_SUCCESS);
+  must(CU(cuGraphGetNodes)(graph, nullptr, &nodes));
   EXPECT_EQ(nodes, 6U);
   const CUgraphExec exec = instantiate(graph);
 
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  must(CU(cuCtxSynchronize)());
   EXPECT_EQ(host_calls, 0);
   EXPECT_EQ(view(memory)[0], 1U);
   EXPECT_EQ(view(word)[0], 0U);
   for (std::uint32_t round = 1; round <= 3; ++round) {
     for (std::uint32_t i = 0; i < 16; ++i) in[i] = round * i;
     launch_graph(exec, stream);
-    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    must(CU(cuStreamSynchronize)(stream));
     for (std::uint32_t i = 0; i < 16; ++i) EXPECT_EQ(out[i], 100 + round * i);
     EXPECT_EQ(host_calls, static_cast<int>(round));
   }
   EXPECT_EQ(view(word)[0], 5U);
-  EXPECT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+  must(CU(cuGraphExecDestroy)(exec));
   EXPECT_EQ(live("graph"), 0U);
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
@@ -112,26 +105,25 @@ TEST_F(FakeCudaGraph, HasTheBranchesThatEventsMadeForEverySeed) {
     SCOPED_TRACE(seed);
     start({{"FAKE_CUDA_SEED", std::to_string(seed)}, {"FAKE_CUDA_DELAY_US", "300"}});
     const CUdeviceptr memory = allocate(1024);
-    const CUstream first = make_stream();
-    const CUstream second = make_stream();
+    const CUstream first = make_stream(), second = make_stream();
     const CUfunction add = kernel("test_add");
     begin(first);
     fill(memory, 1, 256, first);
     order(first, second);
     EXPECT_EQ(status_of(second), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    EXPECT_EQ(launch(add, memory, memory, 128, second), CUDA_SUCCESS);
-    EXPECT_EQ(launch(add, memory + 512, memory + 512, 128, first), CUDA_SUCCESS);
-    EXPECT_EQ(launch(add, memory + 512, memory + 512, 128, first), CUDA_SUCCESS);
+    must(launch(add, memory, memory, 128, second));
+    must(launch(add, memory + 512, memory + 512, 128, first));
+    must(launch(add, memory + 512, memory + 512, 128, first));
     order(second, first);
-    EXPECT_EQ(launch(add, memory, memory + 512, 128, first), CUDA_SUCCESS);
+    must(launch(add, memory, memory + 512, 128, first));
     const CUgraphExec exec = instantiate(end(first));
     EXPECT_EQ(status_of(second), CU_STREAM_CAPTURE_STATUS_NONE);
     fill(memory, 9, 256, second);
     order(second, first);
     launch_graph(exec, first);
     // After the graph, in the stream of the launch.
-    EXPECT_EQ(launch(add, memory + 512, memory, 128, first), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+    must(launch(add, memory + 512, memory, 128, first));
+    must(CU(cuStreamSynchronize)(first));
     for (std::size_t i = 0; i < 128; ++i) {
       ASSERT_EQ(view(memory)[i], 6U);
       ASSERT_EQ(view(memory + 512)[i], 10U);
@@ -143,15 +135,14 @@ TEST_F(FakeCudaGraph, HasTheBranchesThatEventsMadeForEverySeed) {
 TEST_F(FakeCudaGraph, HasBranchesThatRunBesideEachOther) {
   start();
   const CUdeviceptr words = allocate(8);
-  const CUstream first = make_stream();
-  const CUstream second = make_stream();
+  const CUstream first = make_stream(), second = make_stream();
   begin(first);
   fill(words, 0, 2, first);
   order(first, second);
-  EXPECT_EQ(CU(cuStreamWaitValue32)(first, words, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWriteValue32)(first, words + 4, 1, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWriteValue32)(second, words, 1, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWaitValue32)(second, words + 4, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+  must(CU(cuStreamWaitValue32)(first, words, 1, CU_STREAM_WAIT_VALUE_EQ));
+  must(CU(cuStreamWriteValue32)(first, words + 4, 1, 0));
+  must(CU(cuStreamWriteValue32)(second, words, 1, 0));
+  must(CU(cuStreamWaitValue32)(second, words + 4, 1, CU_STREAM_WAIT_VALUE_EQ));
   order(second, first);
   const CUgraphExec exec = instantiate(end(first));
   launch_graph(exec, first);
@@ -164,17 +155,16 @@ TEST_F(FakeCudaGraph, StartsAfterWhatItsStreamWasGivenBefore) {
     start({{"FAKE_CUDA_SEED", std::to_string(seed)}, {"FAKE_CUDA_DELAY_US", "300"}});
     const CUdeviceptr memory = allocate(64);
     std::uint32_t* out = allocate_host(1);
-    const CUstream first = make_stream();
-    const CUstream second = make_stream();
+    const CUstream first = make_stream(), second = make_stream();
     begin(first);
     // The second stream has the only node.
     order(first, second);
-    EXPECT_EQ(CU(cuMemcpyAsync)(on_device(out), memory, 4, second), CUDA_SUCCESS);
+    must(CU(cuMemcpyAsync)(on_device(out), memory, 4, second));
     order(second, first);
     const CUgraphExec exec = instantiate(end(first));
     fill(memory, seed, 16, first);
     launch_graph(exec, first);
-    EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+    must(CU(cuStreamSynchronize)(first));
     EXPECT_EQ(*out, seed);
   }
 }
@@ -184,21 +174,20 @@ TEST_F(FakeCudaGraph, RunsItsLaunchesOneAfterTheOtherAlsoInTwoStreams) {
   start({{"FAKE_CUDA_DELAY_US", "200"}});
   const CUdeviceptr between = allocate(4096);
   const CUdeviceptr sum = allocate(4096);
-  const CUstream first = make_stream();
-  const CUstream second = make_stream();
+  const CUstream first = make_stream(), second = make_stream();
   fill(sum, 0, 1024, first);
-  EXPECT_EQ(CU(cuStreamSynchronize)(first), CUDA_SUCCESS);
+  must(CU(cuStreamSynchronize)(first));
   const CUfunction add = kernel("test_add");
   begin(first);
   fill(between, 1, 1024, first);
-  EXPECT_EQ(launch(add, between, between, 1024, first), CUDA_SUCCESS);
-  EXPECT_EQ(launch(add, between, between, 1024, first), CUDA_SUCCESS);
-  EXPECT_EQ(launch(add, sum, between, 1024, first), CUDA_SUCCESS);
+  must(launch(add, between, between, 1024, first));
+  must(launch(add, between, between, 1024, first));
+  must(launch(add, sum, between, 1024, first));
   const CUgraphExec exec = instantiate(end(first));
   for (int i = 0; i < 10; ++i) launch_graph(exec, i % 2 == 0 ? first : second);
   // The launches that are under way still run.
-  EXPECT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  must(CU(cuGraphExecDestroy)(exec));
+  must(CU(cuCtxSynchronize)());
   EXPECT_EQ(view(sum)[0], 40U);
   EXPECT_EQ(view(sum)[1023], 40U);
   EXPECT_EQ(CU(cuGraphLaunch)(exec, first), CUDA_ERROR_INVALID_VALUE);
@@ -210,18 +199,18 @@ TEST_F(FakeCudaGraph, IsPartOfAnotherIfItIsLaunchedDuringCapture) {
   const CUstream stream = make_stream();
   const CUfunction add = kernel("test_add");
   begin(stream);
-  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
-  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
+  must(launch(add, memory, memory, 16, stream));
+  must(launch(add, memory, memory, 16, stream));
   const CUgraphExec inner = instantiate(end(stream));
   begin(stream);
   fill(memory, 1, 16, stream);
   launch_graph(inner, stream);
   launch_graph(inner, stream);
-  EXPECT_EQ(launch(add, memory, memory, 16, stream), CUDA_SUCCESS);
+  must(launch(add, memory, memory, 16, stream));
   const CUgraphExec outer = instantiate(end(stream));
-  EXPECT_EQ(CU(cuGraphExecDestroy)(inner), CUDA_SUCCESS);
+  must(CU(cuGraphExecDestroy)(inner));
   launch_graph(outer, stream);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  must(CU(cuStreamSynchronize)(stream));
   EXPECT_EQ(view(memory)[15], 32U);
 }
 
@@ -232,12 +221,12 @@ TEST_F(FakeCudaGraph, ReadsPageableMemoryWhenItRuns) {
   const CUdeviceptr memory = allocate(64);
   const CUstream stream = make_stream();
   begin(stream);
-  EXPECT_EQ(CU(cuMemcpyHtoDAsync)(memory, in.data(), 64, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyDtoHAsync)(out.data(), memory, 64, stream), CUDA_SUCCESS);
+  must(CU(cuMemcpyHtoDAsync)(memory, in.data(), 64, stream));
+  must(CU(cuMemcpyDtoHAsync)(out.data(), memory, 64, stream));
   const CUgraphExec exec = instantiate(end(stream));
   in.assign(16, 7);
   launch_graph(exec, stream);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  must(CU(cuStreamSynchronize)(stream));
   EXPECT_EQ(out, in);
 }
 
@@ -248,7 +237,7 @@ TEST_F(FakeCudaGraph, FailsIfItsMemoryWasFreedAfterTheCapture) {
   begin(stream);
   fill(memory, 1, 16, stream);
   const CUgraphExec exec = instantiate(end(stream));
-  EXPECT_EQ(CU(cuMemFree)(memory), CUDA_SUCCESS);
+  must(CU(cuMemFree)(memory));
   EXPECT_EQ(misuses(), 0U);
   launch_graph(exec, stream);
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -258,23 +247,22 @@ TEST_F(FakeCudaGraph, FailsIfItsMemoryWasFreedAfterTheCapture) {
 TEST_F(FakeCudaCapture, IsEndedByCallsThatCannotBeCaptured) {
   start();
   const CUdeviceptr memory = allocate(64);
-  const CUstream stream = make_stream();
-  const CUstream other = make_stream();
+  const CUstream stream = make_stream(), other = make_stream();
   const CUevent elsewhere = make_event();
-  EXPECT_EQ(CU(cuEventRecord)(elsewhere, other), CUDA_SUCCESS);
+  must(CU(cuEventRecord)(elsewhere, other));
   CUdeviceptr address = 0;
   std::uint32_t word = 0;
   const auto callback = [](CUstream, CUresult, void*) {};
+  constexpr auto kUnsupported = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::vector<std::pair<std::function<CUresult()>, CUresult>> cases = {
-      {[&] { return CU(cuStreamQuery)(stream); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuStreamSynchronize)(stream); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuCtxSynchronize)(); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuMemAlloc)(&address, 64); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuMemFree)(memory); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuMemcpyHtoD)(memory, &word, 4); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuEventQuery)(elsewhere); }, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
-      {[&] { return CU(cuStreamAddCallback)(stream, callback, nullptr, 0); },
-       CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED},
+      {[&] { return CU(cuStreamQuery)(stream); }, kUnsupported},
+      {[&] { return CU(cuStreamSynchronize)(stream); }, kUnsupported},
+      {[&] { return CU(cuCtxSynchronize)(); }, kUnsupported},
+      {[&] { return CU(cuMemAlloc)(&address, 64); }, kUnsupported},
+      {[&] { return CU(cuMemFree)(memory); }, kUnsupported},
+      {[&] { return CU(cuMemcpyHtoD)(memory, &word, 4); }, kUnsupported},
+      {[&] { return CU(cuEventQuery)(elsewhere); }, kUnsupported},
+      {[&] { return CU(cuStreamAddCallback)(stream, callback, nullptr, 0); }, kUnsupported},
       {[&] { return CU(cuStreamWaitEvent)(stream, elsewhere, 0); },
        CUDA_ERROR_STREAM_CAPTURE_ISOLATION},
   };
@@ -288,8 +276,8 @@ TEST_F(FakeCudaCapture, IsEndedByCallsThatCannotBeCaptured) {
     EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     EXPECT_EQ(CU(cuMemsetD8Async)(memory, 1, 64, stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT_EQ(CU(cuMemsetD8Async)(memory, 1, 64, stream), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    must(CU(cuMemsetD8Async)(memory, 1, 64, stream));
+    must(CU(cuStreamSynchronize)(stream));
   }
   EXPECT_EQ(live("graph"), 0U);
 }
@@ -297,18 +285,16 @@ TEST_F(FakeCudaCapture, IsEndedByCallsThatCannotBeCaptured) {
 TEST_F(FakeCudaCapture, LeavesOtherStreamsAlone) {
   start();
   const CUdeviceptr memory = allocate(64);
-  const CUstream stream = make_stream();
-  const CUstream other = make_stream();
+  const CUstream stream = make_stream(), other = make_stream();
   begin(stream);
   fill(memory, 7, 16, other);
-  EXPECT_EQ(CU(cuEventRecord)(make_event(), other), CUDA_SUCCESS);
+  must(CU(cuEventRecord)(make_event(), other));
   std::uint32_t word = 0;
-  EXPECT_EQ(CU(cuMemcpyDtoHAsync)(&word, memory, 4, other), CUDA_SUCCESS);
+  must(CU(cuMemcpyDtoHAsync)(&word, memory, 4, other));
   EXPECT_EQ(word, 7U);
   // Nothing in this stream waits for one that does not block.
   fill(memory, 8, 16, nullptr);
-  CUgraph graph = end(stream);
-  EXPECT_EQ(CU(cuGraphDestroy)(graph), CUDA_SUCCESS);
+  must(CU(cuGraphDestroy)(end(stream)));
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
 
@@ -348,14 +334,14 @@ TEST_F(FakeCudaCapture, ProhibitsUnsafeCallsByItsModeAndThatOfTheThread) {
     const CUstream stream = make_stream();
     begin(stream, of.of_capture);
     const auto call = [&] {
-      EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+      must(CU(cuCtxSetCurrent)(context()));
       CUstreamCaptureMode mode = of.of_thread;
-      EXPECT_EQ(CU(cuThreadExchangeStreamCaptureMode)(&mode), CUDA_SUCCESS);
+      must(CU(cuThreadExchangeStreamCaptureMode)(&mode));
       EXPECT_EQ(mode, kGlobal);
       CUdeviceptr address = 0;
       EXPECT_EQ(CU(cuMemAlloc)(&address, 64),
                 of.is_allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-      EXPECT_EQ(CU(cuThreadExchangeStreamCaptureMode)(&mode), CUDA_SUCCESS);
+      must(CU(cuThreadExchangeStreamCaptureMode)(&mode));
       EXPECT_EQ(mode, of.of_thread);
     };
     if (of.is_own_thread) {
@@ -364,7 +350,7 @@ TEST_F(FakeCudaCapture, ProhibitsUnsafeCallsByItsModeAndThatOfTheThread) {
       std::thread(call).join();
     }
     if (of.is_allowed) {
-      EXPECT_EQ(CU(cuGraphDestroy)(end(stream)), CUDA_SUCCESS);
+      must(CU(cuGraphDestroy)(end(stream)));
     } else {
       end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
@@ -376,34 +362,33 @@ TEST_F(FakeCudaCapture, InRelaxedModeStillHasStreamsThatCannotBeWaitedFor) {
   const CUstream stream = make_stream();
   const CUevent event = make_event();
   begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  must(CU(cuEventRecord)(event, stream));
   EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_CAPTURED_EVENT);
   end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   // Any thread may end it.
   std::thread([&] {
-    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    must(CU(cuCtxSetCurrent)(context()));
     end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   }).join();
   EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_CAPTURED_EVENT);
   EXPECT_EQ(CU(cuStreamWaitEvent)(stream, event, 0), CUDA_ERROR_CAPTURED_EVENT);
-  EXPECT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_SUCCESS);
+  must(CU(cuEventRecord)(event, stream));
+  must(CU(cuEventSynchronize)(event));
 }
 
 TEST_F(FakeCudaCapture, EndsWhereItBeganAndWithAllStreamsJoined) {
   start();
   const CUdeviceptr memory = allocate(64);
-  const CUstream first = make_stream();
-  const CUstream second = make_stream();
+  const CUstream first = make_stream(), second = make_stream();
   begin(first);
   EXPECT_EQ(CU(cuStreamBeginCapture)(first, CU_STREAM_CAPTURE_MODE_GLOBAL),
             CUDA_ERROR_ILLEGAL_STATE);
   fill(memory, 1, 16, first);
   order(first, second);
   // A stream that joined and was given nothing need not be waited for.
-  EXPECT_EQ(CU(cuGraphDestroy)(end(first)), CUDA_SUCCESS);
+  must(CU(cuGraphDestroy)(end(first)));
 
   begin(first);
   order(first, second);
@@ -419,26 +404,25 @@ TEST_F(FakeCudaCapture, EndsWhereItBeganAndWithAllStreamsJoined) {
 
   begin(first);
   std::thread([&] {
-    EXPECT_EQ(CU(cuCtxSetCurrent)(context()), CUDA_SUCCESS);
+    must(CU(cuCtxSetCurrent)(context()));
     EXPECT_EQ(CU(cuStreamEndCapture)(first, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }).join();
-  EXPECT_EQ(CU(cuGraphDestroy)(end(first)), CUDA_SUCCESS);
+  must(CU(cuGraphDestroy)(end(first)));
   EXPECT_EQ(CU(cuStreamEndCapture)(first, &graph), CUDA_ERROR_ILLEGAL_STATE);
 
   begin(first);
-  EXPECT_EQ(CU(cuStreamDestroy)(first), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  must(CU(cuStreamDestroy)(first));
+  must(CU(cuCtxSynchronize)());
   EXPECT_EQ(live("graph"), 0U);
 }
 
 TEST_F(FakeCudaCapture, IsNotMergedWithAnother) {
   start();
-  const CUstream first = make_stream();
-  const CUstream second = make_stream();
+  const CUstream first = make_stream(), second = make_stream();
   const CUevent event = make_event();
   begin(first);
   begin(second);
-  EXPECT_EQ(CU(cuEventRecord)(event, first), CUDA_SUCCESS);
+  must(CU(cuEventRecord)(event, first));
   EXPECT_EQ(CU(cuStreamWaitEvent)(second, event, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
   end_in_vain(first, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   end_in_vain(second, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -468,11 +452,10 @@ TEST_F(FakeCudaCapture, IsDescribedInBothSignatures) {
   EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
   ASSERT_EQ(count, 1U);
   CUgraphNode node = nullptr;
-  EXPECT_EQ(CU(cuGraphGetNodes)(graph, &node, &count), CUDA_SUCCESS);
+  must(CU(cuGraphGetNodes)(graph, &node, &count));
   EXPECT_EQ(after[0], node);
   cuuint64_t again = 0;
-  EXPECT_EQ(CU(cuStreamGetCaptureInfo)(stream, &status, &again, nullptr, nullptr, nullptr, nullptr),
-            CUDA_SUCCESS);
+  must(CU(cuStreamGetCaptureInfo)(stream, &status, &again, nullptr, nullptr, nullptr, nullptr));
   EXPECT_EQ(again, id);
   EXPECT_EQ(end(stream), graph);
   begin(stream);

@@ -23,7 +23,7 @@ TEST_F(FakeCudaMemory, FaultsWhenTheHostTouchesDeviceMemory) {
   start();
   const CUdeviceptr address = allocate(64);
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(address) = 1, "");
-  EXPECT_EQ(CU(cuMemFree)(address), CUDA_SUCCESS);
+  must(CU(cuMemFree)(address));
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(address) = 1, "");
 }
 
@@ -36,13 +36,12 @@ TEST_F(FakeCudaMemory, HasNewBufferIdWhenAnAddressIsReused) {
   start();
   const auto id_of = [this](CUdeviceptr address) {
     unsigned long long id = 0;
-    EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address),
-              CUDA_SUCCESS);
+    must(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address));
     return id;
   };
   const CUdeviceptr first = allocate(10000);
   const auto id = id_of(first);
-  EXPECT_EQ(CU(cuMemFree)(first), CUDA_SUCCESS);
+  must(CU(cuMemFree)(first));
   const CUdeviceptr second = allocate(10000);
   EXPECT_EQ(first, second);
   EXPECT_NE(id, id_of(second));
@@ -52,22 +51,22 @@ TEST_F(FakeCudaMemory, IsFilledLaterUnlessItsContextSynchronizes) {
   start();
   std::uint32_t* gate = allocate_host(1);
   const CUdeviceptr address = allocate(64);
-  EXPECT_EQ(CU(cuStreamWaitValue32)(nullptr, on_device(gate), 1, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD8)(address, 7, 64), CUDA_SUCCESS);
+  hold(nullptr, gate);
+  must(CU(cuMemsetD8)(address, 7, 64));
   EXPECT_EQ(CU(cuStreamQuery)(nullptr), CUDA_ERROR_NOT_READY);
-  std::atomic_ref<std::uint32_t>(*gate).store(1);
+  open(gate);
   unsigned flags = 7;
-  EXPECT_EQ(CU(cuCtxSetFlags)(CU_CTX_SYNC_MEMOPS), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxGetFlags)(&flags), CUDA_SUCCESS);
+  must(CU(cuCtxSetFlags)(CU_CTX_SYNC_MEMOPS));
+  must(CU(cuCtxGetFlags)(&flags));
   EXPECT_EQ(flags, unsigned{CU_CTX_SYNC_MEMOPS});
-  EXPECT_EQ(CU(cuMemsetD8)(address, 8, 64), CUDA_SUCCESS);
+  must(CU(cuMemsetD8)(address, 8, 64));
   EXPECT_EQ(*view(address), 0x08080808U);
 }
 
 TEST_F(FakeCudaMemory, HasNoPreferredLocationIfItIsManaged) {
   start();
   CUdeviceptr managed = 0;
-  EXPECT_EQ(CU(cuMemAllocManaged)(&managed, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  must(CU(cuMemAllocManaged)(&managed, 64, CU_MEM_ATTACH_GLOBAL));
   const auto location_of = [this](CUdeviceptr address, int& location) {
     return CU(cuMemRangeGetAttribute)(&location, sizeof location,
                                       CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, address, 8);
@@ -83,7 +82,7 @@ TEST_F(FakeCudaMemory, IsDescribedByPointerAttributes) {
   start();
   const CUdeviceptr address = allocate(1000);
   CUdeviceptr managed = 0;
-  EXPECT_EQ(CU(cuMemAllocManaged)(&managed, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  must(CU(cuMemAllocManaged)(&managed, 64, CU_MEM_ATTACH_GLOBAL));
   *reinterpret_cast<int*>(managed) = 1;
   std::vector<int> pageable(4);
 
@@ -106,7 +105,7 @@ TEST_F(FakeCudaMemory, IsDescribedByPointerAttributes) {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_CONTEXT};
     void* data[] = {&type, &is_managed, &bytes, static_cast<void*>(&owner)};
-    EXPECT_EQ(CU(cuPointerGetAttributes)(4, attributes, data, expected.address), CUDA_SUCCESS);
+    must(CU(cuPointerGetAttributes)(4, attributes, data, expected.address));
     EXPECT_EQ(type, expected.type);
     EXPECT_EQ(is_managed, expected.is_managed);
     EXPECT_EQ(bytes, expected.bytes);
@@ -116,7 +115,7 @@ TEST_F(FakeCudaMemory, IsDescribedByPointerAttributes) {
   }
   CUdeviceptr base = 0;
   std::size_t size = 0;
-  EXPECT_EQ(CU(cuMemGetAddressRange)(&base, &size, address + 999), CUDA_SUCCESS);
+  must(CU(cuMemGetAddressRange)(&base, &size, address + 999));
   EXPECT_EQ(base, address);
   EXPECT_EQ(size, 1000U);
   EXPECT_EQ(CU(cuMemGetAddressRange)(&base, &size, address + 1000), CUDA_ERROR_NOT_FOUND);
@@ -127,11 +126,9 @@ TEST_F(FakeCudaMemory, IsFreedAfterAllWork) {
   start({{"FAKE_CUDA_DELAY_US", "2000"}});
   std::atomic<bool> has_run{false};
   const CUdeviceptr address = allocate(64);
-  EXPECT_EQ(CU(cuLaunchHostFunc)(
-                make_stream(), [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; },
-                &has_run),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemFree)(address), CUDA_SUCCESS);
+  must(CU(cuLaunchHostFunc)(
+      make_stream(), [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &has_run));
+  must(CU(cuMemFree)(address));
   EXPECT_TRUE(has_run);
 }
 
@@ -143,13 +140,12 @@ TEST_F(FakeCudaMemory, OfTheHostIsReadAtTheCallOnlyIfItIsPageable) {
   *pinned = 1;
   const CUdeviceptr target = allocate(8);
   const CUstream stream = make_stream();
-  EXPECT_EQ(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyHtoDAsync)(target, &pageable, 4, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemcpyHtoDAsync)(target + 4, pinned, 4, stream), CUDA_SUCCESS);
+  hold(stream, gate);
+  must(CU(cuMemcpyHtoDAsync)(target, &pageable, 4, stream));
+  must(CU(cuMemcpyHtoDAsync)(target + 4, pinned, 4, stream));
   pageable = *pinned = 2;
-  std::atomic_ref<std::uint32_t>(*gate).store(1);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  open(gate);
+  must(CU(cuStreamSynchronize)(stream));
   EXPECT_EQ(view(target)[0], 1U);
   EXPECT_EQ(view(target)[1], 2U);
 }
@@ -163,11 +159,11 @@ TEST_F(FakeCudaStream, RunsItsCommandsInOrder) {
     const CUdeviceptr second = allocate(4096);
     const CUstream stream = make_stream();
     for (unsigned value = 1; value <= 10; ++value) {
-      EXPECT_EQ(CU(cuMemsetD32Async)(first, value, 1024, stream), CUDA_SUCCESS);
-      EXPECT_EQ(CU(cuMemcpyDtoDAsync)(second, first, 4096, stream), CUDA_SUCCESS);
-      EXPECT_EQ(CU(cuMemsetD8Async)(first, 0, 4096, stream), CUDA_SUCCESS);
+      must(CU(cuMemsetD32Async)(first, value, 1024, stream));
+      must(CU(cuMemcpyDtoDAsync)(second, first, 4096, stream));
+      must(CU(cuMemsetD8Async)(first, 0, 4096, stream));
       std::vector<std::uint32_t> out(1024);
-      EXPECT_EQ(CU(cuMemcpyDtoHAsync)(out.data(), second, 4096, stream), CUDA_SUCCESS);
+      must(CU(cuMemcpyDtoHAsync)(out.data(), second, 4096, stream));
       EXPECT_EQ(out, std::vector<std::uint32_t>(1024, value));
     }
   }
@@ -185,13 +181,13 @@ class FakeCudaEvent : public FakeCuda {
     const CUstream producer = make_stream();
     const CUstream consumer = make_stream();
     const CUevent event = make_event();
-    EXPECT_EQ(launch(copy, memory + 4, memory, 1, producer), CUDA_SUCCESS);
+    must(launch(copy, memory + 4, memory, 1, producer));
     if (has_event) {
-      EXPECT_EQ(CU(cuEventRecord)(event, producer), CUDA_SUCCESS);
-      EXPECT_EQ(CU(cuStreamWaitEvent)(consumer, event, 0), CUDA_SUCCESS);
+      must(CU(cuEventRecord)(event, producer));
+      must(CU(cuStreamWaitEvent)(consumer, event, 0));
     }
-    EXPECT_EQ(launch(copy, memory + 8, memory + 4, 1, consumer), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+    must(launch(copy, memory + 8, memory + 4, 1, consumer));
+    must(CU(cuCtxSynchronize)());
     EXPECT_EQ(misuses(), 0U) << last_misuse();
     return view(memory)[2];
   }
@@ -213,18 +209,17 @@ TEST_F(FakeCudaEvent, MeansTheRecordBeforeTheWait) {
   const CUstream blocked = make_stream();
   const CUstream other = make_stream();
   const CUevent event = make_event();
-  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWaitEvent)(other, event, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventRecord)(event, blocked), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWaitEvent)(other, event, 0), CUDA_SUCCESS);
+  must(CU(cuEventQuery)(event));
+  must(CU(cuStreamWaitEvent)(other, event, 0));
+  must(CU(cuEventRecord)(event, blocked));
+  must(CU(cuStreamWaitEvent)(other, event, 0));
   // The second record cannot complete yet, but the wait was for the first one.
-  EXPECT_EQ(CU(cuStreamWaitValue32)(blocked, on_device(gate), 1, CU_STREAM_WAIT_VALUE_GEQ),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventRecord)(event, blocked), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamSynchronize)(other), CUDA_SUCCESS);
+  hold(blocked, gate);
+  must(CU(cuEventRecord)(event, blocked));
+  must(CU(cuStreamSynchronize)(other));
   EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_NOT_READY);
-  std::atomic_ref<std::uint32_t>(*gate).store(1);
-  EXPECT_EQ(CU(cuEventSynchronize)(event), CUDA_SUCCESS);
+  open(gate);
+  must(CU(cuEventSynchronize)(event));
 }
 
 /// A program that needs two streams to run at once: the first waits for what the second writes.
@@ -236,19 +231,15 @@ class FakeCudaQueue : public FakeCuda {
     std::uint32_t* value = allocate_host(1);
     CUstream waiter = make_stream();
     CUstream writer = nullptr;
-    EXPECT_EQ(CU(cuStreamCreateWithPriority)(&writer, CU_STREAM_NON_BLOCKING, priority),
-              CUDA_SUCCESS);
-    const auto wait = [&] {
-      EXPECT_EQ(CU(cuStreamWaitValue32)(waiter, on_device(value), 1, CU_STREAM_WAIT_VALUE_EQ),
-                CUDA_SUCCESS);
-    };
+    must(CU(cuStreamCreateWithPriority)(&writer, CU_STREAM_NON_BLOCKING, priority));
+    const auto wait = [&] { hold(waiter, value); };
     if (waits_first) wait();
-    EXPECT_EQ(CU(cuStreamWriteValue32)(writer, on_device(value), 1, 0), CUDA_SUCCESS);
+    must(CU(cuStreamWriteValue32)(writer, on_device(value), 1, 0));
     if (!waits_first) wait();
     const bool is_stuck = queues == 1 && waits_first;
     const bool has_ended = query_for(waiter, is_stuck ? kGlance : kPatience) == CUDA_SUCCESS;
-    std::atomic_ref<std::uint32_t>(*value).store(1);
-    EXPECT_EQ(CU(cuStreamSynchronize)(waiter), CUDA_SUCCESS);
+    open(value);
+    must(CU(cuStreamSynchronize)(waiter));
     return has_ended;
   }
 };
@@ -267,26 +258,25 @@ TEST_F(FakeCudaQueue, IsChosenForEachPieceOfWork) {
   const CUstream streams[] = {make_stream(), make_stream(), make_stream()};
   const CUdeviceptr memory = allocate(4);
   const auto wait = [&](int i) {
-    EXPECT_EQ(CU(cuStreamWaitValue32)(streams[i], on_device(gates + i), 1, CU_STREAM_WAIT_VALUE_EQ),
-              CUDA_SUCCESS);
+    must(CU(cuStreamWaitValue32)(streams[i], on_device(gates + i), 1, CU_STREAM_WAIT_VALUE_EQ));
   };
-  const auto go_on = [&](int i) { std::atomic_ref<std::uint32_t>(gates[i]).store(1); };
+  const auto go_on = [&](int i) { open(gates + i); };
   wait(0);
   for (int round = 0; round < 3; ++round) {
     for (const CUstream stream : {streams[2], streams[1]}) {
-      EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, stream), CUDA_SUCCESS);
-      EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+      must(CU(cuMemsetD8Async)(memory, 0, 4, stream));
+      must(CU(cuStreamSynchronize)(stream));
     }
   }
   // When a stream waits in each queue, the third stands still.
   wait(1);
-  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, streams[2]), CUDA_SUCCESS);
+  must(CU(cuMemsetD8Async)(memory, 0, 4, streams[2]));
   EXPECT_EQ(query_for(streams[2], kGlance), CUDA_ERROR_NOT_READY);
   go_on(1);
-  EXPECT_EQ(CU(cuStreamSynchronize)(streams[1]), CUDA_SUCCESS);
+  must(CU(cuStreamSynchronize)(streams[1]));
   EXPECT_EQ(query_for(streams[0], milliseconds(0)), CUDA_ERROR_NOT_READY);
   go_on(0);
-  EXPECT_EQ(CU(cuStreamSynchronize)(streams[2]), CUDA_SUCCESS);
+  must(CU(cuStreamSynchronize)(streams[2]));
 }
 
 TEST_F(FakeCudaStream, ThatWaitsHoldsUpFreesAndAllOtherThreadsOfTheContext) {
@@ -294,11 +284,10 @@ TEST_F(FakeCudaStream, ThatWaitsHoldsUpFreesAndAllOtherThreadsOfTheContext) {
   std::uint32_t* gate = allocate_host(1);
   const CUdeviceptr memory = allocate(4);
   const CUstream waiting = make_stream();
-  EXPECT_EQ(CU(cuStreamWaitValue32)(waiting, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
-            CUDA_SUCCESS);
+  hold(waiting, gate);
   const auto on_thread = [this](auto call) {
     return std::async(std::launch::async, [this, call] {
-      EXPECT_EQ(CU(cuCtxPushCurrent)(context()), CUDA_SUCCESS);
+      must(CU(cuCtxPushCurrent)(context()));
       return call();
     });
   };
@@ -306,7 +295,7 @@ TEST_F(FakeCudaStream, ThatWaitsHoldsUpFreesAndAllOtherThreadsOfTheContext) {
   EXPECT_EQ(freed.wait_for(kGlance), std::future_status::timeout);
   std::future<CUresult> other = on_thread([this, waiting] { return CU(cuStreamQuery)(waiting); });
   EXPECT_EQ(other.wait_for(kGlance), std::future_status::timeout);
-  std::atomic_ref<std::uint32_t>(*gate).store(1);
+  open(gate);
   EXPECT_EQ(freed.get(), CUDA_SUCCESS);
   EXPECT_EQ(other.get(), CUDA_SUCCESS);
 }
@@ -318,23 +307,21 @@ TEST_F(FakeCudaStream, OfTheDefaultKindWaitsForBlockingStreamsOnly) {
   // There are more queues than streams, so only the rules for the NULL stream can block.
   const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
   const CUstream free = make_stream();
-  EXPECT_EQ(CU(cuStreamWaitValue32)(free, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD8)(memory, 1, 4), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+  hold(free, gate);
+  must(CU(cuMemsetD8)(memory, 1, 4));
+  must(CU(cuStreamSynchronize)(nullptr));
 
-  EXPECT_EQ(CU(cuStreamWaitValue32)(blocking, on_device(gate + 1), 1, CU_STREAM_WAIT_VALUE_EQ),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD8)(memory, 1, 4), CUDA_SUCCESS);
+  hold(blocking, gate + 1);
+  must(CU(cuMemsetD8)(memory, 1, 4));
   EXPECT_EQ(query_for(nullptr, kGlance), CUDA_ERROR_NOT_READY);
-  EXPECT_EQ(CU(cuMemsetD8Async)(memory, 2, 4, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+  must(CU(cuMemsetD8Async)(memory, 2, 4, CU_STREAM_PER_THREAD));
   EXPECT_EQ(query_for(CU_STREAM_PER_THREAD, kGlance), CUDA_ERROR_NOT_READY);
-  std::atomic_ref<std::uint32_t>(gate[1]).store(1);
-  EXPECT_EQ(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+  open(gate + 1);
+  must(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD));
   EXPECT_EQ(view(memory)[0], 0x02020202U);
   EXPECT_EQ(CU(cuStreamQuery)(free), CUDA_ERROR_NOT_READY);
-  std::atomic_ref<std::uint32_t>(gate[0]).store(1);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  open(gate);
+  must(CU(cuCtxSynchronize)());
 }
 
 TEST_F(FakeCudaStream, WaitsForValuesInFourWays) {
@@ -354,8 +341,7 @@ TEST_F(FakeCudaStream, WaitsForValuesInFourWays) {
       {CU_STREAM_WAIT_VALUE_NOR, 1, ~std::uint64_t{1}, 2}};
   for (const Case& check : cases) {
     value.store(check.before);
-    EXPECT_EQ(CU(cuStreamWaitValue64)(stream, on_device(word), check.wanted, check.flags),
-              CUDA_SUCCESS);
+    must(CU(cuStreamWaitValue64)(stream, on_device(word), check.wanted, check.flags));
     EXPECT_EQ(query_for(stream, milliseconds(5)), CUDA_ERROR_NOT_READY) << check.flags;
     value.store(check.after);
     EXPECT_EQ(query_for(stream, kPatience), CUDA_SUCCESS) << check.flags;
@@ -372,13 +358,13 @@ TEST_F(FakeCudaStream, RunsABatchOfMemoryOperationsInOrder) {
   batch[1].waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, on_device(words + 1), {1}, 0, 0};
   batch[2].writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, on_device(words + 2), {}, 0, 0};
   batch[2].writeValue.value64 = 3;
-  EXPECT_EQ(CU(cuStreamBatchMemOp)(stream, 3, batch, 0), CUDA_SUCCESS);
+  must(CU(cuStreamBatchMemOp)(stream, 3, batch, 0));
   const std::atomic_ref<std::uint32_t> ready(words[0]);
   while (ready.load() == 0) {
   }
   EXPECT_EQ(std::atomic_ref<std::uint32_t>(words[2]).load(), 0U);
-  std::atomic_ref<std::uint32_t>(words[1]).store(1);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  open(words + 1);
+  must(CU(cuStreamSynchronize)(stream));
   EXPECT_EQ(words[2], 3U);
 }
 
@@ -391,14 +377,13 @@ TEST_F(FakeCudaKernel, VisitsEveryElementOnceWithTheParametersOfTheLaunch) {
   std::uint32_t* source = allocate_host(kCount);
   std::iota(source, source + kCount, 0);
   const CUstream stream = make_stream();
-  EXPECT_EQ(CU(cuMemsetD32Async)(target, 5, kCount, stream), CUDA_SUCCESS);
+  must(CU(cuMemsetD32Async)(target, 5, kCount, stream));
   // launch() has the parameters on its stack, which is gone when the kernel runs.
-  EXPECT_EQ(launch(kernel("test_add"), target, on_device(source), kCount, stream), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+  must(launch(kernel("test_add"), target, on_device(source), kCount, stream));
+  must(CU(cuStreamSynchronize)(stream));
   for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(view(target)[i], i + 5);
   int blocks = 0;
-  EXPECT_EQ(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel("test_add"), 256, 0),
-            CUDA_SUCCESS);
+  must(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel("test_add"), 256, 0));
   EXPECT_EQ(blocks, 8);
 }
 
@@ -407,8 +392,7 @@ TEST_F(FakeCudaKernel, LosesTheDeviceWhenItReachesUnknownMemory) {
   std::vector<std::uint32_t> pageable(100);
   const CUdeviceptr memory = allocate(400);
   const CUstream stream = make_stream();
-  EXPECT_EQ(launch(kernel("test_add"), memory, on_device(pageable.data()), 100, stream),
-            CUDA_SUCCESS);
+  must(launch(kernel("test_add"), memory, on_device(pageable.data()), 100, stream));
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
   CUdeviceptr other = 0;
   EXPECT_EQ(CU(cuMemAlloc)(&other, 4), CUDA_ERROR_ILLEGAL_ADDRESS);

@@ -22,12 +22,12 @@ class FakeCudaVirtual : public FakeCudaProcesses {
   CUmemGenericAllocationHandle create(std::size_t bytes, int device = 0) const {
     CUmemGenericAllocationHandle handle = 0;
     const CUmemAllocationProp of = properties(device);
-    EXPECT_EQ(CU(cuMemCreate)(&handle, bytes, &of, 0), CUDA_SUCCESS);
+    must(CU(cuMemCreate)(&handle, bytes, &of, 0));
     return handle;
   }
   CUdeviceptr reserve(std::size_t bytes) const {
     CUdeviceptr address = 0;
-    EXPECT_EQ(CU(cuMemAddressReserve)(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
+    must(CU(cuMemAddressReserve)(&address, bytes, 0, 0, 0));
     return address;
   }
   CUresult set_access(CUdeviceptr address,
@@ -40,21 +40,23 @@ class FakeCudaVirtual : public FakeCudaProcesses {
   /// Maps new memory of a device, which may access it.
   void map(CUdeviceptr address, std::size_t bytes = kGranule, int device = 0) const {
     const CUmemGenericAllocationHandle handle = create(bytes, device);
-    EXPECT_EQ(CU(cuMemMap)(address, bytes, 0, handle, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
-    EXPECT_EQ(set_access(address, bytes, device), CUDA_SUCCESS);
+    must(CU(cuMemMap)(address, bytes, 0, handle, 0));
+    must(CU(cuMemRelease)(handle));
+    must(set_access(address, bytes, device));
   }
-  template <typename Value>
-  Value attribute(CUpointer_attribute which, CUdeviceptr address) const {
-    Value value = {};
-    EXPECT_EQ(CU(cuPointerGetAttribute)(static_cast<void*>(&value), which, address), CUDA_SUCCESS)
-        << which;
-    return value;
+  /// Maps the memory of a handle for the first device.
+  void map_handle(CUdeviceptr address, CUmemGenericAllocationHandle handle) const {
+    must(CU(cuMemMap)(address, kGranule, 0, handle, 0));
+    must(set_access(address, kGranule));
   }
-  std::vector<std::uint32_t> words_at(CUdeviceptr address, std::size_t count) const {
-    std::vector<std::uint32_t> words(count);
-    EXPECT_EQ(CU(cuMemcpyDtoH)(words.data(), address, count * 4), CUDA_SUCCESS);
-    return words;
+  CUresult import_from(int file, CUmemGenericAllocationHandle& handle) const {
+    return CU(cuMemImportFromShareableHandle)(
+        &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  }
+  CUresult export_to(int& file, CUmemGenericAllocationHandle handle) const {
+    return CU(cuMemExportToShareableHandle)(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                            0);
   }
 };
 
@@ -65,8 +67,8 @@ TEST_F(FakeCudaVirtual, MemoryFaultsWhenTheHostTouchesIt) {
   map(address + kGranule);
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(address) = 1, "");
-  EXPECT_EQ(CU(cuMemUnmap)(address + kGranule, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemAddressFree)(address, 2 * kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address + kGranule, kGranule));
+  must(CU(cuMemAddressFree)(address, 2 * kGranule));
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(address + kGranule) = 1, "");
 }
 
@@ -74,15 +76,14 @@ TEST_F(FakeCudaVirtual, MemoryIsReachedByCommands) {
   start();
   const CUdeviceptr address = reserve(2 * kGranule);
   map(address + kGranule);
-  EXPECT_EQ(CU(cuMemsetD32Async)(address + kGranule, 7, 1024, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(launch(kernel("test_add"), address + kGranule, address + kGranule, 1024, nullptr),
-            CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamWriteValue32)(nullptr, address + kGranule, 3, 0), CUDA_SUCCESS);
+  must(CU(cuMemsetD32Async)(address + kGranule, 7, 1024, nullptr));
+  must(launch(kernel("test_add"), address + kGranule, address + kGranule, 1024, nullptr));
+  must(CU(cuStreamWriteValue32)(nullptr, address + kGranule, 3, 0));
   std::vector<std::uint32_t> expected(1024, 14);
   expected[0] = 3;
   EXPECT_EQ(words_at(address + kGranule, 1024), expected);
-  EXPECT_EQ(CU(cuMemUnmap)(address + kGranule, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemAddressFree)(address, 2 * kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address + kGranule, kGranule));
+  must(CU(cuMemAddressFree)(address, 2 * kGranule));
   EXPECT_EQ(live("physical") + live("mapping") + live("reservation"), 0U);
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
@@ -100,8 +101,8 @@ TEST_F(FakeCudaVirtual, CommandsReachAcrossMappingsThatLieSideBySide) {
   map(address);
   map(address + kGranule);
   const CUdeviceptr middle = address + kGranule - 64;
-  EXPECT_EQ(CU(cuMemsetD32Async)(middle, 5, 32, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(launch(kernel("test_add"), middle, middle, 32, nullptr), CUDA_SUCCESS);
+  must(CU(cuMemsetD32Async)(middle, 5, 32, nullptr));
+  must(launch(kernel("test_add"), middle, middle, 32, nullptr));
   EXPECT_EQ(words_at(middle, 32), std::vector<std::uint32_t>(32, 10));
   EXPECT_EQ(*view(address + kGranule), 10U);
   EXPECT_EQ(misuses(), 0U) << last_misuse();
@@ -115,30 +116,30 @@ TEST_F(FakeCudaVirtual, MemoryIsReachedOnlyByDevicesThatWereGivenAccess) {
   const CUcontext peer = retain(1);
   const CUdeviceptr address = reserve(kGranule);
   const CUmemGenericAllocationHandle handle = create(kGranule);
-  EXPECT_EQ(CU(cuMemMap)(address, kGranule, 0, handle, 0), CUDA_SUCCESS);
+  must(CU(cuMemMap)(address, kGranule, 0, handle, 0));
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(set_access(address, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);  // The other device writes the same bytes.
+  must(set_access(address, kGranule));
+  must(CU(cuMemsetD8Async)(address, 0, 64, nullptr));
+  must(CU(cuCtxSynchronize)());  // The other device writes the same bytes.
 
   // Peer access between the contexts is for memory of cuMemAlloc.
-  EXPECT_EQ(CU(cuCtxPushCurrent)(peer), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxEnablePeerAccess)(context(), 0), CUDA_SUCCESS);
+  must(CU(cuCtxPushCurrent)(peer));
+  must(CU(cuCtxEnablePeerAccess)(context(), 0));
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address),
             CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
-  EXPECT_EQ(set_access(address, kGranule, 1), CUDA_SUCCESS);
+  must(set_access(address, kGranule, 1));
   EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address),
             CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-  EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxPopCurrent)(nullptr), CUDA_SUCCESS);
+  must(CU(cuMemsetD8Async)(address, 0, 64, nullptr));
+  must(CU(cuCtxPopCurrent)(nullptr));
   unsigned long long flags = 7;
   const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  EXPECT_EQ(set_access(address, kGranule, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemGetAccess)(&flags, &here, address), CUDA_SUCCESS);
+  must(set_access(address, kGranule, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+  must(CU(cuMemGetAccess)(&flags, &here, address));
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
   EXPECT_EQ(misuses(), 2U);
-  EXPECT_EQ(launch(kernel("test_add"), address, address, 1, nullptr), CUDA_SUCCESS);
+  must(launch(kernel("test_add"), address, address, 1, nullptr));
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -160,7 +161,7 @@ TEST_F(FakeCudaVirtual, MemoryIsDescribedByPointerAttributes) {
   EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside), 2 * kGranule);
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  EXPECT_EQ(CU(cuMemGetAddressRange)(&base, &bytes, inside), CUDA_SUCCESS);
+  must(CU(cuMemGetAddressRange)(&base, &bytes, inside));
   EXPECT_EQ(base, mapping);
   EXPECT_EQ(bytes, 2 * kGranule);
   // Nothing is mapped at the reservation's start.
@@ -178,12 +179,12 @@ TEST_F(FakeCudaVirtual, AnAddressHasANewBufferIdWhenItIsMappedAgain) {
   map(address);
   const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
   const auto block = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, address);
-  EXPECT_EQ(CU(cuMemUnmap)(address, kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address, kGranule));
   map(address);
   EXPECT_NE(attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, address), id);
   EXPECT_NE(attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, address), block);
-  EXPECT_EQ(CU(cuMemUnmap)(address, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemAddressFree)(address, kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address, kGranule));
+  must(CU(cuMemAddressFree)(address, kGranule));
   EXPECT_EQ(reserve(kGranule), address);
 }
 
@@ -194,24 +195,23 @@ TEST_F(FakeCudaVirtual, MemoryLivesWhileItHasAHandleOrAMapping) {
   CUmemGenericAllocationHandle other = 0;
   const CUmemAllocationProp of = properties();
   EXPECT_EQ(CU(cuMemCreate)(&other, kGranule, &of, 0), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(CU(cuMemMap)(address, 2 * kGranule, 0, handle, 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
+  must(CU(cuMemMap)(address, 2 * kGranule, 0, handle, 0));
+  must(CU(cuMemRelease)(handle));
   EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(live("physical"), 1U);
-  EXPECT_EQ(CU(cuMemRetainAllocationHandle)(&other, reinterpret_cast<void*>(address + 100)),
-            CUDA_SUCCESS);
+  must(CU(cuMemRetainAllocationHandle)(&other, reinterpret_cast<void*>(address + 100)));
   EXPECT_EQ(other, handle);
-  EXPECT_EQ(CU(cuMemUnmap)(address, 2 * kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address, 2 * kGranule));
   CUmemAllocationProp now = {};
-  EXPECT_EQ(CU(cuMemGetAllocationPropertiesFromHandle)(&now, handle), CUDA_SUCCESS);
+  must(CU(cuMemGetAllocationPropertiesFromHandle)(&now, handle));
   EXPECT_EQ(now.requestedHandleTypes, of.requestedHandleTypes);
-  EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
+  must(CU(cuMemRelease)(handle));
   EXPECT_EQ(live("physical"), 0U);
   EXPECT_EQ(CU(cuMemRetainAllocationHandle)(&other, reinterpret_cast<void*>(address)),
             CUDA_ERROR_INVALID_VALUE);
   std::size_t free = 0;
   std::size_t total = 0;
-  EXPECT_EQ(CU(cuMemGetInfo)(&free, &total), CUDA_SUCCESS);
+  must(CU(cuMemGetInfo)(&free, &total));
   EXPECT_EQ(free, total);
   EXPECT_EQ(misuses(), 1U) << last_misuse();
 }
@@ -228,7 +228,7 @@ TEST_F(FakeCudaVirtual, RefusesRangesThatAreNotThoseThatWereMade) {
   EXPECT_EQ(map_at(address, 3 * kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(map_at(address, kGranule, kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(map_at(address + 3 * kGranule, 2 * kGranule), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(map_at(address, 2 * kGranule), CUDA_SUCCESS);
+  must(map_at(address, 2 * kGranule));
   EXPECT_EQ(map_at(address + kGranule, 2 * kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(set_access(address, 3 * kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemUnmap)(address, kGranule), CUDA_ERROR_INVALID_VALUE);
@@ -236,10 +236,10 @@ TEST_F(FakeCudaVirtual, RefusesRangesThatAreNotThoseThatWereMade) {
   EXPECT_EQ(CU(cuMemFree)(address), CUDA_ERROR_INVALID_VALUE);
   CUipcMemHandle ipc;
   EXPECT_EQ(CU(cuIpcGetMemHandle)(&ipc, address), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuMemUnmap)(address, 2 * kGranule), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address, 2 * kGranule));
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 1, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemAddressFree)(address, kGranule), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuMemAddressFree)(address, 4 * kGranule), CUDA_SUCCESS);
+  must(CU(cuMemAddressFree)(address, 4 * kGranule));
   std::uint32_t word = 0;
   EXPECT_EQ(CU(cuMemcpyAsync)(address, on_device(&word), 4, nullptr), CUDA_ERROR_INVALID_VALUE);
   CUmemGenericAllocationHandle none = 0;
@@ -255,73 +255,59 @@ TEST_F(FakeCudaVirtual, UnmappingWaitsForCommands) {
   map(address);
   const CUstream stream = make_stream();
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(CU(cuMemsetD32Async)(address, 7, kGranule / 4, stream), CUDA_SUCCESS);
+    must(CU(cuMemsetD32Async)(address, 7, kGranule / 4, stream));
   }
-  EXPECT_EQ(CU(cuMemUnmap)(address, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_SUCCESS);
+  must(CU(cuMemUnmap)(address, kGranule));
+  must(CU(cuStreamQuery)(stream));
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
 
 TEST_F(FakeCudaVirtual, MemoryIsSharedByADescriptor) {
-  ASSERT_NO_FATAL_FAILURE(fork_peer([&] {
+  fork_peer([&] {
     start();
     const int file = receive_file();
     CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(CU(cuMemImportFromShareableHandle)(
-                  &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
-                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              CUDA_SUCCESS);
+    must(import_from(file, handle));
     close(file);
     const CUdeviceptr memory = reserve(kGranule);
-    EXPECT_EQ(CU(cuMemMap)(memory, kGranule, 0, handle, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
-    EXPECT_EQ(set_access(memory, kGranule), CUDA_SUCCESS);
+    map_handle(memory, handle);
+    must(CU(cuMemRelease)(handle));
     const CUstream stream = make_stream();
-    EXPECT_EQ(CU(cuMemsetD32Async)(memory + 8, 7, 1024, stream), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamWriteValue64)(stream, memory, std::uint64_t{1} << 40, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemUnmap)(memory, kGranule), CUDA_SUCCESS);
+    must(CU(cuMemsetD32Async)(memory + 8, 7, 1024, stream));
+    must(CU(cuStreamWriteValue64)(stream, memory, std::uint64_t{1} << 40, 0));
+    must(CU(cuStreamSynchronize)(stream));
+    must(CU(cuMemUnmap)(memory, kGranule));
     EXPECT_EQ(live("physical"), 0U);
     EXPECT_EQ(misuses(), 0U) << last_misuse();
-  }));
+  });
   start();
   const CUdeviceptr memory = reserve(kGranule);
   const CUmemGenericAllocationHandle handle = create(kGranule);
-  EXPECT_EQ(CU(cuMemMap)(memory, kGranule, 0, handle, 0), CUDA_SUCCESS);
-  EXPECT_EQ(set_access(memory, kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemsetD32Async)(memory, 0, 2, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+  map_handle(memory, handle);
+  must(CU(cuMemsetD32Async)(memory, 0, 2, nullptr));
+  must(CU(cuCtxSynchronize)());
   const CUstream stream = make_stream();
-  EXPECT_EQ(CU(cuStreamWaitValue64)(stream, memory, std::uint64_t{1} << 40, 0), CUDA_SUCCESS);
+  must(CU(cuStreamWaitValue64)(stream, memory, std::uint64_t{1} << 40, 0));
   int file = -1;
-  EXPECT_EQ(
-      CU(cuMemExportToShareableHandle)(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-      CUDA_SUCCESS);
+  must(export_to(file, handle));
   send_file(file);
   close(file);
-  std::vector<std::uint32_t> out(1024);
-  EXPECT_EQ(CU(cuMemcpyDtoHAsync)(out.data(), memory + 8, 4096, stream), CUDA_SUCCESS);
-  EXPECT_EQ(out, std::vector<std::uint32_t>(1024, 7));
+  EXPECT_EQ(words_at(memory + 8, 1024, stream), std::vector<std::uint32_t>(1024, 7));
   EXPECT_EQ(misuses(), 0U) << last_misuse();
   expect_success_of_peer();
 }
 
 TEST_F(FakeCudaVirtual, ImportsOnlyWhatWasExported) {
   start();
-  const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   CUmemGenericAllocationHandle handle = 0;
-  EXPECT_EQ(CU(cuMemImportFromShareableHandle)(
-                &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(import_from(file, handle), CUDA_ERROR_INVALID_VALUE);
   close(file);
   CUmemAllocationProp of = properties();
   of.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-  EXPECT_EQ(CU(cuMemCreate)(&handle, kGranule, &of, 0), CUDA_SUCCESS);
+  must(CU(cuMemCreate)(&handle, kGranule, &of, 0));
   int exported = -1;
-  EXPECT_EQ(CU(cuMemExportToShareableHandle)(&exported, handle,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(export_to(exported, handle), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(misuses(), 2U);
 }
 

@@ -23,28 +23,22 @@ Topology host(std::uint32_t switches, std::uint32_t gpus, std::uint32_t nics) {
   Machine machine = plain_machine();
   std::uint8_t bus = 1;
   for (std::uint32_t i = 0; i < switches; ++i) {
-    Bridge bridge;
-    bridge.pci = function(bus++, {NodeKind::host_bridge, 0}, 31.5);
+    Bridge& bridge = machine.bridges.emplace_back();
+    bridge.pci = function(bus++, kRoot, 31.5);
     bridge.is_switch = true;
-    machine.bridges.push_back(bridge);
     const NodeRef above{NodeKind::bridge, i};
     for (std::uint32_t g = 0; g < gpus; ++g) {
-      Gpu gpu;
-      gpu.pci = function(bus++, above, 31.5);
-      machine.gpus.push_back(gpu);
+      machine.gpus.emplace_back().pci = function(bus++, above, 31.5);
     }
     for (std::uint32_t n = 0; n < nics; ++n) {
-      Nic nic;
+      Nic& nic = machine.nics.emplace_back();
       nic.pci = function(bus++, above, 31.5);
       nic.fabric = true;
-      nic.name = "mlx5_" + std::to_string(machine.nics.size());
+      nic.name = "mlx5_" + std::to_string(machine.nics.size() - 1);
       nic.ports.push_back({nic.name, 1, PortState::active, LinkLayer::infiniband, GBps{25}});
-      machine.nics.push_back(nic);
     }
   }
-  auto topology = Topology::create(machine);
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return *topology;
+  return value_of(Topology::create(machine));
 }
 
 std::vector<std::uint32_t> firsts(const NicAssignment& assignment) {
@@ -93,9 +87,8 @@ TEST(AssignNics, SaysWhoShares) {
 TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
   Machine machine = host(2, 1, 1).machine();
   machine.nics[1].pci.parent = machine.nics[0].pci.parent;
-  const auto shared = Topology::create(machine);
-  ASSERT_TRUE(shared.is_ok());
-  const auto assignment = assign_nics(*shared);
+  const auto shared = value_of(Topology::create(machine));
+  const auto assignment = assign_nics(shared);
   EXPECT_THAT(assignment.loads, ElementsAre(1, 1));
   EXPECT_EQ(assignment.gpus[0].path_class, PathClass::pix);
   EXPECT_EQ(assignment.gpus[1].path_class, PathClass::phb);
@@ -105,11 +98,10 @@ TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
 // switch.
 TEST(AssignNics, MovesAnEarlierGpuToMakeRoom) {
   Machine machine = host(2, 1, 1).machine();
-  machine.gpus[0].pci.parent = NodeRef{NodeKind::host_bridge, 0};
+  machine.gpus[0].pci.parent = kRoot;
   machine.gpus[1].pci.parent = machine.nics[0].pci.parent;
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok());
-  const auto assignment = assign_nics(*topology);
+  const auto topology = value_of(Topology::create(machine));
+  const auto assignment = assign_nics(topology);
   EXPECT_THAT(firsts(assignment), ElementsAre(1, 0));
   EXPECT_THAT(assignment.loads, ElementsAre(1, 1));
   EXPECT_THAT(assignment.rails, ElementsAre(1, 0));
@@ -119,9 +111,8 @@ TEST(AssignNics, PassesOverNicsThatAreDownOrSlow) {
   Machine machine = host(2, 1, 2).machine();
   machine.nics[0].ports.front().state = PortState::down;
   machine.nics[2].ports.front().rate = GBps{3.125};
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok());
-  const auto assignment = assign_nics(*topology);
+  const auto topology = value_of(Topology::create(machine));
+  const auto assignment = assign_nics(topology);
   EXPECT_THAT(firsts(assignment), ElementsAre(1, 3));
   EXPECT_EQ(assignment.uses[0], NicUse::down);
   EXPECT_EQ(assignment.uses[2], NicUse::slow);
@@ -132,12 +123,11 @@ TEST(Explain, SaysWhomANicServesOrWhyNobody) {
   Machine machine = host(1, 2, 3).machine();
   machine.nics[1].ports.front().state = PortState::down;
   machine.nics[2].fabric = false;
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok());
-  EXPECT_THAT(explain(*topology, nic(0)), HasSubstr("rail 0, serves GPU0, GPU1"));
-  EXPECT_THAT(explain(*topology, nic(1)), HasSubstr("serves no GPU: it is down"));
-  EXPECT_THAT(explain(*topology, nic(2)), HasSubstr("serves no GPU: it has no verbs"));
-  EXPECT_THAT(explain(*topology, gpu(0)), HasSubstr("mlx5_1 is down"));
+  const auto topology = value_of(Topology::create(machine));
+  EXPECT_THAT(explain(topology, nic(0)), HasSubstr("rail 0, serves GPU0, GPU1"));
+  EXPECT_THAT(explain(topology, nic(1)), HasSubstr("serves no GPU: it is down"));
+  EXPECT_THAT(explain(topology, nic(2)), HasSubstr("serves no GPU: it has no verbs"));
+  EXPECT_THAT(explain(topology, gpu(0)), HasSubstr("mlx5_1 is down"));
 }
 
 TEST(Explain, TellsNvlinkFromPcieAndSaysWhatIsNotKnown) {

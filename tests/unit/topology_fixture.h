@@ -3,6 +3,7 @@
 // The machines in tests/golden/topology, and small machines that are made in code.
 #pragma once
 
+#include "support/outcome.h"
 #include "xylem/topology/path.h"
 #include "xylem/topology/readers.h"
 
@@ -13,6 +14,20 @@
 #include <string>
 
 namespace xylem::topology::test {
+
+/// Machines of which each shows something:
+inline constexpr const char* kGoldenMachines[] = {
+    "ladder.v2.xml",          // every class of path; ports and interfaces; a VGA, which is no GPU
+    "flat_vm.v2.xml",         // two NUMA nodes, and devices that may be near either
+    "no_numa.v1.xml",         // hwloc's schema 1, without NUMA nodes; a NIC with two ports
+    "nccl_dump.xml",          // GPUs not in NCCL's order, NVSwitches, two functions of a card
+    "nccl_template.xml",      // no <gpu> and <net>, only the classes of PCI functions
+    "rccl_mesh.xml",          // XGMI, some of it to missing GPUs; virtual NICs
+    "nvswitch.v3.xml",        // hwloc's schema 3, with types as bits
+    "apu_partitions.v2.xml",  // GPUs with partitions, a Cassini NIC
+    "h100_vm.v2.xml",         // a virtual machine
+    "bare.v2.xml",            // no devices
+};
 
 inline std::string golden_path(const std::string& name) {
   return XYLEM_TEST_DATA "/golden/topology/" + name;
@@ -25,27 +40,26 @@ inline std::string file_text(const std::string& path) {
 }
 
 /// The topology of a golden file, which must be readable.
-inline Topology golden(const std::string& name) {
-  auto topology = read_file(golden_path(name));
-  if (!topology) {
-    ADD_FAILURE() << topology.status().to_string();
-    Machine empty;
-    empty.numa_nodes.emplace_back();
-    topology = Topology::create(empty);
-  }
-  return *topology;
-}
+inline Topology golden(const std::string& name) { return value_of(read_file(golden_path(name))); }
 
 /// A machine described by one line, which must be valid.
 inline Topology described(const std::string& text) {
-  auto topology = read_synthetic(text, "test");
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return *topology;
+  return value_of(read_synthetic(text, "test"));
 }
 
 inline NodeRef gpu(std::uint32_t index) { return {NodeKind::gpu, index}; }
 inline NodeRef nic(std::uint32_t index) { return {NodeKind::nic, index}; }
 inline NodeRef nvswitch(std::uint32_t index) { return {NodeKind::nvswitch, index}; }
+inline NodeRef bridge(std::uint32_t index) { return {NodeKind::bridge, index}; }
+/// The first host bridge.
+inline constexpr NodeRef kRoot{NodeKind::host_bridge, 0};
+
+/// `text` with `to` in place of its first `from`, which must be there.
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
 
 /// A machine with one package, one NUMA node and one host bridge that has nothing below it.
 inline Machine plain_machine() {

@@ -73,7 +73,7 @@ TEST(GpuMemory, SharesThePciLinksToTheHost) {
   EXPECT_DOUBLE_EQ(host_rate(alone, 0)->value, whole);
   EXPECT_DOUBLE_EQ(host_rate(shared, 3)->value, whole / 2);
   Machine machine = plain_machine();
-  machine.gpus.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 16);
+  machine.gpus.emplace_back().pci = function(2, kRoot, 16);
   machine.gpus.front().pci.uplink = {};
   EXPECT_FALSE(host_rate(*Topology::create(machine), 0).has_value());
 }

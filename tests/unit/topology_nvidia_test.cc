@@ -2,6 +2,7 @@
 //
 // What discovery learns from NVIDIA's driver. A fake of its libraries (fakes/nvidia_driver.cc)
 // plays the driver.
+#include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"
@@ -10,8 +11,6 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 namespace xylem::topology::test {
 namespace {
@@ -20,24 +19,16 @@ using testing::ElementsAre;
 
 class NvidiaDriver : public testing::Test {
  protected:
-  NvidiaDriver() {
-    std::string name = testing::TempDir() + "/xylem-driver-XXXXXX";
-    const int file = mkstemp(name.data());
-    EXPECT_GE(file, 0);
-    close(file);
-    path_ = name;
+  void TearDown() override { unsetenv("FAKE_NVIDIA_DRIVER"); }
+
+  /// Makes a driver that has these GPUs.
+  void drive(const std::string& gpus) const {
+    setenv("FAKE_NVIDIA_DRIVER", directory_.write("gpus", gpus).c_str(), 1);
   }
-  ~NvidiaDriver() override {
-    unsetenv("FAKE_NVIDIA_DRIVER");
-    std::filesystem::remove(path_);
-  }
-  NvidiaDriver(const NvidiaDriver&) = delete;
-  NvidiaDriver& operator=(const NvidiaDriver&) = delete;
 
   /// Adds what a driver with these GPUs reports to `machine`. The result must be valid.
-  Machine tell(Machine machine, const std::string& gpus, bool by_cuda = false) {
-    std::ofstream(path_) << gpus;
-    setenv("FAKE_NVIDIA_DRIVER", path_.c_str(), 1);
+  Machine tell(Machine machine, const std::string& gpus, bool by_cuda = false) const {
+    drive(gpus);
     return ask(std::move(machine), by_cuda);
   }
 
@@ -46,26 +37,20 @@ class NvidiaDriver : public testing::Test {
     options.nvml = by_cuda ? "" : XYLEM_FAKE_NVIDIA_DRIVER;
     options.cuda = by_cuda ? XYLEM_FAKE_NVIDIA_DRIVER : "";
     add_nvidia_facts(machine, options);
-    const auto topology = Topology::create(machine);
-    EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-    if (topology) {
-      const auto back = read_json(to_json(*topology), "json");
-      EXPECT_TRUE(back && *back == *topology) << back.status().to_string();
-    }
+    const Topology topology = value_of(Topology::create(machine));
+    EXPECT_EQ(value_of(read_json(to_json(topology), "json")), topology);
     return machine;
   }
 
-  const std::string& path() const { return path_; }
-
  private:
-  std::string path_;
+  const xylem::test::TemporaryDirectory directory_;
 };
 
 /// A machine with GPUs at 0000:02:00.0 and 0000:03:00.0.
 Machine two_gpus() {
   Machine machine = plain_machine();
-  machine.gpus.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 16);
-  machine.gpus.emplace_back().pci = function(3, {NodeKind::host_bridge, 0}, 16);
+  machine.gpus.emplace_back().pci = function(2, kRoot, 16);
+  machine.gpus.emplace_back().pci = function(3, kRoot, 16);
   return machine;
 }
 
@@ -116,7 +101,7 @@ TEST_F(NvidiaDriver, TellsNvSwitchesAlsoHiddenOnes) {
     for (int i = 0; i < 5; ++i) gpus += "link FFFFFFFF:FF:FF.0 2\n";
   }
   Machine before = two_gpus();
-  before.nvswitches.emplace_back().pci = function(7, {NodeKind::host_bridge, 0}, 1);
+  before.nvswitches.emplace_back().pci = function(7, kRoot, 1);
   const Machine machine = tell(before, gpus);
   ASSERT_EQ(machine.nvswitches.size(), 2);
   EXPECT_EQ(machine.nvswitches[0], before.nvswitches[0]);
@@ -130,7 +115,7 @@ TEST_F(NvidiaDriver, TellsNvSwitchesAlsoHiddenOnes) {
 
 TEST_F(NvidiaDriver, KnowsSwitchesByTheirAddressAndLeavesProcessorsOut) {
   Machine before = two_gpus();
-  before.nvswitches.emplace_back().pci = function(7, {NodeKind::host_bridge, 0}, 1);
+  before.nvswitches.emplace_back().pci = function(7, kRoot, 1);
   // This is an old driver that does not report link types; and a link of a POWER host to its
   // processor.
   const Machine machine = tell(before,
@@ -271,10 +256,9 @@ TEST_F(NvidiaDriver, TellsWhichPairsReachEachOther) {
 }
 
 TEST_F(NvidiaDriver, AddsWhatOnlyCudaKnowsToWhatNvmlTells) {
-  std::ofstream(path()) << "version 580.65.06 13000\n"
-                           "gpu 00000000:02:00.0 GPU-a 9 0 H\nattribute 125 1\n"
-                           "gpu 00000000:03:00.0 GPU-b 9 0 H\nattribute 125 0\npair 0 1 3\n";
-  setenv("FAKE_NVIDIA_DRIVER", path().c_str(), 1);
+  drive(
+      "version 580.65.06 13000\ngpu 00000000:02:00.0 GPU-a 9 0 H\nattribute 125 1\n"
+      "gpu 00000000:03:00.0 GPU-b 9 0 H\nattribute 125 0\npair 0 1 3\n");
   Machine machine = two_gpus();
   DiscoverOptions options;
   options.nvml = options.cuda = XYLEM_FAKE_NVIDIA_DRIVER;

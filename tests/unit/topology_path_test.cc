@@ -74,11 +74,9 @@ TEST(Path, UnknownBandwidthIsAbsentAndNotZero) {
 
 TEST(Path, OneUnknownLinkMakesTheKnownOnesABound) {
   Machine machine = plain_machine();
-  machine.gpus.emplace_back().pci = function(1, {NodeKind::host_bridge, 0}, 0);
-  machine.nics.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 16);
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  const Path path = topology::path(*topology, gpu(0), nic(0));
+  machine.gpus.emplace_back().pci = function(1, kRoot, 0);
+  machine.nics.emplace_back().pci = function(2, kRoot, 16);
+  const Path path = topology::path(value_of(Topology::create(machine)), gpu(0), nic(0));
   EXPECT_EQ(path.bandwidth, GBps{16});
   EXPECT_TRUE(path.bandwidth_is_bound);
 }
@@ -101,9 +99,7 @@ Path between_places(Locality of_gpu, Locality of_nic) {
   gpu_pci.numa = std::move(of_gpu);
   machine.nics.emplace_back().pci.numa = std::move(of_nic);
   machine.nics.back().pci.address.bus = 1;
-  const auto topology = Topology::create(machine);
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return topology ? path(*topology, gpu(0), nic(0)) : Path();
+  return path(value_of(Topology::create(machine)), gpu(0), nic(0));
 }
 
 TEST(Path, WithoutATreeFollowsFromPlacesWhereTheySuffice) {
@@ -116,13 +112,11 @@ TEST(Path, WithoutATreeFollowsFromPlacesWhereTheySuffice) {
 
 TEST(Path, TwoFunctionsOfACardBelowARootPortArePix) {
   Machine machine = plain_machine();
-  machine.bridges.push_back({function(0, {NodeKind::host_bridge, 0}, 8), 1, 1});
-  machine.nics.emplace_back().pci = function(1, {NodeKind::bridge, 0}, 8);
-  machine.nics.emplace_back().pci = function(1, {NodeKind::bridge, 0}, 8);
+  machine.bridges.push_back({function(0, kRoot, 8), 1, 1});
+  machine.nics.emplace_back().pci = function(1, bridge(0), 8);
+  machine.nics.emplace_back().pci = function(1, bridge(0), 8);
   machine.nics.back().pci.address.function = 1;
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  const Path path = topology::path(*topology, nic(0), nic(1));
+  const Path path = topology::path(value_of(Topology::create(machine)), nic(0), nic(1));
   EXPECT_EQ(path.path_class, PathClass::pix);
   EXPECT_EQ(path.bridges, 0U);
 }
@@ -145,17 +139,16 @@ TEST(Path, NvlinkTellsItsCountAndSum) {
 TEST(Path, NvlinkOfUnknownWidthOnOneWayLeavesTheCountUnknown) {
   Machine machine = plain_machine();
   for (std::uint8_t bus : {1, 2}) {
-    machine.gpus.emplace_back().pci = function(bus, {NodeKind::host_bridge, 0}, 16);
+    machine.gpus.emplace_back().pci = function(bus, kRoot, 16);
   }
-  machine.nvswitches.push_back({function(3, {NodeKind::host_bridge, 0}, 1)});
+  machine.nvswitches.push_back({function(3, kRoot, 1)});
   const Rate wide{GBps{50}, Origin::measured, 2, {}};
   const Rate unknown{};
   machine.links = {{gpu(0), gpu(1), LinkKind::nvlink, wide},
                    {gpu(0), nvswitch(0), LinkKind::nvlink, wide},
                    {gpu(1), nvswitch(0), LinkKind::nvlink, unknown}};
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  const Path both = path(*topology, gpu(0), gpu(1));
+  const auto topology = value_of(Topology::create(machine));
+  const Path both = path(topology, gpu(0), gpu(1));
   EXPECT_EQ(both.nvlinks, std::nullopt);
   EXPECT_EQ(both.bandwidth, GBps{100});
   EXPECT_TRUE(both.bandwidth_is_bound);
@@ -179,10 +172,10 @@ TEST(NearestNics, AreThoseOfTheLowestClass) {
 
 TEST(NearestNics, WithoutAFabricAnyNicServes) {
   Machine machine = plain_machine();
-  machine.gpus.emplace_back().pci = function(1, {NodeKind::host_bridge, 0}, 16);
-  machine.nics.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 1);
+  machine.gpus.emplace_back().pci = function(1, kRoot, 16);
+  machine.nics.emplace_back().pci = function(2, kRoot, 1);
   EXPECT_THAT(nearest_nics(*Topology::create(machine), 0).nics, ElementsAre(0));
-  machine.nics.emplace_back().pci = function(3, {NodeKind::host_bridge, 0}, 16);
+  machine.nics.emplace_back().pci = function(3, kRoot, 16);
   machine.nics.back().fabric = true;
   EXPECT_THAT(nearest_nics(*Topology::create(machine), 0).nics, ElementsAre(1));
 }
@@ -191,13 +184,13 @@ TEST(NearestNics, CountsBridgesWithinAClassAndListsTies) {
   Machine machine = plain_machine();
   // Bridge 0 is above everything. The GPU and NIC0 are below bridge 1, and NIC1 is directly below
   // bridge 0.
-  machine.bridges.push_back({function(0, {NodeKind::host_bridge, 0}, 16), 1, 9});
-  machine.bridges.push_back({function(1, {NodeKind::bridge, 0}, 16), 2, 3});
-  machine.gpus.emplace_back().pci = function(2, {NodeKind::bridge, 1}, 16);
-  machine.nics.emplace_back().pci = function(4, {NodeKind::bridge, 0}, 16);
-  machine.nics.emplace_back().pci = function(5, {NodeKind::bridge, 0}, 16);
+  machine.bridges.push_back({function(0, kRoot, 16), 1, 9});
+  machine.bridges.push_back({function(1, bridge(0), 16), 2, 3});
+  machine.gpus.emplace_back().pci = function(2, bridge(1), 16);
+  machine.nics.emplace_back().pci = function(4, bridge(0), 16);
+  machine.nics.emplace_back().pci = function(5, bridge(0), 16);
   EXPECT_EQ(nearest_nics(*Topology::create(machine), 0), (NearestNics{PathClass::pix, {0, 1}}));
-  machine.nics[1].pci.parent = NodeRef{NodeKind::bridge, 1};
+  machine.nics[1].pci.parent = bridge(1);
   EXPECT_EQ(nearest_nics(*Topology::create(machine), 0), (NearestNics{PathClass::pix, {1}}));
 }
 
@@ -205,11 +198,11 @@ TEST(NearestNics, FromAnotherNodeEveryNicIsAsNear) {
   Machine machine = plain_machine();
   machine.numa_nodes.emplace_back().os_index = 1;
   machine.host_bridges.push_back({1, 0, 0xff, {1}});
-  machine.bridges.push_back({function(0, {NodeKind::host_bridge, 0}, 16), 1, 9});
+  machine.bridges.push_back({function(0, kRoot, 16), 1, 9});
   machine.gpus.emplace_back().pci = function(2, {NodeKind::host_bridge, 1}, 16);
   machine.gpus.back().pci.numa = {1};
-  machine.nics.emplace_back().pci = function(4, {NodeKind::bridge, 0}, 16);
-  machine.nics.emplace_back().pci = function(5, {NodeKind::host_bridge, 0}, 16);
+  machine.nics.emplace_back().pci = function(4, bridge(0), 16);
+  machine.nics.emplace_back().pci = function(5, kRoot, 16);
   EXPECT_EQ(nearest_nics(*Topology::create(machine), 0), (NearestNics{PathClass::sys, {0, 1}}));
 }
 
@@ -221,23 +214,20 @@ TEST(NearestNics, AreNoneWithoutNics) {
 TEST(Path, GoesAcrossTheNvswitchesOfAHost) {
   Machine machine = plain_machine();
   for (std::uint8_t i = 0; i < 2; ++i) {
-    machine.gpus.emplace_back().pci =
-        function(static_cast<std::uint8_t>(1 + i), {NodeKind::host_bridge, 0}, 15.75);
-    machine.nvswitches.emplace_back().pci =
-        function(static_cast<std::uint8_t>(8 + i), {NodeKind::host_bridge, 0}, 0);
+    machine.gpus.emplace_back().pci = function(static_cast<std::uint8_t>(1 + i), kRoot, 15.75);
+    machine.nvswitches.emplace_back().pci = function(static_cast<std::uint8_t>(8 + i), kRoot, 0);
     machine.links.push_back({gpu(i),
                              nvswitch(i),
                              LinkKind::nvlink,
                              {GBps{150.0 - 50 * i}, Origin::read, 6U - 2 * i, {}}});
   }
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  const Path across = path(*topology, gpu(0), gpu(1));
+  const auto topology = value_of(Topology::create(machine));
+  const Path across = path(topology, gpu(0), gpu(1));
   EXPECT_EQ(across.path_class, PathClass::nvl);
   EXPECT_EQ(across.nvlinks, 4U);
   EXPECT_EQ(across.bandwidth, GBps{100});
   EXPECT_TRUE(across.bandwidth_is_bound && across.locality_assumed);
-  EXPECT_EQ(path(*topology, gpu(1), gpu(0)), across);
+  EXPECT_EQ(path(topology, gpu(1), gpu(0)), across);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(PlaceRanks, LeavesGpuMemoryOutAndSaysWhatIsUnknown) {
   machine.numa_nodes.push_back(machine.numa_nodes[0]);
   machine.numa_nodes[1].os_index = 8;
   machine.numa_nodes[1].cpus = {};
-  machine.gpus.emplace_back().pci = function(2, {NodeKind::host_bridge, 0}, 16);
+  machine.gpus.emplace_back().pci = function(2, kRoot, 16);
   machine.gpus[0].pci.numa = {1};
   EXPECT_THAT(texts(*Topology::create(machine), 1), ElementsAre("GPU0, NUMA node 0, CPUs 0-1"));
   machine.numa_nodes[1].cpus = *CpuSet::parse("2-3");
@@ -91,7 +91,7 @@ TEST(PlaceRanks, KeepsSharesApartWhereOnlySomePlacesAreKnown) {
   machine.numa_nodes[1].os_index = 1;
   machine.numa_nodes[1].cpus = *CpuSet::parse("4-7");
   for (std::uint8_t bus = 2; bus < 4; ++bus) {
-    machine.gpus.emplace_back().pci = function(bus, {NodeKind::host_bridge, 0}, 16);
+    machine.gpus.emplace_back().pci = function(bus, kRoot, 16);
   }
   machine.gpus[1].pci.numa = {0, 1};
   EXPECT_THAT(texts(*Topology::create(machine), 2),
@@ -122,14 +122,13 @@ TEST(Cluster, NamesRailsByWhatNicsServeAndNotByTheirNames) {
   std::swap(other.nics[0].name, other.nics[3].name);
   std::swap(other.nics[0].ports[0].device, other.nics[3].ports[0].device);
   other.nics[1].ports[0].rate = GBps{25};
-  const auto cluster = make_cluster({one, *Topology::create(other)});
-  ASSERT_TRUE(cluster);
-  ASSERT_EQ(cluster->rails.size(), 4);
-  EXPECT_THAT(cluster->rails[0].nics, ElementsAre(0, 0));
-  EXPECT_THAT(cluster->rails[3].nics, ElementsAre(3, 3));
-  EXPECT_EQ(cluster->rails[0].rate, GBps{50});
-  EXPECT_EQ(cluster->rails[1].rate, GBps{25}) << "a rail has the rate of its slowest NIC";
-  EXPECT_EQ(cluster->host_rate(), GBps{175});
+  const auto cluster = value_of(make_cluster({one, *Topology::create(other)}));
+  ASSERT_EQ(cluster.rails.size(), 4);
+  EXPECT_THAT(cluster.rails[0].nics, ElementsAre(0, 0));
+  EXPECT_THAT(cluster.rails[3].nics, ElementsAre(3, 3));
+  EXPECT_EQ(cluster.rails[0].rate, GBps{50});
+  EXPECT_EQ(cluster.rails[1].rate, GBps{25}) << "a rail has the rate of its slowest NIC";
+  EXPECT_EQ(cluster.host_rate(), GBps{175});
 }
 
 TEST(Cluster, HasAsManyRailsAsItsPoorestHost) {

@@ -314,13 +314,11 @@ Topology drawn(std::uint32_t seed) {
   const std::uint32_t switches = 1 + pick(3), gpus = 2 + pick(4);
   std::uint8_t bus = 1;
   for (std::uint32_t i = 0; i < switches; ++i) {
-    const NodeRef above = i > 0 && pick(2) == 0 ? NodeRef{NodeKind::bridge, i - 1}
-                                                : NodeRef{NodeKind::host_bridge, 0};
+    const NodeRef above = i > 0 && pick(2) == 0 ? bridge(i - 1) : kRoot;
     machine.bridges.emplace_back().pci = function(bus++, above, 1 + pick(40));
   }
   for (std::uint32_t i = 0; i < gpus; ++i) {
-    machine.gpus.emplace_back().pci =
-        function(bus++, {NodeKind::bridge, pick(switches)}, 1 + pick(40));
+    machine.gpus.emplace_back().pci = function(bus++, bridge(pick(switches)), 1 + pick(40));
   }
   for (std::uint32_t a = 0; a < gpus; ++a) {
     for (std::uint32_t b = a + 1; b < gpus; ++b) {
@@ -329,9 +327,7 @@ Topology drawn(std::uint32_t seed) {
           {gpu(a), gpu(b), LinkKind::nvlink, {GBps{41.0 + pick(60)}, Origin::read, {}, {}}});
     }
   }
-  auto topology = Topology::create(machine);
-  EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
-  return *topology;
+  return value_of(Topology::create(machine));
 }
 
 TEST(Rings, OfMachinesByChanceAreTheBestToo) {
@@ -371,9 +367,8 @@ TEST(Rings, AreSoughtAtAFewOfManyRates) {
           {gpu(a), gpu(b), LinkKind::nvlink, {GBps{rate}, Origin::read, {}, {}}});
     }
   }
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok());
-  const RingPlan plan = plan_rings(*topology);
+  const auto topology = value_of(Topology::create(machine));
+  const RingPlan plan = plan_rings(topology);
   EXPECT_TRUE(visits_all_once(plan.best, 40));
   EXPECT_GT(plan.best.bandwidth->value, 100);
 }
@@ -388,9 +383,8 @@ TEST(Rings, LeaveNvlinkWherePcieCarriesMore) {
 TEST(Rings, AreNotManyOverWhatNobodyTells) {
   Machine machine = described("4 gpus, nvlink pairs x4").machine();
   for (Gpu& each : machine.gpus) each.pci.uplink = {};
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok());
-  const RingPlan plan = plan_rings(*topology);
+  const auto topology = value_of(Topology::create(machine));
+  const RingPlan plan = plan_rings(topology);
   EXPECT_THAT(plan.channels, SizeIs(1));
   EXPECT_EQ(plan.bandwidth, GBps{100});
   EXPECT_TRUE(plan.bandwidth_is_bound);
@@ -404,10 +398,9 @@ TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   boards.nvswitches.push_back(boards.nvswitches.front());
   ++boards.nvswitches.back().pci.address.bus;
   boards.links[2].b = boards.links[3].b = nvswitch(1);
-  const auto topology = Topology::create(boards);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  EXPECT_EQ(plan_rings(*topology).fabric, GpuFabric::nvswitch);
-  EXPECT_TRUE(plan_rings(*topology).bandwidth_is_bound) << "between the two boards";
+  const auto topology = value_of(Topology::create(boards));
+  EXPECT_EQ(plan_rings(topology).fabric, GpuFabric::nvswitch);
+  EXPECT_TRUE(plan_rings(topology).bandwidth_is_bound) << "between the two boards";
 }
 
 // These GPUs differ only in which of their two links to the package is NVLink.
@@ -416,17 +409,16 @@ TEST(Trees, TellApartWhatOnlyRoutesTellApart) {
   const std::array<std::pair<double, double>, 3> rates{{{16, 32}, {32, 16}, {16, 16}}};
   for (std::uint8_t i = 0; i < 3; ++i) {
     machine.gpus.emplace_back().pci =
-        function(static_cast<std::uint8_t>(1 + i), {NodeKind::host_bridge, 0}, rates[i].second);
+        function(static_cast<std::uint8_t>(1 + i), kRoot, rates[i].second);
     machine.links.push_back({gpu(i),
                              {NodeKind::package, 0},
                              LinkKind::nvlink,
                              {GBps{rates[i].first}, Origin::read, {}, {}}});
   }
-  const auto topology = Topology::create(machine);
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  const TreePlan plan = plan_tree(*topology);
+  const auto topology = value_of(Topology::create(machine));
+  const TreePlan plan = plan_tree(topology);
   const std::vector<std::uint32_t> swapped{1, 0, 2};
-  EXPECT_EQ(plan.depth, plan_tree(*topology, swapped).depth);
+  EXPECT_EQ(plan.depth, plan_tree(topology, swapped).depth);
   EXPECT_EQ(plan.root, 1U) << "its NVLink carries both children";
 }
 
@@ -446,10 +438,9 @@ TEST(Rings, BelongToTheMachineNotToItsOrder) {
   Machine swapped = pairs.machine();
   swapped.links = {{gpu(0), gpu(2), LinkKind::nvlink, pairs.links()[0].rate},
                    {gpu(1), gpu(3), LinkKind::nvlink, pairs.links()[0].rate}};
-  const auto other = Topology::create(swapped);
-  ASSERT_TRUE(other.is_ok());
-  EXPECT_EQ(plan_rings(*other).bandwidth, plan_rings(pairs).bandwidth);
-  EXPECT_THAT(plan_rings(*other).best.gpus, ElementsAre(0, 2, 1, 3));
+  const auto other = value_of(Topology::create(swapped));
+  EXPECT_EQ(plan_rings(other).bandwidth, plan_rings(pairs).bandwidth);
+  EXPECT_THAT(plan_rings(other).best.gpus, ElementsAre(0, 2, 1, 3));
 }
 
 TEST(Trees, AreAsGoodAsTheBestOfAllShapes) {
@@ -479,11 +470,10 @@ TEST(Bounds, OfATwoLevelTreeAreAboveItsRing) {
 
   Machine narrow = host.machine();
   for (Bridge& bridge : narrow.bridges) bridge.pci.uplink = pcie_rate(16, 8);
-  const auto topology = Topology::create(narrow);
-  ASSERT_TRUE(topology.is_ok());
-  EXPECT_NEAR(plan_rings(*topology).bandwidth->value, link / 2, 1e-6);
-  EXPECT_NEAR(bandwidth_bounds(*topology).all_gather->value, link / 2 * 7 / 4, 1e-6);
-  EXPECT_NEAR(bandwidth_bounds(*topology).all_reduce->value, link / 2 * 7 / 4, 1e-6);
+  const auto topology = value_of(Topology::create(narrow));
+  EXPECT_NEAR(plan_rings(topology).bandwidth->value, link / 2, 1e-6);
+  EXPECT_NEAR(bandwidth_bounds(topology).all_gather->value, link / 2 * 7 / 4, 1e-6);
+  EXPECT_NEAR(bandwidth_bounds(topology).all_reduce->value, link / 2 * 7 / 4, 1e-6);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 // What discovery learns from sysfs, with made-up trees for each test. Also discovery of the machine
 // that runs this test, of which only general facts can be checked.
+#include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"
@@ -16,26 +17,14 @@ namespace xylem::topology::test {
 namespace {
 
 using testing::ElementsAre;
+using xylem::test::TemporaryDirectory;
 namespace fs = std::filesystem;
 
 /// A directory with the structure of /sys, which is removed after the test.
 class FakeSysfs : public testing::Test {
  protected:
-  FakeSysfs() {
-    std::string name = testing::TempDir() + "/xylem-sysfs-XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    root = name;
-  }
-  ~FakeSysfs() override {
-    std::error_code error;
-    fs::remove_all(root, error);
-  }
-  FakeSysfs(const FakeSysfs&) = delete;
-  FakeSysfs& operator=(const FakeSysfs&) = delete;
-
   void file(const std::string& path, const std::string& text) const {
-    fs::create_directories((root / path).parent_path());
-    std::ofstream(root / path) << text << '\n';
+    tree.write(path, text + "\n");
   }
 
   void link(const std::string& path, const std::string& target) const {
@@ -57,20 +46,20 @@ class FakeSysfs : public testing::Test {
 
   Machine read(Machine machine) const {
     add_sysfs_facts(machine, root.string());
-    const auto topology = Topology::create(machine);
-    EXPECT_TRUE(topology.is_ok()) << topology.status().to_string();
+    must(Topology::create(machine).status());
     return machine;
   }
 
-  fs::path root;
+  const TemporaryDirectory tree;
+  const fs::path root = tree.path();
 };
 
 /// A root port with a NIC (0000:02:00.0) and a GPU (0000:03:00.0) below it.
 Machine nic_and_gpu() {
   Machine machine = plain_machine();
-  machine.bridges.push_back({function(1, {NodeKind::host_bridge, 0}, 0), 2, 3});
-  machine.nics.emplace_back().pci = function(2, {NodeKind::bridge, 0}, 0);
-  machine.gpus.emplace_back().pci = function(3, {NodeKind::bridge, 0}, 1.25);
+  machine.bridges.push_back({function(1, kRoot, 0), 2, 3});
+  machine.nics.emplace_back().pci = function(2, bridge(0), 0);
+  machine.gpus.emplace_back().pci = function(3, bridge(0), 1.25);
   return machine;
 }
 
@@ -136,12 +125,12 @@ TEST_F(FakeSysfs, StateOfAnInterfaceWithoutLinkDetectionIsItsCarrier) {
   file("class/net/b/operstate", "unknown");
   file("class/net/c/operstate", "lowerlayerdown");
   file("class/net/d/mtu", "1500");
-  const Machine machine = read(plain_machine());
-  ASSERT_EQ(machine.interfaces.size(), 4U);
-  EXPECT_EQ(machine.interfaces[0].state, InterfaceState::up);
-  EXPECT_EQ(machine.interfaces[1].state, InterfaceState::unknown);
-  EXPECT_EQ(machine.interfaces[2].state, InterfaceState::down);
-  EXPECT_EQ(machine.interfaces[3].state, InterfaceState::unknown);
+  const auto state = [](InterfaceState expected) {
+    return testing::Field(&NetInterface::state, expected);
+  };
+  EXPECT_THAT(read(plain_machine()).interfaces,
+              ElementsAre(state(InterfaceState::up), state(InterfaceState::unknown),
+                          state(InterfaceState::down), state(InterfaceState::unknown)));
 }
 
 TEST_F(FakeSysfs, FactsJoinThoseThatHwlocFound) {
@@ -359,16 +348,14 @@ TEST_F(FakeSysfs, PciDatabaseNamesWhatHasNoNameYet) {
 }
 
 TEST(Discovery, FindsThisMachine) {
-  const auto topology = discover();
-  ASSERT_TRUE(topology.is_ok()) << topology.status().to_string();
-  EXPECT_GE(topology->numa_nodes().size(), 1U);
+  const auto topology = value_of(discover());
+  EXPECT_GE(topology.numa_nodes().size(), 1U);
   std::uint32_t cpus = 0;
-  for (const NumaNode& node : topology->numa_nodes()) cpus += node.cpus.count();
+  for (const NumaNode& node : topology.numa_nodes()) cpus += node.cpus.count();
   EXPECT_GE(cpus, 1U);
-  EXPECT_THAT(to_tree(*topology), testing::HasSubstr("NUMA node"));
-  const auto back = read_json(to_json(*topology), "json");
-  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
-  EXPECT_EQ(*back, *topology);
+  EXPECT_THAT(to_tree(topology), testing::HasSubstr("NUMA node"));
+  const auto back = value_of(read_json(to_json(topology), "json"));
+  EXPECT_EQ(back, topology);
 }
 
 TEST(Discovery, IsRepeatable) {

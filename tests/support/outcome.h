@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests expect of a Status or a Result, in the namespace of those, so that every test finds
+// it.
+#pragma once
+
+#include "xylem/base/status.h"
+
+#include <gmock/gmock.h>
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace xylem {
+
+/// Ends the test with the message of `status`, unless it is OK. GoogleTest reports what is thrown.
+inline void must(const Status& status) {
+  if (!status) throw std::runtime_error(status.to_string());
+}
+
+/// The value of `result`. Without one, the test ends with the message.
+template <typename T>
+T value_of(Result<T> result) {
+  must(result.status());
+  return *std::move(result);
+}
+
+/// Calls `body` on a thread of a test, and makes what it throws a failure of the test.
+template <typename Body>
+void report_exceptions(const Body& body) try {
+  body();
+} catch (const std::exception& thrown) {
+  ADD_FAILURE() << thrown.what();
+}
+
+/// Matches a Status or a Result that failed with a message that contains `text`.
+MATCHER_P(FailsWith, text, "fails with a message that contains \"" + std::string(text) + "\"") {
+  const Status status = detail::status_of(arg);
+  *result_listener << status.to_string();
+  return !status && status.message().find(text) != std::string_view::npos;
+}
+
+/// Matches a Status or a Result that failed with `code` and a message that contains `text`.
+MATCHER_P2(FailsAs, code, text, "fails as " + std::string(name(code)) + " with \"" + text + "\"") {
+  return detail::status_of(arg).code() == code &&
+         testing::ExplainMatchResult(FailsWith(text), arg, result_listener);
+}
+
+}  // namespace xylem
