@@ -98,11 +98,11 @@ void Execution::complete_slice(StepId id, std::uint32_t slice) {
   const auto& step = program.steps[id];
   auto& state = run.steps[id];
   state.ahead |= std::uint64_t{1} << (slice - state.completed);
+  ++advanced;
   const auto in_order = static_cast<std::uint32_t>(std::countr_one(state.ahead));
   if (in_order == 0) return;
   state.completed += in_order;
   state.ahead = in_order == 64 ? 0 : state.ahead >> in_order;
-  ++advanced;
   if (state.completed == step.slices) --run.steps_left;
   for (const StepId next : program.successors_of(step)) {
     if (run.steps[next].issued < program.steps[next].slices) run.queue(next);

@@ -73,13 +73,18 @@ bool HeldViews::evict(Execution* first) {
     Run& run = at->run;
     const bool is_on_device = run.device.reader().kind != MemoryKind::host;
     if (run.views_held == 0 || (is_on_device && holders == 1)) continue;
-    at->acquire();  // The execution ends within this loop if a message has been withdrawn.
+    // If a message has been withdrawn, the listener may end executions, also the next one.
+    at->acquire();
+    if (next != nullptr) next->acquire();
     for (auto* const views : {&run.views, &run.arrived}) {
       for (std::size_t i = 0; i < views->size() && !at->has_ended; ++i) {
         has_evicted = evict_view(*at, (*views)[i]) || has_evicted;
       }
     }
     at->release();
+    const bool is_next_gone = next != nullptr && next->has_ended;
+    if (next != nullptr) next->release();
+    if (is_next_gone) break;  // The others are evicted next time.
   }
   return has_evicted;
 }

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
-#include <string>
 #include <thread>
 
 namespace xylem::runtime {
@@ -133,7 +132,9 @@ Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadlin
   return {};
 }
 
-/// Lists what the token holder drives, in the order of a turn.
+/// Lists what the token holder drives, in the order of a turn, and of a tick: what other ranks have
+/// reported is handled before the watch looks for the causes of stalls. Operations of other threads
+/// are launched after the wires have made progress.
 void Job::list_sources() {
   context_.registry.open(*context_.wires);
   context_.progress.with_token([&](Token token) {
@@ -230,7 +231,7 @@ Status Job::hand_over(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&](Token token) {
     context_.progress.turn(token);
-    context_.wires->discard_all(token);
+    context_.wires->discard(token, 0, 0);
     for (; waits_for < size(); ++waits_for) {
       if (context_.failures.has_left(token, waits_for)) continue;
       if (context_.headers.get(token).is_sending_to(waits_for)) return false;

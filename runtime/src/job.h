@@ -8,7 +8,6 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
-#include "calls/operation.h"
 #include "config.h"
 #include "context.h"
 #include "failure/control_events.h"
@@ -27,7 +26,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <thread>
 #include <vector>
 

@@ -138,8 +138,9 @@ TEST(ShmSendQueue, AMessageCompletesWhenNoDeviceCopiesItAnyMore) {
   Sending sending{&operation};
   sending.copies = 1;
   queue.add_begun(sending);
-  const auto at = queue.find(operation);
-  ASSERT_NE(at, queue.end());
+  const auto found = queue.find(operation);
+  ASSERT_TRUE(found);
+  const SendQueue::Position at = *found;
   queue.complete(at, Code::cancelled);
   EXPECT_TRUE(outcomes.empty());
   EXPECT_TRUE(queue.has(Sending::Stage::copying));
@@ -150,7 +151,7 @@ TEST(ShmSendQueue, AMessageCompletesWhenNoDeviceCopiesItAnyMore) {
   ASSERT_EQ(outcomes.size(), 1U);
   EXPECT_EQ(outcomes[0].code, Code::cancelled);
   EXPECT_TRUE(queue.is_empty());
-  EXPECT_EQ(queue.find(operation), queue.end());
+  EXPECT_FALSE(queue.find(operation));
 }
 
 TEST(ShmStreams, IdsOfRequestedMessagesAreNotUsedByOthers) {

@@ -536,12 +536,12 @@ TEST_F(ShmReadable, MemoryIsRefusedByName) {
 }
 
 TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
-  bool wants_look = false;
+  bool must_look = false;
   const Nonce nonce{1, 2}, other{1, 3};
   const auto at = reinterpret_cast<std::uintptr_t>(&nonce);
   std::array<std::byte, 16> source{std::byte{9}}, target{};
   const auto from = reinterpret_cast<std::uintptr_t>(source.data());
-  PeerMemory right(wants_look), wrong(wants_look), nobody(wants_look), nowhere(wants_look);
+  PeerMemory right(must_look), wrong(must_look), nobody(must_look), nowhere(must_look);
   right.set_process(getpid(), at, nonce);
   ASSERT_TRUE(right.can_pull());
   EXPECT_TRUE(right.pull(target.data(), from, target.size()));
@@ -557,8 +557,8 @@ TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
 }
 
 TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
-  bool wants_look = false;
-  PeerMemory memory(wants_look);
+  bool must_look = false;
+  PeerMemory memory(must_look);
   const auto made = make_sealed_memory(kMiB);
   ASSERT_TRUE(made.is_ok());
   EXPECT_EQ(memory.map(1, made->fd, kMiB + 1).code(), Code::mismatch)

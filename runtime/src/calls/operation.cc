@@ -43,8 +43,11 @@ Operation& OperationPool::spare(Token /*token*/) {
   return *spare_;
 }
 
-void OperationPool::keep_spare(Token /*token*/, std::shared_ptr<OperationOwner> owner) noexcept {
-  std::exchange(spare_, nullptr)->begin(std::move(owner));
+Operation& OperationPool::keep_spare(Token /*token*/,
+                                     std::shared_ptr<OperationOwner> owner) noexcept {
+  Operation& kept = *std::exchange(spare_, nullptr);
+  kept.begin(std::move(owner));
+  return kept;
 }
 
 Operation& OperationPool::take_free() {

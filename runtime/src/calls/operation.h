@@ -208,8 +208,8 @@ class OperationPool {
   /// on it. Returns the same operation each time, until keep_spare() is called.
   Operation& spare(Token token);
   /// Call this if the call on the spare operation has not ended. Turns it into an operation like
-  /// those of take().
-  void keep_spare(Token token, std::shared_ptr<OperationOwner> owner) noexcept;
+  /// those of take(), and returns it.
+  Operation& keep_spare(Token token, std::shared_ptr<OperationOwner> owner) noexcept;
 
  private:
   friend class Operation;

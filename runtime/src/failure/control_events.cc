@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace xylem::runtime {

@@ -20,7 +20,6 @@
 #include <functional>
 #include <mutex>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -44,9 +44,9 @@ std::optional<Work> Collectives::try_start(Token token, const EvenArguments& arg
   if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return WorkAccess::ended(spec_.own_world_rank());
   }
+  group_.adopt_spare();
   set_even(operation.call, plan->record, arguments);
   operation.plan = plan->shared_from_this();
-  group_.adopt_spare(operation);
   Work work = WorkAccess::of(operation);
   admission_.enter();
   if (health) {

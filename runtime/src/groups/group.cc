@@ -204,20 +204,18 @@ Operation& Group::make_operation() {
   return operation;
 }
 
-Operation& Group::begin_operation() {
-  Operation& operation = make_operation();
-  ++pending_;
-  context_->scheduler.activate(context_->progress.assert_held(), operation);
-  return operation;
+Operation& Group::begin_operation() { return activate(make_operation()); }
+
+Operation& Group::adopt_spare() {
+  return activate(context_->operations.keep_spare(context_->progress.assert_held(), self()));
 }
 
-void Group::adopt_spare(Operation& operation) {
-  const Token token = context_->progress.assert_held();
-  context_->operations.keep_spare(token, self());
+Operation& Group::activate(Operation& operation) {
   operation.source = spec_.own_world_rank();
   operation.peers = &peers_;
   ++pending_;
-  context_->scheduler.activate(token, operation);
+  context_->scheduler.activate(context_->progress.assert_held(), operation);
+  return operation;
 }
 
 // ---- operations under way ----
@@ -226,7 +224,7 @@ void Group::launch(Token token, Operation& operation) noexcept {
   ++pending_;
   if (!health_) {
     mesh_.stop(token);  // The call may have been enqueued on a stream already.
-    return context_->scheduler.engine(token).fail(operation, health_);
+    return context_->scheduler.engine(token).fail(operation, has_left_ ? destroyed() : health_);
   }
   if (operation.call.kind == CallKind::collective) return collectives_.launch(token, operation);
   const bool any = operation.call.peer == collectives::kNone;
@@ -280,6 +278,7 @@ void Group::on_call(const CallRecord& record) {
 void Group::poison(const Status& why) {
   if (!health_) return;
   const Token token = context_->progress.assert_held();
+  has_failed_ = true;
   health_ = why;
   mesh_.stop(token);
   collectives_.drop_deferred();
@@ -304,8 +303,7 @@ void Group::poison(const Status& why) {
 void Group::on_failure(std::function<void(const Status&)> tell) {
   if (!context_->process.allows()) return;
   context_->progress.with_token([&](Token /*token*/) {
-    if (has_left_) return;
-    if (!health_ && tell) return tell(health_);
+    if (has_failed_ && tell) return tell(health_);
     tell_failure_ = std::move(tell);
   });
 }
@@ -392,7 +390,7 @@ void Group::say_goodbye(Token token) {
 void Group::leave(Token token) {
   if (has_left_) return;
   has_left_ = true;
-  health_ = destroyed();
+  if (health_) health_ = destroyed();
   if (companion_ != nullptr) companion_->leave(token);
   messages_.close();
   observer_.on_left(token, *this);

@@ -56,8 +56,8 @@ class Group final : public std::enable_shared_from_this<Group>,
  public:
   /// Makes a group and registers it with the job. The group keeps the context alive; the observer
   /// must outlive the group. Any thread may drop the last reference, also while it holds locks: the
-  /// group is destroyed under the progress token, at once if the token is free, and otherwise by
-  /// its holder after the current turn.
+  /// group is destroyed under the progress token, at once if the token is free, and otherwise in
+  /// the next turn of its holder or of the progress thread. Made under the token.
   static std::shared_ptr<Group> make(const std::shared_ptr<Context>& context,
                                      GroupObserver& observer,
                                      GroupSpec spec,
@@ -73,7 +73,6 @@ class Group final : public std::enable_shared_from_this<Group>,
   const std::shared_ptr<Context>& context() const noexcept { return context_; }
   Caller caller() const noexcept { return {spec_.rank, spec_.size(), &context_->devices}; }
   Plans& plans() noexcept { return plans_; }
-  const Plans& plans() const noexcept { return plans_; }
   GroupMesh& mesh() noexcept { return mesh_; }
   /// The calls of the user. A call begins at once if the progress token is free, and may have ended
   /// when the function returns. Sets where the buffers are, if the caller did not state it.
@@ -119,6 +118,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   /// has failed.
   void say_goodbye(Token token);
   Operation& make_operation();
+  Operation& activate(Operation& operation);
   template <typename TryNow, typename SetCall>
   Work message(const TryNow& try_now, const SetCall& set_call);
 
@@ -130,7 +130,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   void note_end_of_program() noexcept override { has_program_ended_ = true; }
   std::uint32_t pending() const noexcept override { return pending_; }
   Operation& begin_operation() override;
-  void adopt_spare(Operation& operation) override;
+  Operation& adopt_spare() override;
   void on_call(const CallRecord& record) override;
   CallHistory& history() noexcept override { return collectives_.history(); }
   PointToPoint& messages() noexcept override { return messages_; }
@@ -150,6 +150,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   std::uint32_t pending_ = 0;
   Status health_;
   std::function<void(const Status&)> tell_failure_;
+  bool has_failed_ = false;
   bool has_program_ended_ = false;
   bool has_left_ = false;  ///< The group was destroyed or closed.
 };

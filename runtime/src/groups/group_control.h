@@ -38,7 +38,7 @@ class GroupControl {
   virtual Operation& begin_operation() = 0;
   /// Makes the spare operation of the job (OperationPool::spare) one of this group, and activates
   /// it.
-  virtual void adopt_spare(Operation& operation) = 0;
+  virtual Operation& adopt_spare() = 0;
   /// A collective has been numbered.
   virtual void on_call(const CallRecord& record) = 0;
   virtual CallHistory& history() noexcept = 0;

@@ -69,11 +69,13 @@ void Registry::defer_delete(DeferredDelete group) {
 }
 
 void Registry::delete_deferred(Token /*token*/) {
-  if (!has_deferred_.load(std::memory_order_relaxed)) return;
-  std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
-  const std::lock_guard lock(mutex_);
-  dead.swap(deferred_);
-  has_deferred_.store(false, std::memory_order_relaxed);
+  // A group that is deleted may drop the last reference to another one.
+  while (has_deferred_.load(std::memory_order_relaxed)) {
+    std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
+    const std::lock_guard lock(mutex_);
+    dead.swap(deferred_);
+    has_deferred_.store(false, std::memory_order_relaxed);
+  }
 }
 
 void Registry::enlist(Token /*token*/, std::uint64_t uid, std::weak_ptr<Group> group) {
@@ -108,14 +110,13 @@ void Registry::abandon(Token token, std::uint32_t slot) {
 
 unsigned Registry::turn(Token token) {
   for (const Drain& drain : drains_) {
-    for (const auto& wire : wires_->all()) {
-      if (wire.transport == nullptr) continue;
-      wire.transport->discard(group_tag(TagKind::collective, drain.slot), kGroupMask);
-      wire.transport->discard(group_tag(TagKind::companion, drain.slot), kGroupMask);
-      wire.transport->discard(group_tag(TagKind::message_body, drain.slot), kGroupMask);
-      if (!drain.is_group_gone) continue;
-      wire.transport->discard(group_tag(TagKind::message_header, drain.slot), kGroupMask);
-    }
+    const auto discard = [&](TagKind kind) {
+      wires_->discard(token, group_tag(kind, drain.slot), kGroupMask);
+    };
+    discard(TagKind::collective);
+    discard(TagKind::companion);
+    discard(TagKind::message_body);
+    if (drain.is_group_gone) discard(TagKind::message_header);
   }
   delete_deferred(token);
   return 0;

@@ -6,10 +6,10 @@
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
 //
-// A group whose last reference is dropped is deleted by the registry, under the progress token.
-// While a slot drains, messages that still arrive for it are dropped, so that
-// the sends of members which have not heard of the group's end yet complete. No other group gets
-// the slot before it has drained.
+// A group whose last reference is dropped is deleted by the registry under the progress token or,
+// once the job has ended, at once. While a slot drains, messages that still arrive for it are
+// dropped, so that the sends of members which have not heard of the group's end yet complete. No
+// other group gets the slot before it has drained.
 #pragma once
 
 #include "progress/token.h"
@@ -71,7 +71,7 @@ class Registry final : public WorkSource {
   void tick(Token token, Clock::time_point now) override;
 
   /// Call this when the job has wires, which outlive the last turn.
-  void open(const Wires& wires) noexcept { wires_ = &wires; }
+  void open(Wires& wires) noexcept { wires_ = &wires; }
   /// Call this when the job ends: groups whose last reference is dropped from now on are deleted at
   /// once, on the calling thread.
   void close();
@@ -91,7 +91,7 @@ class Registry final : public WorkSource {
   bool is_closed_ = false;
   std::atomic<bool> has_deferred_{false};
 
-  const Wires* wires_ = nullptr;
+  Wires* wires_ = nullptr;
   std::vector<Drain> drains_;
   std::atomic<bool> is_draining_{false};
 };

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 #include "groups/split.h"
 
 #include "groups/gather_from_all.h"
@@ -10,8 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <unordered_set>
 
 namespace xylem::runtime {
@@ -98,7 +95,7 @@ Status check(const Group& parent, const Formation& formation, std::uint32_t seat
 
 }  // namespace
 
-Result<std::shared_ptr<Group>> form(const Group& parent, Seat seat, const Formation& formation) {
+Result<std::shared_ptr<Group>> form(Group& parent, Seat seat, const Formation& formation) {
   XYLEM_TRY(parent.context()->process.check());
   XYLEM_TRY(check(parent, formation, seat.number()));
   GroupSpec spec;

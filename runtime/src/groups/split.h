@@ -17,6 +17,6 @@ namespace xylem::runtime {
 /// See Communicator::split(). Null if this rank is in none of the new groups.
 Result<std::shared_ptr<Group>> split(Group& group, std::int32_t color, std::int32_t key);
 /// See Runtime::form(). The members are among those of `parent`.
-Result<std::shared_ptr<Group>> form(const Group& parent, Seat seat, const Formation& formation);
+Result<std::shared_ptr<Group>> form(Group& parent, Seat seat, const Formation& formation);
 
 }  // namespace xylem::runtime

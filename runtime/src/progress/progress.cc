@@ -325,11 +325,13 @@ void Progress::release() noexcept {
   if (needed_polling_.load(std::memory_order_relaxed) != needs) {
     needed_polling_.store(needs, std::memory_order_seq_cst);
   }
-  if (needs && attendant_ != nullptr) attendant_->on_needs_polling();
   release_unchanged();
 }
 
 void Progress::release_unchanged() noexcept {
+  if (needed_polling_.load(std::memory_order_relaxed) && attendant_ != nullptr) {
+    attendant_->on_needs_polling();
+  }
   trace_token(TokenEvent::given_up);
   held_.store(false, std::memory_order_seq_cst);
   announce_ended();

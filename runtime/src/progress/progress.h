@@ -78,8 +78,8 @@ class Progress {
   /// Sets how threads wait, and how they signal to the ranks of this host. Call it only before any
   /// thread waits. `host` outlives the last turn.
   void open(WaitPolicy policy, HostSignals& host) noexcept;
-  /// Sets the attendant, which outlives the last turn, or null. Call it before a second thread uses
-  /// this object.
+  /// Sets the attendant, which outlives the last turn. Call it before a second thread uses this
+  /// object.
   void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
@@ -100,8 +100,9 @@ class Progress {
   void acquire() { (void)acquire_until(Deadline::at(Clock::time_point::max())); }
   /// The same; false if the deadline passes first.
   bool acquire_until(Deadline deadline);
-  /// The proof that this thread holds the token. For a thread that has just acquired it, and for
-  /// functions that are called by components below the runtime, which know no token.
+  /// A Token for a caller that knows that its thread holds the token: it has just acquired it, or
+  /// it is only called by its holder, from code that knows no Token. Builds with assertions check
+  /// that some thread holds the token.
   Token assert_held() const noexcept {
     assert(held());
     return {};

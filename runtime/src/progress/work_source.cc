@@ -2,6 +2,7 @@
 #include "progress/work_source.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace xylem::runtime {
 
@@ -25,9 +26,11 @@ unsigned WorkSources::turn(Token token) {
 }
 
 bool WorkSources::arm(Token token, std::vector<pollfd>& descriptors) {
-  return !needs_polling(token) && std::ranges::all_of(sources_, [&](WorkSource* source) {
-    return source->arm(token, descriptors);
-  });
+  if (needs_polling(token)) return false;
+  // In reverse order: the wires are armed when no source behind them has refused. From then on
+  // peers pay for waking this rank.
+  return std::ranges::all_of(std::views::reverse(sources_),
+                             [&](WorkSource* source) { return source->arm(token, descriptors); });
 }
 
 bool WorkSources::needs_polling(Token token) const noexcept {

@@ -40,7 +40,7 @@ class WorkSource {
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
 
-/// The sources of one job. They outlive it.
+/// The sources of one job. They outlive its last use.
 class WorkSources {
  public:
   /// Adds a source behind those that are there. Call this before a second thread uses the list.

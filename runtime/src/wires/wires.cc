@@ -362,9 +362,9 @@ bool Wires::needs_polling(Token /*token*/) const noexcept {
   });
 }
 
-void Wires::discard_all(Token /*token*/) noexcept {
+void Wires::discard(Token /*token*/, transport::Tag tag, transport::Tag mask) noexcept {
   for (const Wire& wire : wires_) {
-    if (wire.transport != nullptr) wire.transport->discard(0, 0);
+    if (wire.transport != nullptr) wire.transport->discard(tag, mask);
   }
 }
 
@@ -452,8 +452,8 @@ PathInfo Wires::path(std::uint32_t world_rank) const {
   info.transport = wires_[wire_of(world_rank)].name;
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {
-    for (const auto& lane : link.transport->paths(link.endpoint)) {
-      info.lanes.push_back(lane.transport + "/" + lane.device);
+    for (const auto& path : link.transport->paths(link.endpoint)) {
+      info.lanes.push_back(path.transport + "/" + path.device);
     }
     info.bytes_sent = link.transport->bytes_sent(link.endpoint);
   }

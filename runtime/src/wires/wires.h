@@ -106,8 +106,8 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   void close(Token token, std::uint32_t world_rank) noexcept;
   /// Whether all that was sent to a rank has left this process.
   bool flush(Token token, std::uint32_t world_rank) noexcept;
-  /// Drops all messages that have arrived and that nothing has matched.
-  void discard_all(Token token) noexcept;
+  /// Transport::discard() of all wires.
+  void discard(Token token, transport::Tag tag, transport::Tag mask) noexcept;
   /// Views::pull_from() of the host wire, if its transport has views.
   void pull_from(Token token, std::uint64_t bytes) noexcept;
 
@@ -128,7 +128,6 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
-  const std::vector<Wire>& all() const noexcept { return wires_; }
   PathInfo path(std::uint32_t world_rank) const;
 
  private:

@@ -116,6 +116,7 @@ void Channels::close(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
   endpoint.outgoing.close(endpoint.has_said_hello);
   if (open_endpoint_to(endpoint.nonce) != nullptr) return;
+  peers_->forget_shared(endpoint.nonce);
   for (Source& source : sources_) {
     if (source.peer->nonce == endpoint.nonce) source.incoming.give_up();
   }

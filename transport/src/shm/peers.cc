@@ -21,6 +21,12 @@ Peers::Sent Peers::connect(const Nonce& to, const PeerMessage& message) noexcept
   return send(to, message, std::array{own_->fd(), wake_});
 }
 
+void Peers::forget_shared(const Nonce& nonce) noexcept {
+  for (Peer& peer : peers_) {
+    if (peer.nonce == nonce) peer.shared.clear();
+  }
+}
+
 bool Peers::share(Peer& peer, const Allocation& allocation) {
   if (std::ranges::find(peer.shared, allocation.id) != peer.shared.end()) return true;
   const PeerMessage message{

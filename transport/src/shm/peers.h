@@ -56,6 +56,8 @@ class Peers {
 
   /// Sends a hello or an accept, with the descriptors of this transport.
   Sent connect(const Nonce& to, const PeerMessage& message) noexcept;
+  /// No endpoint to this peer is open any more, so it drops the allocations that it has.
+  void forget_shared(const Nonce& nonce) noexcept;
   /// Passes an allocation to a peer, unless the peer has it. True if it has it now.
   bool share(Peer& peer, const Allocation& allocation);
   /// Informs all peers which of the allocations that they have are not in `list` any more. False if

@@ -151,7 +151,7 @@ Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes) {
                         std::cmp_greater_equal(facts.st_size, bytes);
   if (!is_sound) {
     return failure(Code::mismatch,
-                   fmt::format("shared memory: a peer has passed no {} bytes that stay", bytes));
+                   fmt::format("its file is smaller than {} bytes, or could shrink", bytes));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");

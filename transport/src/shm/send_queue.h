@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -128,15 +129,14 @@ class SendQueue {
     for (auto it = list.begin(); it != list.end();) visit(it++);
   }
 
-  /// The message of an operation; end() if there is none.
-  Position find(const Operation& operation) noexcept {
+  /// The message of an operation, if there is one.
+  std::optional<Position> find(const Operation& operation) noexcept {
     for (List& list : lists_) {
       const auto at = std::ranges::find(list, &operation, &Sending::operation);
       if (at != list.end()) return at;
     }
-    return end();
+    return std::nullopt;
   }
-  Position end() noexcept { return spare_.end(); }
   /// Completes a message, at once or when no device copies its pieces any more.
   void complete(Position at, Code code = Code::ok) {
     if (at->copies > 0) {

@@ -63,8 +63,8 @@ ShmTransport::ShmTransport(Segment segment,
   if (devices_ != nullptr) devices_->lend_host(segment_.memory(), segment_.bytes());
 }
 
-// Messages that peers have not read yet stay in the memory that they have mapped. So does this
-// process if a device may still write there.
+// Messages that peers have not read yet stay in the memory that they have mapped. If a device may
+// still write into the segment, it stays mapped here, too.
 ShmTransport::~ShmTransport() {
   const bool is_written = devices_ != nullptr && !channels_.finish_copies();
   // take_back_host() waits for the device, too.

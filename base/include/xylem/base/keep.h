@@ -9,7 +9,8 @@
 namespace xylem {
 
 /// Keeps the object until the process ends, and never destroys it. It stays reachable, so leak
-/// checkers do not report it. Any thread may call this, also in a forked child: it takes no lock.
+/// checkers do not report it. Any thread may call this, also in a forked child: it takes no lock of
+/// its own.
 void keep_until_exit(std::shared_ptr<const void> object);
 
 }  // namespace xylem

@@ -48,8 +48,8 @@ class Engine {
 
   /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
   /// not yet known to the engine. True if the exchange has ended without an error; the listener is
-  /// not told of that end, and Execution::run is as new. Otherwise continue with activate() and
-  /// start().
+  /// not told of that end, and the RunState of the execution is as new. Otherwise continue with
+  /// activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange) {
     execution.run.past_cache = is_past_cache(execution.run);
     return exchanges_.try_start(execution, exchange);
@@ -81,7 +81,8 @@ class Engine {
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
   /// on_ended() follows when the last message and the last pending work have ended.
   void fail(Execution& execution, Status why);
-  /// Ends an execution that has no message posted.
+  /// Ends an execution. Messages of it that are still posted are forgotten: nothing is reported of
+  /// them.
   void finish(Execution& execution, Status outcome);
   /// Runs all steps that completions have made ready, and one round of each execution that has more
   /// to do. Call after each round of transport progress. Returns the number of completions that it

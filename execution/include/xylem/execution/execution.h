@@ -113,8 +113,9 @@ struct RunState {
   /// base[kDeviceScratch] is the address at which `scratch` would begin if all of it were on the
   /// device; it is base[scratch] if none is.
   std::byte* base[kBases] = {};
-  double factor = 1;             ///< Program::scale multiplies by this factor.
-  std::uint32_t steps_left = 1;  ///< Point to point: 1 until the message has come or left.
+  double factor = 1;  ///< Program::scale multiplies by this factor.
+  /// In an exchange and point to point: 1 until all messages have come or left.
+  std::uint32_t steps_left = 1;
   std::uint32_t views_held = 0;
   /// In an exchange: the number of messages under way, plus 1 while messages are being posted.
   std::uint32_t under_way = 0;
@@ -245,7 +246,7 @@ struct ExecutionState {
   Message* messages = nullptr;
   Status health;  ///< Not OK after the execution has failed; reported when `outstanding` is 0.
   Clock::time_point failed_at{};
-  std::uint64_t advanced = 0;  ///< Number of completions so far.
+  std::uint64_t advanced = 0;  ///< Number of slices that have completed so far.
   bool has_ended = false;      ///< The execution has ended, and the engine does not refer to it.
   bool is_busy = false;        ///< The execution is in the engine's list of those with more to do.
   Execution* active_previous = nullptr;

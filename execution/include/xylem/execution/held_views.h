@@ -22,9 +22,10 @@ class HeldViews {
   HeldViews(EngineListener& listener, PendingWork& pending)
       : listener_(listener), pending_(pending) {}
 
-  /// Views are evicted if none has been held or released for this long. If all of them are in
-  /// device memory, it takes 100 times as long: they occupy no slots, but numbers of announced
-  /// messages. A message that gets no number goes through slots, or waits if it is longer.
+  /// Views are evicted if none has been added or ended for this long, and for at least 64 rounds,
+  /// since the clock is read once in 32. If all of them are in device memory, it takes 100 times as
+  /// long: they occupy no slots, but numbers of announced messages. A message that gets no number
+  /// goes through slots, or waits if it is longer.
   void set_eviction_delay(Clock::duration delay) noexcept { delay_ = delay; }
 
   bool empty() const noexcept { return count_ == 0; }
@@ -45,8 +46,8 @@ class HeldViews {
 
   /// Evicts the views of the executions in a list (Execution::active_next). A view in device memory
   /// is released when its device has copied it. It stays if work of the device reads it already, or
-  /// if only one execution has views: an execution that runs alone needs no others. True if any
-  /// view is evicted.
+  /// if only one execution has views: an execution that runs alone needs no more numbers of
+  /// announced messages than it has. True if any view is evicted.
   bool evict(Execution* first);
   /// The same, if the views have not changed for the delay. Call this once each round. Reads the
   /// clock only now and then.
@@ -61,8 +62,8 @@ class HeldViews {
   PendingWork& pending_;
   std::uint32_t count_ = 0;
   std::uint32_t on_device_ = 0;     ///< How many of these are in the memory of a device.
-  std::uint64_t changes_ = 0;       ///< How often a view was added or ended,
-  std::uint64_t seen_changes_ = 0;  ///< and how often up to the last round.
+  std::uint64_t changes_ = 0;       ///< How often a view was added or ended.
+  std::uint64_t seen_changes_ = 0;  ///< The value of `changes_` in the last round.
   std::uint32_t unchanged_rounds_ = 0;
   Clock::time_point unchanged_since_{};  ///< Read some rounds after the last change.
   Clock::duration delay_ = std::chrono::microseconds(200);

@@ -2,7 +2,7 @@
 //
 // MessagePool: the messages that an engine has posted, and those that have completed. A completion
 // is only noted when it happens, within a call of the transport; the engine handles it at its next
-// round. So no listener is called from within a post.
+// round, unless the post itself says that the message is done.
 //
 //   free ──acquire──► posted ──on_done──► completed ──next_completed──► handled ──release──► free
 #pragma once
