@@ -4,6 +4,7 @@
 // the stand-in for the driver makes; on a GPU's driver, which does not count, only the results are
 // checked.
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "xylem/runtime/allocation.h"
 
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <latch>
 #include <numeric>
 #include <string>
@@ -132,44 +134,55 @@ Copies count_copies(const Communicator& world, const Do& act) {
   return after.since(before);
 }
 
-class CudaDirect : public testing::TestWithParam<std::uint32_t> {};
+class CudaDirect : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  /// Runs `body` on each rank, with these XYLEM_ variables, and waits for all ranks at the end.
+  void run(const runtime::Environment& environment,
+           const std::function<void(const Communicator& world, Buffers& buffers)>& body) {
+    RankOptions options = options_for(devices, ranks);
+    options.environment = environment;
+    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
+      Buffers buffers(devices, runtime.rank());
+      body(runtime.world(), buffers);
+      EXPECT_TRUE(runtime.world().barrier().wait());
+    });
+  }
+  /// Expects the sums, by element, of what starts with `first` at rank 0 and one higher at each
+  /// further rank.
+  void expect_sums(const Words& got, std::uint64_t first) const {
+    for (std::uint64_t i = 0; i < got.size(); ++i) {
+      const auto sum = ranks * (first + i) + ranks * (ranks - 1) / 2;
+      ASSERT_EQ(got[i], static_cast<std::uint32_t>(sum)) << i;
+    }
+  }
+
+  const std::uint32_t ranks = GetParam();
+  CudaRanks devices{ranks};
+};
 
 TEST_P(CudaDirect, GathersWithOneCopyOfEachPart) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  RankOptions options = options_for(devices, ranks);
-  options.environment["XYLEM_ALGORITHM"] = "direct";
-  options.environment["XYLEM_SLICE"] = "64K";
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
-    constexpr std::uint64_t kPart = 10 << 14;  // Ten slices.
-    const Buffer input = buffers.make(kPart, 1000 * world.rank());
-    const Buffer output = buffers.make(ranks * kPart);
-    const Copies copies =
-        count_copies(world, [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); });
-    EXPECT_EQ(copies.waited_for, 0);
-    // A rank's own part is copied as one. Slices of others gather while the device is busy.
-    if (is_stand_in()) {
-      EXPECT_LE(copies.made, ranks + ranks * (ranks - 1) * 10);
-      EXPECT_GE(copies.made, ranks * ranks);
-    }
-    const Words got = buffers.read(output);
-    for (std::uint64_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i], 1000 * (i / kPart) + i % kPart) << i;
-    }
-    EXPECT_TRUE(world.barrier().wait());
-  });
+  run({{"XYLEM_ALGORITHM", "direct"}, {"XYLEM_SLICE", "64K"}},
+      [&](const Communicator& world, Buffers& buffers) {
+        constexpr std::uint64_t kPart = 10 << 14;  // Ten slices.
+        const Buffer input = buffers.make(kPart, 1000 * world.rank());
+        const Buffer output = buffers.make(ranks * kPart);
+        const Copies copies =
+            count_copies(world, [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); });
+        EXPECT_EQ(copies.waited_for, 0);
+        // A rank's own part is copied as one. Slices of others gather while the device is busy.
+        if (is_stand_in()) {
+          EXPECT_LE(copies.made, ranks + ranks * (ranks - 1) * 10);
+          EXPECT_GE(copies.made, ranks * ranks);
+        }
+        const Words got = buffers.read(output);
+        for (std::uint64_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(got[i], 1000 * (i / kPart) + i % kPart) << i;
+        }
+      });
 }
 
 TEST_P(CudaDirect, ReducesWhereTheInputsLie) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  RankOptions options = options_for(devices, ranks);
-  options.environment["XYLEM_ALGORITHM"] = "direct";
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
+  run({{"XYLEM_ALGORITHM", "direct"}}, [&](const Communicator& world, Buffers& buffers) {
     const Buffer input = buffers.make(ranks * kCount, world.rank());
     const Buffer output = buffers.make(kCount);
     const Copies copies = count_copies(
@@ -179,22 +192,13 @@ TEST_P(CudaDirect, ReducesWhereTheInputsLie) {
     if (is_stand_in() && ranks > 1) {
       EXPECT_EQ(copies.made, 0);
     }
-    const Words got = buffers.read(output);
-    for (std::uint64_t i = 0; i < got.size(); ++i) {
-      const auto sum = ranks * (world.rank() * kCount + i) + ranks * (ranks - 1) / 2;
-      ASSERT_EQ(got[i], static_cast<std::uint32_t>(sum)) << i;
-    }
-    EXPECT_TRUE(world.barrier().wait());
+    expect_sums(buffers.read(output), world.rank() * kCount);
   });
 }
 
 TEST_P(CudaDirect, MovesMessagesWithOneCopy) {
-  const std::uint32_t ranks = GetParam();
   if (ranks == 1) return;  // A message to oneself goes through the host.
-  CudaRanks devices(ranks);
-  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
+  run({}, [&](const Communicator& world, Buffers& buffers) {
     const Ring ring(buffers, world.rank(), ranks);
     const Copies copies = count_copies(world, [&] {
       const Work receive = world.recv(ring.received, ring.from);
@@ -207,18 +211,13 @@ TEST_P(CudaDirect, MovesMessagesWithOneCopy) {
       EXPECT_EQ(copies.made, ranks);
     }
     EXPECT_TRUE(ring.is_right());
-    EXPECT_TRUE(world.barrier().wait());
   });
 }
 
 // The stream of each rank waits for its send, and then for its receive. So the message must leave
 // the sender's memory although the receive's turn has not come.
 TEST_P(CudaDirect, LetsSendsEndBeforeReceivesBehindThem) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
+  run({}, [&](const Communicator& world, Buffers& buffers) {
     const Ring ring(buffers, world.rank(), ranks);
     const auto on_stream = world.on(buffers.stream());
     const Work send = on_stream.send(ring.sent, ring.to);
@@ -226,44 +225,30 @@ TEST_P(CudaDirect, LetsSendsEndBeforeReceivesBehindThem) {
     EXPECT_TRUE(receive.wait());
     EXPECT_TRUE(send.wait());
     EXPECT_TRUE(ring.is_right());
-    EXPECT_TRUE(world.barrier().wait());
   });
 }
 
 // However many slices a call has, the driver is asked about each of its buffers once. That a
 // buffer's memory is stated is checked, too.
 TEST_P(CudaDirect, AsksTheDriverOnceInACall) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  RankOptions options = options_for(devices, ranks);
-  options.environment["XYLEM_ALGORITHM"] = "direct";
-  options.environment["XYLEM_SLICE"] = "16K";
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
-    constexpr std::uint64_t kPart = 40 << 12;  // Forty slices.
-    const Buffer input = buffers.make(kPart, 1000 * world.rank());
-    const Buffer output = buffers.make(ranks * kPart);
-    const auto gather = [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); };
-    gather();
-    const Copies asked = count_copies(world, gather);
-    if (is_stand_in()) {
-      EXPECT_EQ(asked.questions, ranks == 1 ? 2 : 3 * ranks);
-    }
-    EXPECT_EQ(asked.handles, 0);
-    EXPECT_TRUE(world.barrier().wait());
-  });
+  run({{"XYLEM_ALGORITHM", "direct"}, {"XYLEM_SLICE", "16K"}},
+      [&](const Communicator& world, Buffers& buffers) {
+        constexpr std::uint64_t kPart = 40 << 12;  // Forty slices.
+        const Buffer input = buffers.make(kPart, 1000 * world.rank());
+        const Buffer output = buffers.make(ranks * kPart);
+        const auto gather = [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); };
+        gather();
+        const Copies asked = count_copies(world, gather);
+        if (is_stand_in()) {
+          EXPECT_EQ(asked.questions, ranks == 1 ? 2 : 3 * ranks);
+        }
+        EXPECT_EQ(asked.handles, 0);
+      });
 }
 
 // Partial results of a ring lie in scratch of their devices, where the next rank reads them.
 TEST_P(CudaDirect, SharesPartialResults) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  RankOptions options = options_for(devices, ranks);
-  options.environment["XYLEM_ALGORITHM"] = "ring";
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
+  run({{"XYLEM_ALGORITHM", "ring"}}, [&](const Communicator& world, Buffers& buffers) {
     constexpr std::uint64_t kPart = kCount / 4;
     const Buffer input = buffers.make(ranks * kPart, world.rank());
     const Buffer output = buffers.make(kPart);
@@ -273,36 +258,25 @@ TEST_P(CudaDirect, SharesPartialResults) {
     if (is_stand_in() && ranks > 2) {
       EXPECT_EQ(first.handles, 2 * ranks);
     }
-    const Words got = buffers.read(output);
-    for (std::uint64_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i], ranks * (world.rank() * kPart + i) + ranks * (ranks - 1) / 2) << i;
-    }
-    EXPECT_TRUE(world.barrier().wait());
+    expect_sums(buffers.read(output), world.rank() * kPart);
   });
 }
 
 // Memory is freed after each call, and the driver gives its addresses to memory of another size.
 TEST_P(CudaDirect, NoticesMemoryThatIsAllocatedAgain) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
   std::latch all_freed[8] = {std::latch(ranks), std::latch(ranks), std::latch(ranks),
                              std::latch(ranks), std::latch(ranks), std::latch(ranks),
                              std::latch(ranks), std::latch(ranks)};
-  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    Buffers buffers(devices, world.rank());
+  run({}, [&](const Communicator& world, Buffers& buffers) {
     for (std::uint32_t round = 0; round < 8; ++round) {
       const std::uint64_t count = (8 - round) * 9'000;
       {
-        const auto memory = allocate(count * sizeof(std::uint32_t), devices.kind(world.rank()));
-        ASSERT_TRUE(memory.is_ok()) << memory.status().to_string();
-        const Buffer buffer(memory->data(), count, DataType::uint32, memory->memory());
+        const auto memory =
+            value_of(allocate(count * sizeof(std::uint32_t), devices.kind(world.rank())));
+        const Buffer buffer(memory.data(), count, DataType::uint32, memory.memory());
         buffers.fill(buffer, world.rank() + round);
         ASSERT_TRUE(world.all_reduce(buffer, buffer, RedOp::sum).wait());
-        const Words got = buffers.read(buffer);
-        for (std::uint64_t i = 0; i < count; ++i) {
-          ASSERT_EQ(got[i], ranks * (round + i) + ranks * (ranks - 1) / 2) << i;
-        }
+        expect_sums(buffers.read(buffer), round);
       }
       all_freed[round].arrive_and_wait();
     }
@@ -311,12 +285,8 @@ TEST_P(CudaDirect, NoticesMemoryThatIsAllocatedAgain) {
 
 // Odd ranks have their buffers on the host, and read no device memory.
 TEST_P(CudaDirect, CopiesToTheHostWithoutWaiting) {
-  const std::uint32_t ranks = GetParam();
-  CudaRanks devices(ranks);
-  run_ranks(options_for(devices, ranks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run({}, [&](const Communicator& world, Buffers& buffers) {
     const std::uint32_t rank = world.rank();
-    Buffers buffers(devices, rank);
     const bool is_on_host = rank % 2 == 1;
     Words in(kCount), out(ranks * kCount);
     std::iota(in.begin(), in.end(), 1000 * rank);
@@ -335,7 +305,6 @@ TEST_P(CudaDirect, CopiesToTheHostWithoutWaiting) {
     for (std::uint64_t i = 0; i < out.size(); ++i) {
       ASSERT_EQ(out[i], 1000 * (i / kCount) + i % kCount) << i;
     }
-    EXPECT_TRUE(world.barrier().wait());
   });
 }
 
@@ -375,8 +344,7 @@ TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
           world.rank() == 0
               ? world.send(buffers.make(kCount, 0), 1).wait()
               : world.recv(Buffer(words.data(), kCount, DataType::uint32, Memory{}), 0).wait();
-      EXPECT_EQ(ended.code(), Code::internal) << ended.to_string();
-      EXPECT_THAT(std::string(ended.message()), testing::HasSubstr("CUDA device 0: CUDA's cu"));
+      EXPECT_THAT(ended, FailsAs(Code::internal, "CUDA device 0: CUDA's cu"));
       EXPECT_FALSE(world.barrier().wait());
     });
   }

@@ -3,6 +3,7 @@
 // Buffers whose memory the caller does not state: device, managed, pinned and pageable memory,
 // mixed among ranks; drivers that are loaded late; addresses that are freed and used again.
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda_pointers.h"
 #include "xylem/runtime/allocation.h"
@@ -15,9 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <latch>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -30,7 +29,6 @@ namespace {
 using execution::CudaPointers;
 using execution::cuda::CurrentContext;
 using execution::cuda::Driver;
-using testing::HasSubstr;
 
 constexpr std::uint64_t kCount = 3000;
 constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
@@ -263,33 +261,31 @@ TEST(CudaMemory, IsAllocatedOnADeviceAndFreedOnce) {
   CudaRanks devices(2);
   CudaPointers pointers;
   const Memory where = devices.kind(1);
-  auto first = allocate(kBytes, where);
-  ASSERT_TRUE(first.is_ok()) << first.status().to_string();
-  EXPECT_EQ(first->memory(), where);
-  EXPECT_EQ(pointers.find(first->data()).memory, where);
-  EXPECT_EQ(deallocate(static_cast<std::byte*>(first->data()) + 1).code(), Code::invalid_argument);
+  auto first = value_of(allocate(kBytes, where));
+  EXPECT_EQ(first.memory(), where);
+  EXPECT_EQ(pointers.find(first.data()).memory, where);
+  EXPECT_EQ(deallocate(static_cast<std::byte*>(first.data()) + 1).code(), Code::invalid_argument);
   EXPECT_EQ(deallocate(devices.memory(1).allocate(1)).code(), Code::invalid_argument)
       << "memory of the program";
   run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
     const CudaMemory& memory = devices.memory(1);
-    memory.write(static_cast<std::byte*>(first->data()), words_of(0).data(), kBytes);
-    const Buffer buffer(first->data(), kCount, DataType::uint32, first->memory());
+    memory.write(static_cast<std::byte*>(first.data()), words_of(0).data(), kBytes);
+    const Buffer buffer(first.data(), kCount, DataType::uint32, first.memory());
     const auto world = runtime.world().on({memory.stream(), where});
     EXPECT_TRUE(world.all_reduce(buffer, buffer, RedOp::sum).wait());
     Words words(kCount);
-    memory.read(words.data(), static_cast<std::byte*>(first->data()), kBytes);
+    memory.read(words.data(), static_cast<std::byte*>(first.data()), kBytes);
     EXPECT_EQ(words, words_of(0));
   });
-  void* const data = first->release();
+  void* const data = first.release();
   EXPECT_EQ(pointers.find(data).memory, where);
   EXPECT_TRUE(deallocate(data));
   EXPECT_EQ(pointers.find(data).memory, Memory{});
   EXPECT_EQ(deallocate(data).code(), Code::invalid_argument);
   { const auto second = allocate(kBytes, where); }
   EXPECT_EQ(allocate(0, where).code(), Code::invalid_argument);
-  const auto none = allocate(kBytes, {MemoryKind::cuda, 99});
-  EXPECT_EQ(none.code(), Code::unsupported);
-  EXPECT_THAT(std::string(none.status().message()), HasSubstr("there is no CUDA device 99"));
+  EXPECT_THAT(allocate(kBytes, {MemoryKind::cuda, 99}),
+              FailsAs(Code::unsupported, "there is no CUDA device 99"));
   const auto most = allocate(std::uint64_t{1} << 50, where);
   EXPECT_EQ(most.code(), Code::exhausted) << most.status().to_string();
 }
@@ -317,12 +313,10 @@ TEST(CudaMemory, OfTwoKindsInOneCallIsAnError) {
   run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
     Words words(kCount);
     const Buffer there = unstated(devices.memory(0).allocate(kBytes));
-    const Status status =
-        runtime.world().all_reduce(unstated(words.data()), there, RedOp::sum).wait();
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("the input is in host memory, the output in cuda memory of "
-                          "device 0; copy one of them"));
+    EXPECT_THAT(runtime.world().all_reduce(unstated(words.data()), there, RedOp::sum).wait(),
+                FailsAs(Code::invalid_argument,
+                        "the input is in host memory, the output in cuda memory of "
+                        "device 0; copy one of them"));
     // A null buffer of no elements goes with either.
     const Buffer nothing(nullptr, 0, DataType::uint32);
     const std::uint64_t counts[] = {0};
@@ -340,9 +334,8 @@ TEST(CudaMemory, ThatIsStatedWronglyIsAnError) {
     if (devices.devices() > 1) wrong.push_back(devices.memory(1).allocate(kBytes));
     for (void* const address : wrong) {
       const Buffer buffer(address, kCount, DataType::uint32, devices.kind(0));
-      const Status status = runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait();
-      EXPECT_EQ(status.code(), Code::invalid_argument);
-      EXPECT_THAT(std::string(status.message()), HasSubstr("it is said to be in cuda memory of"));
+      EXPECT_THAT(runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait(),
+                  FailsAs(Code::invalid_argument, "it is said to be in cuda memory of"));
     }
   });
 }
@@ -386,9 +379,8 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
 
     Words pageable(kCount);
     const Buffer refused = unstated(pageable.data());
-    const Status status = world.all_reduce(refused, refused, RedOp::sum).wait();
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("or in pinned memory"));
+    EXPECT_THAT(world.all_reduce(refused, refused, RedOp::sum).wait(),
+                FailsAs(Code::invalid_argument, "or in pinned memory"));
   });
 }
 

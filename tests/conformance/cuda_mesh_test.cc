@@ -4,6 +4,7 @@
 // CUDA_DRIVER names. Several ranks share a device.
 #include "conformance/run_case.h"
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 #include "xylem/collectives/planner.h"
@@ -39,9 +40,8 @@ class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
       run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
         const auto world = runtime.world();
         const std::uint32_t rank = world.rank();
-        const auto bound = world.bind(devices.kind(rank));
-        ASSERT_TRUE(bound) << bound.status().to_string();
-        ASSERT_TRUE(*bound);
+        const auto bound = value_of(world.bind(devices.kind(rank)));
+        ASSERT_TRUE(bound);
         const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
         const BuffersOnDevice there{devices.memory(rank), devices.kind(rank)};
         for (const auto& one : cases) {

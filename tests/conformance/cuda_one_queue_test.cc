@@ -4,6 +4,7 @@
 // set the order of their kernels. Nothing runs on a GPU while a stream waits. So no stream may wait
 // for a call; calls that do not hold their stream are carried out.
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/stream_round.h"
 
@@ -24,9 +25,7 @@ RankOptions options_for(CudaRanks& devices) {
 }
 
 void expect_refused(const Status& status) {
-  EXPECT_EQ(status.code(), Code::unsupported) << status.to_string();
-  EXPECT_NE(status.message().find("CUDA_DEVICE_MAX_CONNECTIONS=1"), std::string::npos)
-      << status.to_string();
+  EXPECT_THAT(status, FailsAs(Code::unsupported, "CUDA_DEVICE_MAX_CONNECTIONS=1"));
 }
 
 TEST(CudaOneQueue, CarriesOutCallsThatDoNotHoldTheirStream) {
@@ -53,8 +52,7 @@ TEST(CudaOneQueue, LetsNoStreamWait) {
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     const std::uint32_t rank = runtime.rank();
     const Stream stream = stream_of(devices, rank);
-    auto other = runtime.world().duplicate();
-    ASSERT_TRUE(other) << other.status().to_string();
+    auto other = value_of(runtime.world().duplicate());
     Round round(devices, rank, kRanks);
     expect_refused(runtime.world().on(stream).all_reduce(round.buffer(), round.buffer()).status());
     Work work;
@@ -62,7 +60,7 @@ TEST(CudaOneQueue, LetsNoStreamWait) {
       work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
       expect_refused(work.block(stream));
     }
-    EXPECT_TRUE(other->barrier().wait());
+    EXPECT_TRUE(other.barrier().wait());
     if (rank == 0) {
       work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
     }
@@ -75,9 +73,8 @@ TEST(CudaOneQueue, MakesNoMesh) {
   CudaRanks devices(kRanks);
   devices.let_no_stream_wait();
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    auto is_mesh = runtime.world().bind(devices.kind(runtime.rank()));
-    ASSERT_TRUE(is_mesh) << is_mesh.status().to_string();
-    EXPECT_FALSE(*is_mesh);
+    auto is_mesh = value_of(runtime.world().bind(devices.kind(runtime.rank())));
+    EXPECT_FALSE(is_mesh);
   });
 }
 

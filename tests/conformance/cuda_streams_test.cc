@@ -3,6 +3,7 @@
 // Calls in the order of CUDA streams: what a stream was given before a call, the call, and what it
 // is given after the call run one after the other, while the calling thread goes on.
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 #include "support/stream_round.h"
@@ -138,20 +139,19 @@ TEST(CudaStreams, WaitWhereTheyAreTold) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     const std::uint32_t rank = runtime.rank();
-    auto part = runtime.world().duplicate();
-    ASSERT_TRUE(part) << part.status().to_string();
+    auto part = value_of(runtime.world().duplicate());
     const Stream stream = stream_of(devices, rank);
     Round round(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 10; ++number) {
       round.produce(number);
       Work work;
       if (rank != 0) {
-        work = part->after(stream).all_reduce(round.buffer(), round.buffer());
+        work = part.after(stream).all_reduce(round.buffer(), round.buffer());
         ASSERT_EQ(round.wait(), CUDA_SUCCESS);
         EXPECT_FALSE(work.test());
       }
       EXPECT_TRUE(runtime.world().barrier().wait());
-      if (rank == 0) work = part->after(stream).all_reduce(round.buffer(), round.buffer());
+      if (rank == 0) work = part.after(stream).all_reduce(round.buffer(), round.buffer());
       // Twice, and perhaps after the end.
       ASSERT_TRUE(work.block(stream));
       ASSERT_TRUE(work.block(stream));
@@ -204,15 +204,14 @@ TEST(CudaStreams, GoOnWhenTheCallFails) {
   CudaRanks devices(kRanks);
   run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
     const std::uint32_t rank = runtime.rank();
-    auto part = runtime.world().duplicate();
-    ASSERT_TRUE(part) << part.status().to_string();
+    auto part = value_of(runtime.world().duplicate());
     Round round(devices, rank, kRanks);
     // Rank 0 does not call, so the streams of the others wait until it aborts.
     if (rank != 0) {
       const Stream stream = stream_of(devices, rank);
       const bool is_held = rank == 1;
       // Without a consumer, which would write: after a failure, peers may still read the buffer.
-      const Work work = round.begin(is_held ? part->on(stream) : part->after(stream), 1);
+      const Work work = round.begin(is_held ? part.on(stream) : part.after(stream), 1);
       EXPECT_FALSE(work.test());
       EXPECT_TRUE(work.block(stream));
       EXPECT_TRUE(runtime.world().barrier().wait());
@@ -220,7 +219,7 @@ TEST(CudaStreams, GoOnWhenTheCallFails) {
       EXPECT_EQ(work.wait().code(), Code::cancelled);
     } else {
       EXPECT_TRUE(runtime.world().barrier().wait());
-      EXPECT_TRUE(part->abort("the test"));
+      EXPECT_TRUE(part.abort("the test"));
     }
     EXPECT_TRUE(runtime.world().barrier().wait());
   });

@@ -2,6 +2,7 @@
 //
 // How communicators end: handles are dropped early, other threads abort, ranks leave, and the next
 // communicator gets a tag slot again.
+#include "support/outcome.h"
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -47,18 +48,14 @@ RankOptions two_over(const char* transport) {
   return options;
 }
 
-ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
-Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
-
 TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     constexpr int kRounds = 50;
     std::vector<std::int64_t> in(kRounds, 1), out(kRounds, 0);
     for (int round = 0; round < kRounds; ++round) {
-      auto brief = world.duplicate();
-      ASSERT_TRUE(brief.is_ok()) << brief.status().to_string();
-      const Work forgotten = brief->all_reduce(one(in[round]), into(out[round]));
+      auto brief = value_of(world.duplicate());
+      const Work forgotten = brief.all_reduce(one(in[round]), into(out[round]));
       if (round % 2 == 0) {
         ASSERT_TRUE(forgotten.wait().is_ok());
       }
@@ -72,10 +69,9 @@ TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
 TEST(LifetimeOfAnAbort, ComesFromAnotherThreadThanTheOneThatWaits) {
   for (const char* const transport : {"loopback", "shm"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
-      auto other = runtime.world().duplicate();
-      ASSERT_TRUE(other.is_ok());
+      auto other = value_of(runtime.world().duplicate());
       std::int64_t never = 0;
-      const Work waits = other->recv(into(never), 1 - runtime.rank(), 7);
+      const Work waits = other.recv(into(never), 1 - runtime.rank(), 7);
       std::latch is_waiting(1);
       std::thread waiter([&] {
         is_waiting.count_down();
@@ -84,7 +80,7 @@ TEST(LifetimeOfAnAbort, ComesFromAnotherThreadThanTheOneThatWaits) {
       is_waiting.wait();
       const auto begin = std::chrono::steady_clock::now();
       if (runtime.rank() == 0) {
-        EXPECT_TRUE(other->abort("enough").is_ok());
+        EXPECT_TRUE(other.abort("enough").is_ok());
       }
       waiter.join();
       EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
@@ -99,23 +95,21 @@ TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
     const auto next = (world.rank() + 1) % world.size(),
                before = (world.rank() + world.size() - 1) % world.size();
     for (std::int64_t round = 0; round < 10; ++round) {
-      auto first = world.duplicate();
-      ASSERT_TRUE(first.is_ok());
+      auto first = value_of(world.duplicate());
       const std::int64_t stale = -round;
-      const Work lost = first->send(one(stale), next, 3);
+      const Work lost = first.send(one(stale), next, 3);
       if (world.size() > 1) {
         ASSERT_TRUE(lost.wait().is_ok());
-        ASSERT_TRUE(first->destroy().is_ok());
+        ASSERT_TRUE(first.destroy().is_ok());
       }
-      auto second = world.duplicate();
-      ASSERT_TRUE(second.is_ok());
+      auto second = value_of(world.duplicate());
       const std::int64_t fresh = 100 + round;
       std::int64_t got = 0;
-      const Work receive = second->recv(into(got), before, 3);
-      ASSERT_TRUE(wait_all(receive, second->send(one(fresh), next, 3)).is_ok());
+      const Work receive = second.recv(into(got), before, 3);
+      ASSERT_TRUE(wait_all(receive, second.send(one(fresh), next, 3)).is_ok());
       ASSERT_EQ(got, fresh);
       if (world.size() == 1) {
-        ASSERT_TRUE(first->abort("a message to itself waits").is_ok());
+        ASSERT_TRUE(first.abort("a message to itself waits").is_ok());
       }
     }
   });
@@ -127,19 +121,18 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   for (const char* const transport : {"loopback", "shm", "tcp", "ucx-tcp"}) {
     run_ranks(two_over(transport), [](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();
-      auto other = world.duplicate();
-      ASSERT_TRUE(other.is_ok());
+      auto other = value_of(world.duplicate());
       const auto uneven = world.rank() == 0;
       std::vector<std::int64_t> large(1 << 17, 5);
       Work pending;
-      if (uneven) pending = other->send(std::span<const std::int64_t>(large), 1, 1);
+      if (uneven) pending = other.send(std::span<const std::int64_t>(large), 1, 1);
       ASSERT_TRUE(world.barrier().wait().is_ok());
       if (uneven) {
         // UCX may have sent the whole message before the abort.
         EXPECT_THAT(pending.wait().code(), testing::AnyOf(Code::cancelled, Code::ok));
       } else {
-        ASSERT_TRUE(other->abort("changed its mind").is_ok());
-        ASSERT_TRUE(other->destroy().is_ok());
+        ASSERT_TRUE(other.abort("changed its mind").is_ok());
+        ASSERT_TRUE(other.destroy().is_ok());
       }
       for (int round = 0; round < 10; ++round) {
         std::int64_t in = 1, sum = 0;
@@ -280,24 +273,22 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     for (int round = 0; round < 5; ++round) {
-      auto first = world.duplicate();
-      ASSERT_TRUE(first.is_ok());
-      auto kept = *first;
+      auto first = value_of(world.duplicate());
+      auto kept = first;
       const auto slot = kept.id();
-      ASSERT_TRUE(first->destroy().is_ok());
+      ASSERT_TRUE(first.destroy().is_ok());
       EXPECT_EQ(kept.abort("too late").code(), Code::invalid_argument);
       EXPECT_EQ(kept.barrier().wait().code(), Code::invalid_argument);
       ASSERT_TRUE(world.barrier().wait().is_ok()) << "all ranks have given the slot back";
-      auto second = world.duplicate();
-      ASSERT_TRUE(second.is_ok());
-      EXPECT_EQ(second->id(), slot);
+      auto second = value_of(world.duplicate());
+      EXPECT_EQ(second.id(), slot);
       for (std::int64_t i = 0; i < 20; ++i) {
         const std::int64_t value = 1;
         std::int64_t sum = 0;
-        ASSERT_TRUE(second->all_reduce(one(value), into(sum)).wait_for(seconds(60)).is_ok());
+        ASSERT_TRUE(second.all_reduce(one(value), into(sum)).wait_for(seconds(60)).is_ok());
         ASSERT_EQ(sum, world.size());
       }
-      ASSERT_TRUE(second->destroy().is_ok());
+      ASSERT_TRUE(second.destroy().is_ok());
       ASSERT_TRUE(world.barrier().wait().is_ok()) << "the next round begins with the same slots";
     }
   });
@@ -365,16 +356,15 @@ TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
     Holdings before;
     for (int round = 0; round < kMany; ++round) {
       if (round == kWarm) before = look();
-      auto brief = world.duplicate();
-      ASSERT_TRUE(brief.is_ok()) << brief.status().to_string();
+      auto brief = value_of(world.duplicate());
       std::int64_t in = round, out = 0;
-      ASSERT_TRUE(brief->all_reduce(one(in), into(out)).wait());
+      ASSERT_TRUE(brief.all_reduce(one(in), into(out)).wait());
       ASSERT_EQ(out, 2 * round);
       const std::uint32_t peer = 1 - world.rank();
-      const Work sent = brief->send(one(in), peer);
-      ASSERT_TRUE(wait_all(sent, brief->recv(into(out), peer)));
+      const Work sent = brief.send(one(in), peer);
+      ASSERT_TRUE(wait_all(sent, brief.recv(into(out), peer)));
       ASSERT_EQ(out, round);
-      ASSERT_TRUE(brief->destroy());
+      ASSERT_TRUE(brief.destroy());
     }
     const Holdings after = look();
     if (world.rank() != 0) return;
@@ -395,8 +385,7 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
   options.environment["XYLEM_TIMEOUT"] = "60s";
   run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
-    auto pair = world.split(world.rank() == 1 ? 1 : 0, 0);
-    ASSERT_TRUE(pair.is_ok());
+    auto pair = value_of(world.split(world.rank() == 1 ? 1 : 0, 0));
     std::vector<float> a(1000, 1.0F), b(1000);
     // All ranks have called after this, so ranks 0 and 1 are connected.
     ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
@@ -414,9 +403,9 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
       return;
     }
     // Ranks 0 and 2 do not use the cut connection, so their communicator goes on.
-    EXPECT_TRUE(pair->all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
+    EXPECT_TRUE(pair.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     EXPECT_FALSE(world.barrier().wait().is_ok());
-    EXPECT_TRUE(pair->barrier().wait().is_ok());
+    EXPECT_TRUE(pair.barrier().wait().is_ok());
   });
 }
 

@@ -3,6 +3,7 @@
 // What send and recv promise beyond their results: messages arrive over every wire, also shorter
 // ones than their receives, a message that is too long concerns nobody else, a message goes on
 // without its sender, a fast sender waits for a slow receiver, and a goodbye overtakes no message.
+#include "support/outcome.h"
 #include "support/ranks.h"
 
 #include <gmock/gmock.h>
@@ -27,9 +28,6 @@ using std::chrono::seconds;
 using Hosts = std::vector<std::uint32_t>;
 
 constexpr std::size_t kSmall = 4000;  ///< Bytes that fit into a header.
-
-ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
-Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
 
 RankOptions on_hosts(Hosts hosts) {
   RankOptions options;
@@ -84,24 +82,23 @@ TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   run_ranks(on_hosts(GetParam()), [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     for (std::uint32_t root = 0; root < world.size(); ++root) {
-      auto fresh = world.duplicate();
-      ASSERT_TRUE(fresh) << fresh.status().to_string();
+      auto fresh = value_of(world.duplicate());
       const std::int64_t mine = 100 + world.rank();
       if (world.rank() != root) {
-        ASSERT_TRUE(fresh->send(one(mine), root, 5).wait());
-        ASSERT_TRUE(fresh->send(one(mine), root, 6).wait());
+        ASSERT_TRUE(fresh.send(one(mine), root, 5).wait());
+        ASSERT_TRUE(fresh.send(one(mine), root, 6).wait());
         continue;
       }
       for (std::uint32_t peer = 0; peer < world.size(); ++peer) {
         if (peer == root) continue;
         std::int64_t got = 0;
-        const Work receive = fresh->recv(into(got), peer, 5);
+        const Work receive = fresh.recv(into(got), peer, 5);
         ASSERT_TRUE(receive.wait_for(seconds(60))) << "from " << peer << " to " << root;
         ASSERT_EQ(got, 100 + peer);
       }
       for (std::uint32_t peer = 1; peer < world.size(); ++peer) {
         std::int64_t got = 0;
-        const Work receive = fresh->recv(into(got), std::nullopt, 6);
+        const Work receive = fresh.recv(into(got), std::nullopt, 6);
         ASSERT_TRUE(receive.wait_for(seconds(60))) << "from any to " << root;
         ASSERT_EQ(got, 100 + receive.source());
       }
@@ -315,18 +312,17 @@ TEST(Messages, ThatAreTooLongMayOutliveTheirCommunicator) {
       const auto world = runtime.world();
       std::vector<std::uint8_t> bytes(kStored);
       for (int i = 0; i < 20; ++i) {
-        auto copy = world.duplicate();
-        ASSERT_TRUE(copy);
+        auto copy = value_of(world.duplicate());
         if (world.rank() == 0) {
-          ASSERT_TRUE(copy->send(std::span<const std::uint8_t>(bytes), 1).wait());
-          ASSERT_TRUE(copy->destroy());
+          ASSERT_TRUE(copy.send(std::span<const std::uint8_t>(bytes), 1).wait());
+          ASSERT_TRUE(copy.destroy());
         }
         ASSERT_TRUE(world.barrier().wait());
         if (world.rank() == 0) continue;
-        const Work receive = copy->recv(std::span(bytes).first(1), 0);
+        const Work receive = copy.recv(std::span(bytes).first(1), 0);
         ASSERT_EQ(receive.wait().code(), Code::mismatch);
         ASSERT_TRUE(receive.failed_alone());
-        ASSERT_TRUE(copy->destroy());
+        ASSERT_TRUE(copy.destroy());
       }
       ASSERT_TRUE(world.barrier().wait());
     });
@@ -454,8 +450,7 @@ TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
   std::latch is_held(1), is_over(1);
   run_ranks(two_over("shm"), [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
-    auto other = world.duplicate();
-    ASSERT_TRUE(other);
+    auto other = value_of(world.duplicate());
     std::vector<std::uint8_t> bytes(kAnnounced + 1);
     if (world.rank() == 0) {
       is_held.wait();
@@ -466,11 +461,11 @@ TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
       return;
     }
     const Work sent = world.send(std::span<const std::uint8_t>(bytes).first(kAnnounced), 0, 7);
-    other->on_failure([&](const Status&) {
+    other.on_failure([&](const Status&) {
       is_held.count_down();
       is_over.wait();
     });
-    EXPECT_TRUE(other->abort("calls the function above"));
+    EXPECT_TRUE(other.abort("calls the function above"));
     EXPECT_EQ(sent.wait().code(), Code::timed_out);
   });
 }
@@ -591,8 +586,7 @@ TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
       const Status outcome = never.wait();
       EXPECT_EQ(outcome.code(), Code::timed_out);
       EXPECT_EQ(outcome.peer(), 0U) << outcome.message();
-      EXPECT_NE(outcome.message().find("rank 0 left the job"), std::string::npos)
-          << outcome.message();
+      EXPECT_THAT(outcome, FailsWith("rank 0 left the job"));
     } else {
       has_met.arrive_and_wait();
       EXPECT_TRUE(world.send(one(value), 1, 1).wait());

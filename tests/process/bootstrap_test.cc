@@ -5,6 +5,7 @@
 #include "process/hosts.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/sanitizer.h"
+#include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,6 +40,9 @@ std::uint16_t free_port() {
   return SocketAddress::of_socket(listener->get())->port();
 }
 
+/// A meeting by TCP that nobody uses yet.
+std::string new_meeting() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
+
 Command::Variables xylem_rank(std::size_t rank, std::size_t size, const std::string& rendezvous) {
   return {{"XYLEM_RANK", std::to_string(rank)},
           {"XYLEM_SIZE", std::to_string(size)},
@@ -61,7 +65,7 @@ Ranks start_ranks(std::size_t size, Variables&& variables, const std::string& mo
 }
 
 Ranks start_xylem(std::size_t size, const std::string& mode = "") {
-  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string rendezvous = new_meeting();
   return start_ranks(
       size, [&](std::size_t rank) { return xylem_rank(rank, size, rendezvous); }, mode);
 }
@@ -99,14 +103,12 @@ TEST(BootstrapProcess, RanksMeetByTcpAndLeave) {
 }
 
 TEST(BootstrapProcess, RanksMeetInADirectoryAndLeaveNothing) {
-  std::string pattern = testing::TempDir() + "xylem-start-XXXXXX";
-  const std::string directory = ::mkdtemp(pattern.data());
-  const Ranks ranks =
-      start_ranks(3, [&](std::size_t rank) { return xylem_rank(rank, 3, "file://" + directory); });
+  const TemporaryDirectory directory;
+  const Ranks ranks = start_ranks(
+      3, [&](std::size_t rank) { return xylem_rank(rank, 3, "file://" + directory.path()); });
   expect_gathered(ranks);
   expect_good_end(ranks);
-  EXPECT_TRUE(std::filesystem::is_empty(directory));
-  std::filesystem::remove_all(directory);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(BootstrapProcess, AKilledRankIsHeardByAllWithinTwoSeconds) {
@@ -142,7 +144,7 @@ TEST(BootstrapProcess, AStoppedRankIsNotDead) {
 }
 
 TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
-  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string rendezvous = new_meeting();
   const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
     auto variables = xylem_rank(rank, 3, rendezvous);
     variables.back().second = "1500ms";
@@ -157,7 +159,7 @@ TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
 }
 
 TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
-  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string rendezvous = new_meeting();
   Ranks ranks = start_ranks(2, [&](std::size_t rank) { return xylem_rank(rank, 3, rendezvous); });
   // Rank 2 of the same job is killed right after it was started.
   auto third =
@@ -229,23 +231,21 @@ void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& 
 }
 
 TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetByTcp) {
-  kill_during_starts(1, [] { return "tcp://127.0.0.1:" + std::to_string(free_port()); });
+  kill_during_starts(1, new_meeting);
 }
 
 TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetInADirectory) {
-  std::string pattern = testing::TempDir() + "xylem-start-XXXXXX";
-  const std::string directory = ::mkdtemp(pattern.data());
+  const TemporaryDirectory directory;
   int start = 0;
   kill_during_starts(2, [&] {
-    const std::string meeting = directory + "/" + std::to_string(start++);
+    const std::string meeting = directory.path() + "/" + std::to_string(start++);
     std::filesystem::create_directory(meeting);
     return "file://" + meeting;
   });
-  std::filesystem::remove_all(directory);
 }
 
 TEST(BootstrapProcess, AnotherSecretIsRefused) {
-  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string rendezvous = new_meeting();
   const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
     auto variables = xylem_rank(rank, 2, rendezvous);
     variables.back().second = "2s";
@@ -267,7 +267,7 @@ TEST(BootstrapProcess, AnotherUserOfTheHostIsRefused) {
   std::filesystem::permissions(directory, std::filesystem::perms(0755));
   const std::string program = directory / "rank";
   std::filesystem::copy_file(kRank, program);
-  const std::string rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string rendezvous = new_meeting();
   auto variables = xylem_rank(0, 2, rendezvous);
   variables.back().second = "2s";
   Command ours({kRank}, variables);
@@ -375,10 +375,10 @@ TEST(BootstrapProcess, MpichsMpirunStartsRanks) {
 // --- Hosts connected by a network ----------------------------------------------
 
 /// Starts two ranks, each on a host of its own.
-Ranks start_across(const Hosts& hosts, const std::string& directory) {
+Ranks start_across(const Hosts& hosts, const TemporaryDirectory& directory) {
   Ranks ranks;
   for (std::size_t rank = 0; rank < 2; ++rank)
-    ranks.push_back(hosts.run(rank, {kRank}, xylem_rank(rank, 2, "file://" + directory)));
+    ranks.push_back(hosts.run(rank, {kRank}, xylem_rank(rank, 2, "file://" + directory.path())));
   expect_gathered(ranks);
   return ranks;
 }
@@ -387,8 +387,7 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
   const Hosts hosts;
   if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
-  std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
-  const std::string directory = ::mkdtemp(pattern.data());
+  const TemporaryDirectory directory;
   const Ranks ranks = start_across(hosts, directory);
   EXPECT_THAT(ranks[0]->said(), HasSubstr("over wire0"));
 
@@ -402,15 +401,13 @@ TEST(BootstrapProcess, AcrossHostsSilenceIsDeathAndStandingStillIsNot) {
   ASSERT_TRUE(hosts.cut());
   for (const auto& rank : ranks)
     EXPECT_TRUE(rank->wait_for_output("lost", Deadline::after(seconds(12)))) << rank->said();
-  std::filesystem::remove_all(directory);
 }
 
 TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
   if (::geteuid() != 0 || !has_program("ip")) GTEST_SKIP() << "network namespaces need root and ip";
   const Hosts hosts;
   if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
-  std::string pattern = testing::TempDir() + "xylem-wire-XXXXXX";
-  const std::string directory = ::mkdtemp(pattern.data());
+  const TemporaryDirectory directory;
   const Ranks ranks = start_across(hosts, directory);
   ASSERT_TRUE(hosts.cut());
   // If the silence began with the message, the rank would be lost after 11 s or later.
@@ -418,7 +415,6 @@ TEST(BootstrapProcess, AcrossHostsSilenceThatBeganBeforeAMessageIsDeathAsSoon) {
   EXPECT_FALSE(ranks[1]->wait_for_output("lost", Deadline::after(milliseconds(4500))));
   ranks[1]->write("flood 1\nstay\n");
   EXPECT_TRUE(ranks[1]->wait_for_output("lost", limit)) << ranks[1]->said();
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -3,13 +3,11 @@
 // `xylem info` end to end: how much memory ranks share, depending on the configured budget; and
 // machines that lack UCX, descriptors or files.
 #include "process/command.h"
+#include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -97,18 +95,11 @@ TEST(FilesThatAreLimited, LeaveTheNetwork) {
 /// A folder in which libucp.so.0 is no library, for LD_LIBRARY_PATH: a machine without UCX.
 class NoUcx {
  public:
-  NoUcx() {
-    std::string pattern = "/tmp/xylem-no-ucx-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    std::ofstream(folder_ + "/libucp.so.0");
-  }
-  ~NoUcx() { std::filesystem::remove_all(folder_); }
-  NoUcx(const NoUcx&) = delete;
-  NoUcx& operator=(const NoUcx&) = delete;
-  test::Command::Variables variables() const { return {{"LD_LIBRARY_PATH", folder_}}; }
+  NoUcx() { folder_.write("libucp.so.0", ""); }
+  test::Command::Variables variables() const { return {{"LD_LIBRARY_PATH", folder_.path()}}; }
 
  private:
-  std::string folder_;
+  const test::TemporaryDirectory folder_;
 };
 
 TEST(WithoutUcx, InfoSaysWhy) {

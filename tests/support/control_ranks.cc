@@ -4,12 +4,12 @@
 #include "support/control_ranks.h"
 
 #include "runtime/src/bootstrap/secret.h"
+#include "support/outcome.h"
 
 #include <gtest/gtest.h>
 
 #include <poll.h>
 
-#include <algorithm>
 #include <thread>
 
 namespace xylem::test {
@@ -67,8 +67,9 @@ bool serve_until(ControlPlane& plane,
 
 void on_each_rank(std::uint32_t size, const std::function<void(std::uint32_t rank)>& body) {
   std::vector<std::thread> threads;
-  for (std::uint32_t rank = 0; rank < size; ++rank)
-    threads.emplace_back([&body, rank] { body(rank); });
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&body, rank] { report_exceptions([&] { body(rank); }); });
+  }
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/src/job.h"
 #include "support/buffer_allocator.h"
+#include "support/outcome.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/shm.h"
 
@@ -85,7 +86,7 @@ void run_ranks(const RankOptions& options,
           options.allocates_buffers ? BufferSource::library : BufferSource::heap;
       auto runtime = start_rank(options, rank, hub, fabric);
       if (runtime) {
-        body(*runtime, *hub);
+        report_exceptions([&] { body(*runtime, *hub); });
       } else if (on_start_error) {
         on_start_error(rank, runtime.status());
       } else {

@@ -42,6 +42,10 @@ struct RankOptions {
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;
 };
 
+/// A buffer of one element.
+inline ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
+inline Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
+
 /// Starts `options.size` ranks, runs `body` on each, and waits for all of them. A rank that cannot
 /// start is a test failure, unless `on_start_error` is given: then it is called instead.
 void run_ranks(

@@ -2,6 +2,7 @@
 //
 // Reports: their JSON follows its schema, their table has the columns of nccl-tests, and an earlier
 // report can be the baseline.
+#include "support/outcome.h"
 #include "support/temporary_directory.h"
 #include "tools/src/bench/report.h"
 #include "tools/src/bench/report_file.h"
@@ -143,19 +144,16 @@ TEST_F(ReportFileTest, WritesLinksInPlace) {
   EXPECT_TRUE(std::filesystem::is_symlink(path("symbolic")));
   EXPECT_EQ(text("target"), "one");
   std::filesystem::create_hard_link(path("target"), path("hard"));
-  auto hard = ReportFile::open(path("hard"));
-  ASSERT_TRUE(hard);
-  EXPECT_TRUE(hard->write("two"));
+  auto hard = value_of(ReportFile::open(path("hard")));
+  EXPECT_TRUE(hard.write("two"));
   EXPECT_EQ(text("target"), "two") << "both names are still those of one file";
 }
 
 TEST_F(ReportFileTest, SaysWhyItCannotBeWritten) {
-  const auto missing = ReportFile::open(path("none/report"));
-  EXPECT_THAT(std::string(missing.status().message()),
-              HasSubstr("none/report cannot be written: No such file"));
-  auto full = ReportFile::open("/dev/full");
-  ASSERT_TRUE(full);
-  EXPECT_THAT(std::string(full->write("text").message()), HasSubstr("No space left on device"));
+  EXPECT_THAT(ReportFile::open(path("none/report")),
+              FailsWith("none/report cannot be written: No such file"));
+  auto full = value_of(ReportFile::open("/dev/full"));
+  EXPECT_THAT(std::string(full.write("text").message()), HasSubstr("No space left on device"));
 }
 
 TEST(ExitStatus, IsOneIfAnyRowIsWrong) {
@@ -202,11 +200,8 @@ TEST(Table, SaysWhatShareOfTheMemorysBandwidthARowReaches) {
 
 TEST(Baseline, GivesTheRatioToTheSameMeasurement) {
   const auto earlier =
-      Baseline::parse(to_json({}, {row(Operation::all_reduce, 1024, 10)}), "before.json");
-  ASSERT_TRUE(earlier) << earlier.status().to_string();
-  const auto now = earlier->ratio(row(Operation::all_reduce, 1024, 5));
-  ASSERT_TRUE(now);
-  EXPECT_DOUBLE_EQ(*now, 2.0);
+      value_of(Baseline::parse(to_json({}, {row(Operation::all_reduce, 1024, 10)}), "before.json"));
+  EXPECT_EQ(earlier.ratio(row(Operation::all_reduce, 1024, 5)), 2.0);
 }
 
 TEST(Baseline, KnowsNothingOfOtherMeasurements) {
@@ -223,24 +218,23 @@ TEST(Baseline, KnowsNothingOfOtherMeasurements) {
 TEST(Baseline, TellsBuffersAndPartsApart) {
   auto plain = row(Operation::all_gather_v, 1024, 10);
   plain.parts = Parts::even;
-  const auto earlier = Baseline::parse(to_json({}, {plain}), "before.json");
-  ASSERT_TRUE(earlier);
-  EXPECT_TRUE(earlier->ratio(plain));
+  const auto earlier = value_of(Baseline::parse(to_json({}, {plain}), "before.json"));
+  EXPECT_TRUE(earlier.ratio(plain));
   auto other = plain;
   other.parts = Parts::one;
-  EXPECT_FALSE(earlier->ratio(other));
+  EXPECT_FALSE(earlier.ratio(other));
   other = plain;
   other.offset = {4};
-  EXPECT_FALSE(earlier->ratio(other));
+  EXPECT_FALSE(earlier.ratio(other));
   other = plain;
   other.allocated = true;
-  EXPECT_FALSE(earlier->ratio(other));
+  EXPECT_FALSE(earlier.ratio(other));
   other = plain;
   other.on_device = true;
-  EXPECT_FALSE(earlier->ratio(other));
+  EXPECT_FALSE(earlier.ratio(other));
   other = plain;
   other.on_stream = true;
-  EXPECT_FALSE(earlier->ratio(other));
+  EXPECT_FALSE(earlier.ratio(other));
 }
 
 TEST(Baseline, TakesReportsThatTellNothingOfBuffersAndParts) {
@@ -254,10 +248,9 @@ TEST(Baseline, TakesReportsThatTellNothingOfBuffersAndParts) {
     result.erase("stream");
     result.erase("parts");
   }
-  const auto earlier = Baseline::parse(report.dump(), "old.json");
-  ASSERT_TRUE(earlier);
-  EXPECT_TRUE(earlier->ratio(uneven));
-  EXPECT_TRUE(earlier->ratio(row(Operation::reduce, 64, 5)));
+  const auto earlier = value_of(Baseline::parse(report.dump(), "old.json"));
+  EXPECT_TRUE(earlier.ratio(uneven));
+  EXPECT_TRUE(earlier.ratio(row(Operation::reduce, 64, 5)));
 }
 
 TEST(Baseline, RefusesWhatIsNoReportAndNamesTheFile) {

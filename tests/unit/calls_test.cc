@@ -4,6 +4,8 @@
 // they wrap around modulo 2^64.
 #include "runtime/src/calls/calls.h"
 
+#include "support/outcome.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,9 +80,9 @@ TEST(UnevenCall, SumsOfCountsDoNotWrapInBytes) {
 }
 
 TEST(UnevenCall, WhatFitsIsAccepted) {
-  const auto call = uneven_call({1, 3}, Collective::all_gather, in(2), out(7), Counts{1, 2, 4}, {});
-  ASSERT_TRUE(call) << call.status().to_string();
-  EXPECT_EQ(call->output_counts, (Counts{1, 2, 4}));
+  const auto call =
+      value_of(uneven_call({1, 3}, Collective::all_gather, in(2), out(7), Counts{1, 2, 4}, {}));
+  EXPECT_EQ(call.output_counts, (Counts{1, 2, 4}));
   EXPECT_TRUE(uneven_call({1, 2}, Collective::reduce_scatter, in(kMostFloats), out(0),
                           Counts{kMostFloats, 0}, {}));
 }
@@ -142,18 +144,15 @@ TEST(Message, IsNotLargerThanATransportCounts) {
 
 TEST(EvenCall, WhatFitsIsAccepted) {
   for (const Collective collective : {Collective::all_gather, Collective::gather}) {
-    const auto call = even({1, 4}, collective, 16, 64, 1);
-    ASSERT_TRUE(call) << call.status().to_string();
-    EXPECT_EQ(call->count, 16U);
+    const auto call = value_of(even({1, 4}, collective, 16, 64, 1));
+    EXPECT_EQ(call.count, 16U);
   }
   for (const Collective collective : {Collective::reduce_scatter, Collective::scatter}) {
-    const auto call = even({1, 4}, collective, 64, 16, 1);
-    ASSERT_TRUE(call) << call.status().to_string();
-    EXPECT_EQ(call->count, 16U);
+    const auto call = value_of(even({1, 4}, collective, 64, 16, 1));
+    EXPECT_EQ(call.count, 16U);
   }
-  const auto call = even({1, 4}, Collective::all_to_all, 64, 64);
-  ASSERT_TRUE(call) << call.status().to_string();
-  EXPECT_EQ(call->count, 16U);
+  const auto call = value_of(even({1, 4}, Collective::all_to_all, 64, 64));
+  EXPECT_EQ(call.count, 16U);
   EXPECT_TRUE(even({0, 4}, Collective::barrier, 0, 0));
 }
 
@@ -251,9 +250,7 @@ TEST(CallOnStream, NeedsADeviceAndItsStream) {
     return put_on_stream(call, caller, stream, /*holds_stream=*/true);
   };
   for (const Stream& stream : {of_host, of_unknown}) {
-    const Status status = refused({0, 1, &none}, stream);
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("name the device"));
+    EXPECT_THAT(refused({0, 1, &none}, stream), FailsAs(Code::invalid_argument, "name the device"));
   }
   EXPECT_EQ(refused({0, 1, nullptr}, of_device).code(), Code::unsupported);
   EXPECT_EQ(refused({0, 1, &none}, of_device).code(), Code::unsupported);

@@ -4,6 +4,7 @@
 #include "runtime/src/config/config.h"
 
 #include "runtime/src/config/config_table.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,17 +38,16 @@ const ConfigRow& row(const LoadedConfig& loaded, std::string_view name) {
 }
 
 TEST(Config, DefaultsAreThoseOfTheTable) {
-  const auto loaded = load_config({}, {});
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  EXPECT_EQ(loaded->rows.size(), settings().size());
-  for (const ConfigRow& each : loaded->rows) {
+  const auto loaded = value_of(load_config({}, {}));
+  EXPECT_EQ(loaded.rows.size(), settings().size());
+  for (const ConfigRow& each : loaded.rows) {
     EXPECT_EQ(each.value, each.default_value) << each.name;
     EXPECT_EQ(each.origin, "default") << each.name;
     EXPECT_FALSE(each.sentence.empty()) << each.name;
   }
-  EXPECT_EQ(loaded->config.start_timeout, seconds(60));
-  EXPECT_EQ(loaded->config.timeout, minutes(30));
-  EXPECT_EQ(loaded->config.slice, Bytes{256 * 1024});
+  EXPECT_EQ(loaded.config.start_timeout, seconds(60));
+  EXPECT_EQ(loaded.config.timeout, minutes(30));
+  EXPECT_EQ(loaded.config.slice, Bytes{256 * 1024});
 }
 
 TEST(Config, EveryExampleIsTakenAndShownAsSet) {
@@ -71,18 +71,17 @@ TEST(Config, NamesAndFieldsAreUnique) {
 }
 
 TEST(Config, TheEnvironmentSetsEveryField) {
-  const auto loaded = load_config({{"XYLEM_RANK", "3"},
-                                   {"XYLEM_SIZE", "8"},
-                                   {"XYLEM_RENDEZVOUS", "tcp://[fd00::1]:4000"},
-                                   {"XYLEM_START_TIMEOUT", "1.5s"},
-                                   {"XYLEM_ALGORITHM", "all_reduce=ring"},
-                                   {"XYLEM_SLICE", "64K"},
-                                   {"XYLEM_WAIT", "sleep"},
-                                   {"XYLEM_PROGRESS_THREAD", "off"},
-                                   {"XYLEM_LOG", "debug,file=/tmp/x%r"}},
-                                  {});
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  const Config& config = loaded->config;
+  const auto loaded = value_of(load_config({{"XYLEM_RANK", "3"},
+                                            {"XYLEM_SIZE", "8"},
+                                            {"XYLEM_RENDEZVOUS", "tcp://[fd00::1]:4000"},
+                                            {"XYLEM_START_TIMEOUT", "1.5s"},
+                                            {"XYLEM_ALGORITHM", "all_reduce=ring"},
+                                            {"XYLEM_SLICE", "64K"},
+                                            {"XYLEM_WAIT", "sleep"},
+                                            {"XYLEM_PROGRESS_THREAD", "off"},
+                                            {"XYLEM_LOG", "debug,file=/tmp/x%r"}},
+                                           {}));
+  const Config& config = loaded.config;
   EXPECT_EQ(config.rank, 3U);
   EXPECT_EQ(config.size, 8U);
   EXPECT_EQ(config.rendezvous, "tcp://[fd00::1]:4000");
@@ -92,20 +91,18 @@ TEST(Config, TheEnvironmentSetsEveryField) {
   EXPECT_EQ(config.wait, WaitMode::sleep);
   EXPECT_FALSE(config.progress_thread);
   EXPECT_EQ(config.log.level, LogLevel::debug);
-  EXPECT_EQ(row(*loaded, "XYLEM_LOG").value, "debug,file=/tmp/x%r");
+  EXPECT_EQ(row(loaded, "XYLEM_LOG").value, "debug,file=/tmp/x%r");
 }
 
 TEST(Config, TheEnvironmentWinsOverAFallbackOfTheProgram) {
   Options options;
   options.fallback_secret = "shared";
-  const auto alone = load_config({}, options);
-  ASSERT_TRUE(alone) << alone.status().to_string();
-  EXPECT_EQ(alone->config.secret, "shared");
-  EXPECT_EQ(row(*alone, "XYLEM_SECRET").origin, "program");
-  const auto both = load_config({{"XYLEM_SECRET", "own"}}, options);
-  ASSERT_TRUE(both) << both.status().to_string();
-  EXPECT_EQ(both->config.secret, "own");
-  EXPECT_EQ(row(*both, "XYLEM_SECRET").origin, "environment");
+  const auto alone = value_of(load_config({}, options));
+  EXPECT_EQ(alone.config.secret, "shared");
+  EXPECT_EQ(row(alone, "XYLEM_SECRET").origin, "program");
+  const auto both = value_of(load_config({{"XYLEM_SECRET", "own"}}, options));
+  EXPECT_EQ(both.config.secret, "own");
+  EXPECT_EQ(row(both, "XYLEM_SECRET").origin, "environment");
 }
 
 TEST(Config, TheProgramWinsOverTheEnvironment) {
@@ -191,10 +188,9 @@ TEST(Config, ABadValueNamesValueRuleAndExample) {
 }
 
 TEST(Config, ASecretIsNeverShown) {
-  const auto loaded = load_config({{"XYLEM_SECRET", "hunter2"}}, {});
-  ASSERT_TRUE(loaded);
-  EXPECT_EQ(loaded->config.secret, "hunter2");
-  EXPECT_EQ(row(*loaded, "XYLEM_SECRET").value, "(set)");
+  const auto loaded = value_of(load_config({{"XYLEM_SECRET", "hunter2"}}, {}));
+  EXPECT_EQ(loaded.config.secret, "hunter2");
+  EXPECT_EQ(row(loaded, "XYLEM_SECRET").value, "(set)");
   EXPECT_THAT(error_of({{"XYLEM_SECRET", "hunter 2"}}), testing::Not(HasSubstr("hunter")));
 }
 

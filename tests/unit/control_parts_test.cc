@@ -10,6 +10,7 @@
 #include "runtime/src/bootstrap/interface.h"
 #include "runtime/src/bootstrap/neighbours.h"
 #include "runtime/src/bootstrap/socket.h"
+#include "support/outcome.h"
 #include "xylem/base/silence.h"
 
 #include <gmock/gmock.h>
@@ -169,11 +170,10 @@ TEST(Key, ServesOnePurposeOnly) {
 TEST(Card, ComesBackAsItWasWritten) {
   const Card card{
       {}, HostIdentity::of_this_process(), SocketAddress::parse("fd00::2", 4711).value()};
-  const auto read = Card::read(card.write());
-  ASSERT_TRUE(read) << read.status().to_string();
-  EXPECT_EQ(read->address.to_string(), "[fd00::2]:4711");
-  EXPECT_TRUE(read->host.same_processes(card.host));
-  EXPECT_EQ(read->dialect.library, XYLEM_VERSION);
+  const auto read = value_of(Card::read(card.write()));
+  EXPECT_EQ(read.address.to_string(), "[fd00::2]:4711");
+  EXPECT_TRUE(read.host.same_processes(card.host));
+  EXPECT_EQ(read.dialect.library, XYLEM_VERSION);
 
   const Card newer{{9, "9.0"}, {}, card.address};
   EXPECT_EQ(Card::read(newer.write())->dialect.library, "9.0");
@@ -195,11 +195,10 @@ TEST(FrameReader, CutsAStreamWhereverItIsBroken) {
     for (std::size_t at = 0; at < stream.size(); at += step) {
       reader.append(ByteSpan(stream).subspan(at, std::min(step, stream.size() - at)));
       for (;;) {
-        const auto frame = reader.next();
-        ASSERT_TRUE(frame) << frame.status().to_string();
-        if (!frame->has_value()) break;
-        kinds.push_back((*frame)->index());
-        if (const auto* const failed = std::get_if<FailedFrame>(&**frame)) {
+        const auto frame = value_of(reader.next());
+        if (!frame.has_value()) break;
+        kinds.push_back(frame->index());
+        if (const auto* const failed = std::get_if<FailedFrame>(&*frame)) {
           EXPECT_EQ(failed->code, Code::timed_out);
           EXPECT_EQ(failed->peer, 5U);
           EXPECT_EQ(failed->message, "late");
@@ -341,10 +340,9 @@ MeetingPoint towards(const char* name, const char* route, bool loopback = false)
 }
 
 TEST(InterfaceChoice, DefaultsToTheOneTowardsTheRendezvous) {
-  const auto choice = choose_interface(machine(), "", towards("node1", "10.1.0.5"));
-  ASSERT_TRUE(choice);
-  EXPECT_EQ(choice->chosen.name, "ib0");
-  EXPECT_EQ(choice->reason, "routes to node1");
+  const auto choice = value_of(choose_interface(machine(), "", towards("node1", "10.1.0.5")));
+  EXPECT_EQ(choice.chosen.name, "ib0");
+  EXPECT_EQ(choice.reason, "routes to node1");
   EXPECT_EQ(choose_interface(machine(), "", towards("", "fd00::5"))->chosen.address.host(),
             "fd00::5");
   EXPECT_EQ(choose_interface(machine(), "", towards("", "10.0.0.5"))->reason, "the default route");
@@ -387,19 +385,17 @@ TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
               AllOf(HasSubstr("eth7"), testing::EndsWith(" has lo, docker0, eth0, ib0")));
   EXPECT_FALSE(choose_interface(machine(), "^lo,docker0,eth0,ib0", {}));
   for (const char* setting : {"", "eth7"}) {
-    const auto nothing_up = choose_interface({}, setting, {});
-    EXPECT_EQ(nothing_up.code(), Code::invalid_argument);
-    EXPECT_THAT(std::string(nothing_up.status().message()), HasSubstr("ip link set lo up"));
+    EXPECT_THAT(choose_interface({}, setting, {}),
+                FailsAs(Code::invalid_argument, "ip link set lo up"));
   }
 }
 
 TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {
-  const auto meeting = find_meeting_point("127.0.0.1", Deadline::after(std::chrono::seconds(10)));
-  ASSERT_TRUE(meeting);
-  EXPECT_TRUE(meeting->is_loopback);
-  const auto interfaces = list_interfaces();
-  ASSERT_TRUE(interfaces);
-  EXPECT_EQ(choose_interface(*interfaces, "", *meeting)->chosen.address.host(), "127.0.0.1");
+  const auto meeting =
+      value_of(find_meeting_point("127.0.0.1", Deadline::after(std::chrono::seconds(10))));
+  EXPECT_TRUE(meeting.is_loopback);
+  const auto interfaces = value_of(list_interfaces());
+  EXPECT_EQ(choose_interface(interfaces, "", meeting)->chosen.address.host(), "127.0.0.1");
 }
 
 // --- Hosts that do not answer -----------------------------------------------------

@@ -6,6 +6,7 @@
 
 #include "runtime/src/bootstrap/socket.h"
 #include "support/control_ranks.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,11 +63,10 @@ TEST_P(ControlPlaneOf, GathersEveryRanksBytes) {
     EXPECT_EQ(plane(rank).size(), size());
     for (int round = 0; round < 5; ++round) {
       const std::string mine = std::string(rank, 'r') + std::to_string(round);
-      const auto values = plane(rank).all_gather(bytes_of(mine), soon_enough());
-      ASSERT_TRUE(values) << values.status().to_string();
-      ASSERT_EQ(values->size(), size());
+      const auto values = value_of(plane(rank).all_gather(bytes_of(mine), soon_enough()));
+      ASSERT_EQ(values.size(), size());
       for (std::uint32_t other = 0; other < size(); ++other) {
-        EXPECT_EQ(text_of((*values)[other]), std::string(other, 'r') + std::to_string(round));
+        EXPECT_EQ(text_of(values[other]), std::string(other, 'r') + std::to_string(round));
       }
     }
   });
@@ -77,12 +77,11 @@ TEST_P(ControlPlaneOf, GathersLargeValues) {
   on_each_rank(size(), [&](std::uint32_t rank) {
     // Only some values are large, like the topologies of different machines.
     const ByteVector mine(rank % 3 == 0 ? bytes / size() : rank, static_cast<std::byte>(rank));
-    const auto values = plane(rank).all_gather(mine, soon_enough());
-    ASSERT_TRUE(values) << values.status().to_string();
+    const auto values = value_of(plane(rank).all_gather(mine, soon_enough()));
     for (std::uint32_t other = 0; other < size(); ++other) {
       const ByteVector expected(other % 3 == 0 ? bytes / size() : other,
                                 static_cast<std::byte>(other));
-      EXPECT_TRUE((*values)[other] == expected) << other;
+      EXPECT_TRUE(values[other] == expected) << other;
     }
   });
 }

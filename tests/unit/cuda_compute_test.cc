@@ -4,6 +4,7 @@
 // that are missing, old or broken, and devices that fail.
 #include "cuda/cuda_compute.h"
 
+#include "support/outcome.h"
 #include "tests/fakes/cuda_driver/fake_cuda.h"
 #include "xylem/transport/transport.h"
 
@@ -114,8 +115,7 @@ TEST_F(CudaComputeTest, KernelsForOtherGpusAreUnsupportedAndNameTheSettingOfTheB
 
 TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
   begin({});  // Without FAKE_CUDA_KERNELS no kernel is found.
-  const auto compute = make();
-  EXPECT_THAT(std::string(compute.status().message()), HasSubstr("cuLibraryGetKernel"));
+  EXPECT_THAT(make(), FailsWith("cuLibraryGetKernel"));
 }
 
 class CudaComputeWithKernels : public CudaComputeTest {
@@ -125,9 +125,7 @@ class CudaComputeWithKernels : public CudaComputeTest {
     begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS},
            {"FAKE_CUDA_FAULTS", faults},
            {"FAKE_CUDA_DELAY_US", delay}});
-    auto made = make();
-    ASSERT_TRUE(made) << made.status().to_string();
-    compute = *made;
+    compute = value_of(make());
     source = compute->allocate_scratch(kBytes);
     target = compute->allocate_scratch(kBytes);
     ASSERT_NE(source, nullptr);
@@ -171,9 +169,8 @@ TEST_F(CudaComputeWithKernels, AWorkThatTheDriverRefusesCompletesWithAFault) {
   EXPECT_TRUE(compute->health());
   wait(*compute, copy(*compute, target, source));
   const Status health = compute->health();
-  EXPECT_EQ(health.code(), Code::internal);
-  EXPECT_THAT(std::string(health.message()), HasSubstr("CUDA device 0"));
-  EXPECT_THAT(std::string(health.message()), HasSubstr("cuLaunchKernel"));
+  EXPECT_THAT(health, FailsAs(Code::internal, "CUDA device 0"));
+  EXPECT_THAT(health, FailsWith("cuLaunchKernel"));
 }
 
 TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault) {
@@ -235,12 +232,11 @@ TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceDoesNotGrowWhileAStreamWaits) {
   {
     const CurrentContext current(*driver, context);
     ASSERT_EQ(driver->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
-    const auto gate = compute->gate_before(stream);
-    ASSERT_TRUE(gate);
+    const auto gate = value_of(compute->gate_before(stream));
     EXPECT_NE(compute->allocate_device_scratch(16 * kMiB), nullptr);
     EXPECT_EQ(compute->allocate_device_scratch(20 * kMiB), nullptr);
     EXPECT_NE(compute->allocate_device_scratch(8 * kMiB), nullptr);
-    compute->open(*gate);
+    compute->open(gate);
     EXPECT_EQ(driver->cuStreamSynchronize(stream), CUDA_SUCCESS);
     EXPECT_NE(compute->allocate_device_scratch(20 * kMiB), nullptr);
     EXPECT_EQ(driver->cuStreamDestroy(stream), CUDA_SUCCESS);
@@ -250,9 +246,8 @@ TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceDoesNotGrowWhileAStreamWaits) {
 
 TEST_F(CudaComputeTest, ADeviceWithLittleMemoryHasLittleScratch) {
   begin({{"FAKE_CUDA_KERNELS", XYLEM_HOST_KERNELS}, {"FAKE_CUDA_MEMORY_MB", "16"}});
-  const auto compute = make();
-  ASSERT_TRUE(compute) << compute.status().to_string();
-  EXPECT_EQ((*compute)->allocate_device_scratch(1), nullptr);
+  const auto compute = value_of(make());
+  EXPECT_EQ(compute->allocate_device_scratch(1), nullptr);
 }
 
 /// Copies from the device to the host, beside the queues.
@@ -305,9 +300,7 @@ TEST_F(CudaComputeReads, ThatTheDriverRefusesFail) {
   const auto first = read(), second = read();
   EXPECT_EQ(memory().state_of(second), State::failed);
   EXPECT_EQ(end_of(first), State::done);
-  const Status health = compute->health();
-  EXPECT_EQ(health.code(), Code::internal);
-  EXPECT_THAT(std::string(health.message()), HasSubstr("CUDA's cuMemcpyAsync failed"));
+  EXPECT_THAT(compute->health(), FailsAs(Code::internal, "CUDA's cuMemcpyAsync failed"));
 }
 
 TEST_F(CudaComputeReads, WhoseNumberIsNotWrittenFail) {

@@ -5,8 +5,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
-
 namespace xylem::fake_cuda::test {
 namespace {
 

@@ -3,8 +3,6 @@
 // The stand-in of the CUDA driver: memory pools, and allocation in the order of streams.
 #include "unit/fake_cuda_fixture.h"
 
-#include <atomic>
-
 namespace xylem::fake_cuda::test {
 namespace {
 

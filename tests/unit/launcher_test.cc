@@ -8,6 +8,7 @@
 #include "runtime/src/config/config.h"
 #include "runtime/src/config/rendezvous.h"
 #include "support/control_ranks.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,11 +54,10 @@ const Environment kXylem = {{"XYLEM_RANK", "0"},
                             {"XYLEM_JOB", "run-1"}};
 
 TEST(Launcher, WithoutAnyIsAJobOfOne) {
-  const auto placement = detect({});
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->launcher, "none");
-  EXPECT_EQ(placement->rank, 0U);
-  EXPECT_EQ(placement->size, 1U);
+  const auto placement = value_of(detect({}));
+  EXPECT_EQ(placement.launcher, "none");
+  EXPECT_EQ(placement.rank, 0U);
+  EXPECT_EQ(placement.size, 1U);
 }
 
 TEST(Launcher, EachIsRead) {
@@ -85,10 +85,9 @@ TEST(Launcher, EachIsRead) {
 }
 
 TEST(Launcher, AJobOfXylemRunInsideAnAllocationIsXylems) {
-  const auto placement = detect(merged({kXylem, kTorchrun, kOpenMpi, kMpich, kSlurm}));
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->launcher, "xylem");
-  EXPECT_EQ(placement->size, 2U);
+  const auto placement = value_of(detect(merged({kXylem, kTorchrun, kOpenMpi, kMpich, kSlurm})));
+  EXPECT_EQ(placement.launcher, "xylem");
+  EXPECT_EQ(placement.size, 2U);
 }
 
 TEST(Launcher, TheInnermostOfOthersWins) {
@@ -101,10 +100,9 @@ TEST(Launcher, AProgramThatNamesItsRankNeedsNone) {
   Options options;
   options.rank = 1;
   options.size = 3;
-  const auto placement = detect(kSlurm, options);
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->launcher, "options");
-  EXPECT_EQ(placement->rank, 1U);
+  const auto placement = value_of(detect(kSlurm, options));
+  EXPECT_EQ(placement.launcher, "options");
+  EXPECT_EQ(placement.rank, 1U);
 }
 
 TEST(Launcher, HalfSetVariablesAreNamed) {
@@ -137,9 +135,8 @@ TEST(Launcher, ANumberThatIsNoneIsNamed) {
 }
 
 TEST(Launcher, AnMpichThatHidesTheSizeIsNotTakenForJobsOfOne) {
-  const auto placement = detect({{"PMI_PORT", "vm:35043"}, {"PMI_ID", "1"}});
-  EXPECT_EQ(placement.code(), Code::unsupported);
-  EXPECT_THAT(std::string(placement.status().message()), HasSubstr("XYLEM_RENDEZVOUS"));
+  EXPECT_THAT(detect({{"PMI_PORT", "vm:35043"}, {"PMI_ID", "1"}}),
+              FailsAs(Code::unsupported, "XYLEM_RENDEZVOUS"));
 }
 
 TEST(Launcher, ABatchScriptOfSlurmIsAJobOfOne) {
@@ -189,11 +186,10 @@ TEST(SlurmNodes, ListsExpand) {
       {"r[1-2]n[1-2]-ib", {"r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"}},
   };
   for (const auto& [list, nodes] : cases) {
-    const auto expanded = expand_node_list(list);
-    ASSERT_TRUE(expanded) << expanded.status().to_string();
-    EXPECT_THAT(std::vector<std::string>(*expanded), testing::UnorderedElementsAreArray(nodes))
+    const auto expanded = value_of(expand_node_list(list));
+    EXPECT_THAT(std::vector<std::string>(expanded), testing::UnorderedElementsAreArray(nodes))
         << list;
-    EXPECT_EQ(expanded->front(), nodes.front());
+    EXPECT_EQ(expanded.front(), nodes.front());
   }
 }
 
@@ -242,23 +238,19 @@ TEST(OpenStore, AJobOfOneNeedsNoneAndAUsersStoreWins) {
   EXPECT_TRUE(open_error({}));
   const auto users = std::make_shared<test::MemoryStore>();
   const auto placement = detect(kXylem);
-  const auto store = open_store(*placement, load_config(kXylem, {})->config, kXylem, users, {},
-                                test::soon_enough());
-  ASSERT_TRUE(store);
-  EXPECT_EQ(*store, users);
+  const auto store = value_of(open_store(*placement, load_config(kXylem, {})->config, kXylem, users,
+                                         {}, test::soon_enough()));
+  EXPECT_EQ(store, users);
 }
 
 TEST(OpenStore, WithoutAPlaceToMeetSaysWhatToSet) {
-  const Status options = open_error({{"XYLEM_RANK", "1"}, {"XYLEM_SIZE", "2"}});
-  EXPECT_EQ(options.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(options.message()), HasSubstr("XYLEM_RENDEZVOUS"));
-  const Status torchrun = open_error({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
-  EXPECT_THAT(std::string(torchrun.message()), HasSubstr("MASTER_ADDR"));
-  const Status pmi = open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});
-  EXPECT_EQ(pmi.code(), Code::unsupported);
-  EXPECT_THAT(std::string(pmi.message()), HasSubstr("PMI_FD"));
-  const Status closed = open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "999"}});
-  EXPECT_THAT(std::string(closed.message()), HasSubstr("PMI_FD is 999"));
+  EXPECT_THAT(open_error({{"XYLEM_RANK", "1"}, {"XYLEM_SIZE", "2"}}),
+              FailsAs(Code::invalid_argument, "XYLEM_RENDEZVOUS"));
+  EXPECT_THAT(open_error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), FailsWith("MASTER_ADDR"));
+  EXPECT_THAT(open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}),
+              FailsAs(Code::unsupported, "PMI_FD"));
+  EXPECT_THAT(open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "999"}}),
+              FailsWith("PMI_FD is 999"));
 }
 
 }  // namespace

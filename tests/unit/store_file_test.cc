@@ -6,6 +6,8 @@
 #include "runtime/src/bootstrap/store_rules.h"
 #include "support/control_ranks.h"
 #include "support/file_size_limit.h"
+#include "support/outcome.h"
+#include "support/temporary_directory.h"
 #include "xylem/base/hash.h"
 
 #include <fmt/format.h>
@@ -16,7 +18,6 @@
 
 #include <array>
 #include <barrier>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -37,14 +38,6 @@ using testing::HasSubstr;
 
 class FileStoreIn : public testing::Test {
  protected:
-  FileStoreIn() {
-    std::string pattern = testing::TempDir() + "xylem-store-XXXXXX";
-    directory = ::mkdtemp(pattern.data());
-  }
-  FileStoreIn(const FileStoreIn&) = delete;
-  FileStoreIn& operator=(const FileStoreIn&) = delete;
-  ~FileStoreIn() override { fs::remove_all(directory); }
-
   Result<std::shared_ptr<Store>> open(std::uint32_t rank,
                                       std::uint32_t size,
                                       Deadline deadline = soon_enough(),
@@ -55,14 +48,12 @@ class FileStoreIn : public testing::Test {
   void start(std::uint32_t size, const std::string& word, const std::string& job = "job") {
     std::barrier all_have(static_cast<std::ptrdiff_t>(size));
     on_each_rank(size, [&](std::uint32_t rank) {
-      const auto store = open(rank, size, soon_enough(), job);
-      ASSERT_TRUE(store) << store.status().to_string();
+      const auto store = value_of(open(rank, size, soon_enough(), job));
       const std::string mine = word + std::to_string(rank);
-      ASSERT_TRUE((*store)->set("word/" + std::to_string(rank), bytes_of(mine)));
+      ASSERT_TRUE(store->set("word/" + std::to_string(rank), bytes_of(mine)));
       for (std::uint32_t other = 0; other < size; ++other) {
-        const auto value = (*store)->get("word/" + std::to_string(other), soon_enough());
-        ASSERT_TRUE(value) << value.status().to_string();
-        EXPECT_EQ(text_of(*value), word + std::to_string(other));
+        const auto value = value_of(store->get("word/" + std::to_string(other), soon_enough()));
+        EXPECT_EQ(text_of(value), word + std::to_string(other));
       }
       all_have.arrive_and_wait();
     });
@@ -84,7 +75,8 @@ class FileStoreIn : public testing::Test {
     return false;
   }
 
-  std::string directory;
+  const TemporaryDirectory temporary;
+  const std::string directory = temporary.path();
   std::array<std::uint32_t, 3> culprits{};
 };
 
@@ -106,10 +98,9 @@ TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
   const std::string saved = directory + "-saved";
   std::barrier copied(2);
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = open(rank, 2);
-    ASSERT_TRUE(store);
-    ASSERT_TRUE((*store)->set("word/" + std::to_string(rank), bytes_of("stale")));
-    ASSERT_TRUE((*store)->get("word/" + std::to_string(1 - rank), soon_enough()));
+    const auto store = value_of(open(rank, 2));
+    ASSERT_TRUE(store->set("word/" + std::to_string(rank), bytes_of("stale")));
+    ASSERT_TRUE(store->get("word/" + std::to_string(1 - rank), soon_enough()));
     if (rank == 0) fs::copy(directory, saved, fs::copy_options::recursive);
     copied.arrive_and_wait();
   });
@@ -126,13 +117,12 @@ TEST_F(FileStoreIn, WhatAStartWritesIsForItsUserAlone) {
   std::vector<std::string> seen;
   std::barrier both_have(2);
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = open(rank, 2);
-    ASSERT_TRUE(store) << store.status().to_string();
-    ASSERT_TRUE((*store)->set("word/" + std::to_string(rank), bytes_of("mine")));
-    ASSERT_TRUE((*store)->get("word/" + std::to_string(1 - rank), soon_enough()));
+    const auto store = value_of(open(rank, 2));
+    ASSERT_TRUE(store->set("word/" + std::to_string(rank), bytes_of("mine")));
+    ASSERT_TRUE(store->get("word/" + std::to_string(1 - rank), soon_enough()));
     both_have.arrive_and_wait();
     if (rank == 0) {
-      auto& start = dynamic_cast<runtime::StartStore&>(**store);
+      auto& start = dynamic_cast<runtime::StartStore&>(*store);
       EXPECT_FALSE(start.give_up(failure(Code::exhausted, "no room", 0)));
       for (const auto& entry : fs::recursive_directory_iterator(directory)) {
         if (entry.is_directory()) continue;
@@ -221,14 +211,13 @@ TEST_F(FileStoreIn, ASecondProcessOfOneRankIsRefused) {
 TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
   std::barrier all_have(3);
   on_each_rank(3, [&](std::uint32_t rank) {
-    const auto store = open(rank, 3);
-    ASSERT_TRUE(store) << store.status().to_string();
-    auto& start = dynamic_cast<runtime::StartStore&>(**store);
+    const auto store = value_of(open(rank, 3));
+    auto& start = dynamic_cast<runtime::StartStore&>(*store);
     EXPECT_TRUE(start.verdict());
     all_have.arrive_and_wait();
     Status heard;
     if (rank == 0) {
-      heard = (*store)->get("never", soon_enough()).status();
+      heard = store->get("never", soon_enough()).status();
     } else {
       heard = start.give_up(failure(Code::exhausted, "no room", rank));
     }
@@ -275,20 +264,19 @@ TEST_F(FileStoreIn, WhatOthersPutInPlaceOfADraftIsNeitherFollowedNorWaitedFor) {
   const std::string base = fmt::format("{}/xylem-{:016x}", directory, hash_text("job"));
   const std::string victim = directory + "/victim";
   std::ofstream(victim) << "precious";
-  const auto store = open(0, 1);
-  ASSERT_TRUE(store);
+  const auto store = value_of(open(0, 1));
   std::string session;
   for (const auto& entry : fs::directory_iterator(base)) {
     if (entry.is_directory()) session = entry.path().filename();
   }
   const std::string draft = base + "/draft." + session;
   fs::create_symlink(victim, draft);
-  EXPECT_TRUE((*store)->set("a", {}));
+  EXPECT_TRUE(store->set("a", {}));
   std::string text;
   std::ifstream(victim) >> text;
   EXPECT_EQ(text, "precious");
   ASSERT_EQ(::mkfifo(draft.c_str(), 0600), 0);
-  EXPECT_TRUE((*store)->set("b", {}));
+  EXPECT_TRUE(store->set("b", {}));
 }
 
 TEST_F(FileStoreIn, FilesThatMayNotBeWrittenAreAnError) {
@@ -306,14 +294,13 @@ TEST_F(FileStoreIn, FilesThatMayNotBeWrittenAreAnError) {
 TEST_F(FileStoreIn, KeysAreSetOnceAndMayHoldAnyPrintableCharacter) {
   std::barrier both_have(2);
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = open(rank, 2);
-    ASSERT_TRUE(store);
+    const auto store = value_of(open(rank, 2));
     const std::string key = "../../{weird}*%.." + std::to_string(rank);
-    ASSERT_TRUE((*store)->set(key, bytes_of("1")));
-    EXPECT_EQ((*store)->set(key, bytes_of("2")).code(), Code::invalid_argument);
-    const auto value = (*store)->get("../../{weird}*%.." + std::to_string(1 - rank), soon_enough());
-    ASSERT_TRUE(value) << value.status().to_string();
-    EXPECT_EQ(text_of(*value), "1");
+    ASSERT_TRUE(store->set(key, bytes_of("1")));
+    EXPECT_EQ(store->set(key, bytes_of("2")).code(), Code::invalid_argument);
+    const auto value =
+        value_of(store->get("../../{weird}*%.." + std::to_string(1 - rank), soon_enough()));
+    EXPECT_EQ(text_of(value), "1");
     both_have.arrive_and_wait();
   });
   EXPECT_EQ(files(), 0U);

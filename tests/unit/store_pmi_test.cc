@@ -4,6 +4,7 @@
 #include "runtime/src/bootstrap/pmi_store.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/control_ranks.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +12,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -24,7 +24,6 @@ using runtime::ByteVector;
 using runtime::PmiStore;
 using runtime::text_of;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
 
 /// A launcher of `size` processes that speaks PMI 1.1. Values are visible after a barrier of all
 /// ranks.
@@ -115,18 +114,16 @@ TEST(PmiStore, GivesValuesOfAnySizeAfterABarrierOfAll) {
   constexpr std::uint32_t kSize = 3;
   const Launcher launcher(kSize);
   on_each_rank(kSize, [&](std::uint32_t rank) {
-    const auto store = PmiStore::open(launcher.fd(rank), rank, soon_enough());
-    ASSERT_TRUE(store) << store.status().to_string();
+    const auto store = value_of(PmiStore::open(launcher.fd(rank), rank, soon_enough()));
     for (const std::size_t size : {0, 1, 184, 185, 5000}) {
       ByteVector value(size);
       for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::byte>(i * 7 + rank);
       const std::string name = std::to_string(size) + ".";
-      ASSERT_TRUE((*store)->set(name + std::to_string(rank), value));
+      ASSERT_TRUE(store->set(name + std::to_string(rank), value));
       for (std::uint32_t other = 0; other < kSize; ++other) {
-        const auto got = (*store)->get(name + std::to_string(other), soon_enough());
-        ASSERT_TRUE(got) << got.status().to_string();
+        const auto got = value_of(store->get(name + std::to_string(other), soon_enough()));
         for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::byte>(i * 7 + other);
-        EXPECT_TRUE(*got == value) << size;
+        EXPECT_TRUE(got == value) << size;
       }
     }
   });
@@ -136,10 +133,9 @@ TEST(PmiStore, EachStartOfAProcessHasKeysOfItsOwn) {
   const Launcher launcher(2);
   for (const char* const word : {"first", "second", "third"}) {
     on_each_rank(2, [&](std::uint32_t rank) {
-      const auto store = PmiStore::open(launcher.fd(rank), rank, soon_enough());
-      ASSERT_TRUE(store) << store.status().to_string();
-      ASSERT_TRUE((*store)->set("word." + std::to_string(rank), bytes_of(word)));
-      EXPECT_EQ(text_of((*store)->get("word." + std::to_string(1 - rank), soon_enough()).value()),
+      const auto store = value_of(PmiStore::open(launcher.fd(rank), rank, soon_enough()));
+      ASSERT_TRUE(store->set("word." + std::to_string(rank), bytes_of(word)));
+      EXPECT_EQ(text_of(store->get("word." + std::to_string(1 - rank), soon_enough()).value()),
                 word);
     });
   }
@@ -147,24 +143,21 @@ TEST(PmiStore, EachStartOfAProcessHasKeysOfItsOwn) {
 
 TEST(PmiStore, ARankThatNeverComesTimesOut) {
   const Launcher launcher(2);
-  const auto store = PmiStore::open(launcher.fd(0), 0, soon_enough());
-  ASSERT_TRUE(store);
-  ASSERT_TRUE((*store)->set("a.0", {}));
-  const auto value = (*store)->get("a.1", Deadline::after(milliseconds(50)));
-  EXPECT_EQ(value.code(), Code::timed_out);
-  EXPECT_THAT(std::string(value.status().message()), HasSubstr("barrier"));
-  EXPECT_EQ((*store)->get("a.0", soon_enough()).code(), Code::timed_out)
+  const auto store = value_of(PmiStore::open(launcher.fd(0), 0, soon_enough()));
+  ASSERT_TRUE(store->set("a.0", {}));
+  EXPECT_THAT(store->get("a.1", Deadline::after(milliseconds(50))),
+              FailsAs(Code::timed_out, "barrier"));
+  EXPECT_EQ(store->get("a.0", soon_enough()).code(), Code::timed_out)
       << "after a time-out, answers cannot be matched to requests";
 }
 
 TEST(PmiStore, AKeyThatNobodySetIsAnErrorAtOnce) {
   const Launcher launcher(1);
-  const auto store = PmiStore::open(launcher.fd(0), 0, soon_enough());
-  ASSERT_TRUE(store);
-  EXPECT_EQ((*store)->get("nothing", soon_enough()).code(), Code::timed_out);
-  EXPECT_TRUE((*store)->set("key", {}));
-  EXPECT_EQ((*store)->set("key", {}).code(), Code::invalid_argument);
-  EXPECT_EQ((*store)->set(std::string(60, 'k'), {}).code(), Code::invalid_argument)
+  const auto store = value_of(PmiStore::open(launcher.fd(0), 0, soon_enough()));
+  EXPECT_EQ(store->get("nothing", soon_enough()).code(), Code::timed_out);
+  EXPECT_TRUE(store->set("key", {}));
+  EXPECT_EQ(store->set("key", {}).code(), Code::invalid_argument);
+  EXPECT_EQ(store->set(std::string(60, 'k'), {}).code(), Code::invalid_argument)
       << "longer than the launcher allows";
 }
 
@@ -177,9 +170,8 @@ TEST(PmiStore, ALauncherThatIsNoneIsNamed) {
   const UniqueFd process(ends[0]);
   UniqueFd other(ends[1]);
   ASSERT_TRUE(runtime::send_all(other.get(), bytes_of("220 smtp ready\n"), soon_enough()));
-  const auto chatty = PmiStore::open(process.get(), 0, soon_enough());
-  EXPECT_EQ(chatty.code(), Code::unsupported);
-  EXPECT_THAT(std::string(chatty.status().message()), HasSubstr("220 smtp ready"));
+  EXPECT_THAT(PmiStore::open(process.get(), 0, soon_enough()),
+              FailsAs(Code::unsupported, "220 smtp ready"));
   other.reset();
   EXPECT_EQ(PmiStore::open(process.get(), 0, soon_enough()).code(), Code::link_lost);
 }

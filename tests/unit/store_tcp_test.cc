@@ -6,6 +6,7 @@
 #include "runtime/src/bootstrap/store_rules.h"
 #include "runtime/src/bootstrap/tcp_store.h"
 #include "support/control_ranks.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +37,6 @@ using runtime::text_of;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
-using testing::HasSubstr;
 
 using MaybeStore = Result<std::shared_ptr<Store>>;
 
@@ -54,25 +54,42 @@ MaybeStore open(const TcpMeeting& meeting,
   return TcpStore::open(meeting, placement, {}, deadline);
 }
 
-std::string message_of(const Status& status) { return std::string(status.message()); }
+Key store_key(const runtime::Placement& placement) {
+  return Key(placement.secret, "xylem store", bytes_of(placement.job));
+}
+
+/// Calls the server of a store, and ends like a killed process, without a goodbye. Returns how the
+/// handshake ended.
+Status shake_hands(const TcpMeeting& meeting, Handshake handshake) {
+  const auto address = SocketAddress::parse("127.0.0.1", meeting.ports[0]).value();
+  auto fd = runtime::connect_to(address, soon_enough());
+  while (!fd) fd = runtime::connect_to(address, soon_enough());
+  ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
+  while (handshake.state() != Handshake::State::done) {
+    XYLEM_TRY(runtime::send_all(fd->get(), out, soon_enough()));
+    out.clear();
+    ByteVector in(handshake.wants());
+    XYLEM_TRY(runtime::receive_all(fd->get(), in, soon_enough()));
+    XYLEM_TRY(handshake.receive(in, out));
+  }
+  return {};
+}
 
 TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
   for (const std::uint32_t size : {2U, 3U, 8U}) {
     const TcpMeeting meeting = at("127.0.0.1", free_port());
     on_each_rank(size, [&](std::uint32_t rank) {
-      const auto store = open(meeting, placement_of(rank, size));
-      ASSERT_TRUE(store) << store.status().to_string();
+      const auto store = value_of(open(meeting, placement_of(rank, size)));
       const std::string value(rank == 0 ? 0 : runtime::kLargestValue,
                               static_cast<char>('a' + rank));
-      ASSERT_TRUE((*store)->set("from." + std::to_string(rank), bytes_of(value)));
+      ASSERT_TRUE(store->set("from." + std::to_string(rank), bytes_of(value)));
       for (std::uint32_t other = 0; other < size; ++other) {
-        const auto got = (*store)->get("from." + std::to_string(other), soon_enough());
-        ASSERT_TRUE(got) << got.status().to_string();
-        EXPECT_EQ(got->size(), other == 0 ? 0 : runtime::kLargestValue);
+        const auto got = value_of(store->get("from." + std::to_string(other), soon_enough()));
+        EXPECT_EQ(got.size(), other == 0 ? 0 : runtime::kLargestValue);
         EXPECT_TRUE(std::ranges::all_of(
-            *got, [&](std::byte b) { return b == static_cast<std::byte>('a' + other); }));
+            got, [&](std::byte b) { return b == static_cast<std::byte>('a' + other); }));
       }
-      finish(**store, rank, size);
+      finish(*store, rank, size);
     });
   }
 }
@@ -84,11 +101,10 @@ TEST(TcpStore, MeetsAtNamesAndIpv6) {
         !runtime::listen_on(SocketAddress::parse("::1", 0).value()))
       continue;
     on_each_rank(2, [&](std::uint32_t rank) {
-      const auto store = open(meeting, placement_of(rank, 2));
-      ASSERT_TRUE(store) << host << ": " << store.status().to_string();
-      ASSERT_TRUE((*store)->set(std::to_string(rank), bytes_of("x")));
-      EXPECT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
-      finish(**store, rank, 2);
+      const auto store = value_of(open(meeting, placement_of(rank, 2)));
+      ASSERT_TRUE(store->set(std::to_string(rank), bytes_of("x")));
+      EXPECT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
+      finish(*store, rank, 2);
     });
   }
 }
@@ -97,51 +113,48 @@ TEST(TcpStore, AGetWaitsUntilTheKeyIsSet) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
   std::atomic<bool> is_set = false;
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = open(meeting, placement_of(rank, 2));
-    ASSERT_TRUE(store);
+    const auto store = value_of(open(meeting, placement_of(rank, 2)));
     if (rank == 0) {
-      ASSERT_TRUE((*store)->get("ready", soon_enough()));
+      ASSERT_TRUE(store->get("ready", soon_enough()));
       is_set = true;
-      ASSERT_TRUE((*store)->set("late", bytes_of("v")));
+      ASSERT_TRUE(store->set("late", bytes_of("v")));
     } else {
-      ASSERT_TRUE((*store)->set("ready", {}));
-      EXPECT_EQ(text_of((*store)->get("late", soon_enough()).value()), "v");
+      ASSERT_TRUE(store->set("ready", {}));
+      EXPECT_EQ(text_of(store->get("late", soon_enough()).value()), "v");
       EXPECT_TRUE(is_set);
     }
-    finish(**store, rank, 2);
+    finish(*store, rank, 2);
   });
 }
 
 TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = open(meeting, placement_of(rank, 4));
-    ASSERT_TRUE(store) << store.status().to_string();
-    ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
-    ASSERT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
-    const auto missing = (*store)->get("never", Deadline::after(milliseconds(100)));
+    const auto store = value_of(open(meeting, placement_of(rank, 4)));
+    ASSERT_TRUE(store->set(std::to_string(rank), {}));
+    ASSERT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
+    const auto missing = store->get("never", Deadline::after(milliseconds(100)));
     EXPECT_EQ(missing.code(), Code::timed_out);
     EXPECT_EQ(missing.status().peer(), 2U);
-    EXPECT_THAT(message_of(missing.status()),
+    EXPECT_THAT(std::string(missing.status().message()),
                 testing::MatchesRegex("ranks 2, 3 did not come within .*; 0, 1 are here"));
-    EXPECT_TRUE((*store)->get(std::to_string(rank), soon_enough()))
+    EXPECT_TRUE(store->get(std::to_string(rank), soon_enough()))
         << "the store still works after a time-out";
-    finish(**store, rank, 2);
+    finish(*store, rank, 2);
   });
 }
 
 TEST(TcpStore, ThoseWhoWaitWhenRankZeroGivesUpLearnWhoWasMissing) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
   on_each_rank(2, [&](std::uint32_t rank) {
-    auto store = open(meeting, placement_of(rank, 3));
-    ASSERT_TRUE(store);
+    auto store = value_of(open(meeting, placement_of(rank, 3)));
     if (rank == 0) {
-      ASSERT_TRUE((*store)->get("here", soon_enough()));
-      store->reset();
+      ASSERT_TRUE(store->get("here", soon_enough()));
+      store.reset();
       return;
     }
-    ASSERT_TRUE((*store)->set("here", {}));
-    const auto waiting = (*store)->get("never", soon_enough());
+    ASSERT_TRUE(store->set("here", {}));
+    const auto waiting = store->get("never", soon_enough());
     EXPECT_EQ(waiting.code(), Code::timed_out) << waiting.status().to_string();
     EXPECT_EQ(waiting.status().peer(), 2U);
   });
@@ -153,23 +166,8 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
   std::latch both_heard(2);
   on_each_rank(3, [&](std::uint32_t rank) {
     if (rank == 2) {
-      // This rank ends like a killed process, without a goodbye.
-      auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
-                                    soon_enough());
-      while (!fd)
-        fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
-                                 soon_enough());
-      Handshake handshake(Handshake::Side::caller,
-                          Key(placement.secret, "xylem store", bytes_of(placement.job)),
-                          {2, 3, {}});
-      ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
-      while (handshake.state() != Handshake::State::done) {
-        ASSERT_TRUE(runtime::send_all(fd->get(), out, soon_enough()));
-        out.clear();
-        ByteVector in(handshake.wants());
-        ASSERT_TRUE(runtime::receive_all(fd->get(), in, soon_enough()));
-        ASSERT_TRUE(handshake.receive(in, out));
-      }
+      EXPECT_TRUE(shake_hands(
+          meeting, Handshake(Handshake::Side::caller, store_key(placement), {2, 3, {}})));
       return;
     }
     const auto store = open(meeting, placement_of(rank, 3));
@@ -194,21 +192,16 @@ TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
       EXPECT_EQ(open(meeting, placement_of(3, 4)).status().message(), "no room");
       return;
     }
-    auto store = open(meeting, placement_of(rank, 4));
-    ASSERT_TRUE(store) << store.status().to_string();
-    auto& start = dynamic_cast<runtime::StartStore&>(**store);
+    const auto store = value_of(open(meeting, placement_of(rank, 4)));
+    auto& start = dynamic_cast<runtime::StartStore&>(*store);
     EXPECT_TRUE(start.verdict());
     three.arrive_and_wait();
-    Status heard;
-    if (rank == 1) {
-      heard = (*store)->get("never", soon_enough()).status();
-    } else {
-      heard = start.give_up(failure(Code::exhausted, "no room", rank));
-    }
+    const Status heard = rank == 1 ? store->get("never", soon_enough()).status()
+                                   : start.give_up(failure(Code::exhausted, "no room", rank));
     EXPECT_EQ(heard.code(), Code::exhausted) << heard.to_string();
     EXPECT_EQ(heard.message(), "no room");
     EXPECT_EQ(start.verdict().peer(), heard.peer());
-    EXPECT_EQ((*store)->set("later", {}).peer(), heard.peer());
+    EXPECT_EQ(store->set("later", {}).peer(), heard.peer());
     failed.count_down();
     // Rank 0 ends its store at once, and that waits until the last rank has been answered.
   });
@@ -219,45 +212,25 @@ TEST(TcpStore, AnotherVersionIsToldToAll) {
   const auto placement = placement_of(1, 2);
   on_each_rank(2, [&](std::uint32_t rank) {
     if (rank == 0) {
-      const auto store = open(meeting, placement_of(0, 2));
-      ASSERT_TRUE(store);
-      const auto value = (*store)->get("never", soon_enough());
-      EXPECT_EQ(value.code(), Code::mismatch) << value.status().to_string();
-      EXPECT_THAT(message_of(value.status()), AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+      const auto store = value_of(open(meeting, placement_of(0, 2)));
+      EXPECT_THAT(store->get("never", soon_enough()),
+                  AllOf(FailsAs(Code::mismatch, "9.9.9"), FailsWith(XYLEM_VERSION)));
       return;
     }
-    auto fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
-                                  soon_enough());
-    while (!fd)
-      fd = runtime::connect_to(SocketAddress::parse("127.0.0.1", meeting.ports[0]).value(),
-                               soon_enough());
-    Handshake handshake(Handshake::Side::caller,
-                        Key(placement.secret, "xylem store", bytes_of(placement.job)), {1, 2, {}},
-                        {1, "9.9.9"});
-    ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
-    Status status;
-    while (status) {
-      ASSERT_TRUE(runtime::send_all(fd->get(), out, soon_enough()));
-      out.clear();
-      ByteVector in(handshake.wants());
-      ASSERT_TRUE(runtime::receive_all(fd->get(), in, soon_enough()));
-      status = handshake.receive(in, out);
-    }
-    EXPECT_EQ(status.code(), Code::mismatch);
-    EXPECT_THAT(message_of(status), AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+    const Status status = shake_hands(
+        meeting,
+        Handshake(Handshake::Side::caller, store_key(placement), {1, 2, {}}, {1, "9.9.9"}));
+    EXPECT_THAT(status, AllOf(FailsAs(Code::mismatch, "9.9.9"), FailsWith(XYLEM_VERSION)));
   });
 }
 
 TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
-  const auto server = open(meeting, placement_of(0, 2));
-  ASSERT_TRUE(server);
+  const auto server = value_of(open(meeting, placement_of(0, 2)));
   auto placement = placement_of(1, 2);
   placement.secret = "guess";
-  const auto refused = open(meeting, placement);
-  EXPECT_EQ(refused.code(), Code::mismatch);
-  EXPECT_THAT(message_of(refused.status()),
-              AllOf(HasSubstr("XYLEM_SECRET"), HasSubstr("127.0.0.1")));
+  EXPECT_THAT(open(meeting, placement),
+              AllOf(FailsAs(Code::mismatch, "XYLEM_SECRET"), FailsWith("127.0.0.1")));
 }
 
 /// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
@@ -269,15 +242,14 @@ class Impostor {
 
   Impostor(std::uint16_t port, Says says, runtime::Placement placement)
       : says_(says), placement_(std::move(placement)) {
-    auto listener = runtime::listen_on(SocketAddress::parse("127.0.0.1", port).value());
-    EXPECT_TRUE(listener) << listener.status().to_string();
-    if (listener) thread_ = std::thread([this, fd = *std::move(listener)] { serve(fd.get()); });
+    auto fd = value_of(runtime::listen_on(SocketAddress::parse("127.0.0.1", port).value()));
+    thread_ = std::thread([this, fd = std::move(fd)] { serve(fd.get()); });
   }
   Impostor(const Impostor&) = delete;
   Impostor& operator=(const Impostor&) = delete;
   ~Impostor() {
     stop_ = true;
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
   }
 
   /// The number of callers that got the whole answer of the impostor.
@@ -338,14 +310,17 @@ TEST(TcpStore, WhoCannotProveTheSecretServesNobody) {
     SCOPED_TRACE(static_cast<int>(says));
     const std::uint16_t port = free_port();
     const Impostor impostor(port, says, placement);
-    const auto refused = open(at("127.0.0.1", port), placement);
-    EXPECT_EQ(refused.code(), Code::mismatch) << refused.status().to_string();
-    EXPECT_THAT(message_of(refused.status()),
-                AllOf(HasSubstr("is not rank 0 of this job"), HasSubstr("XYLEM_SECRET"),
-                      HasSubstr("does not know this job's secret")));
+    EXPECT_THAT(open(at("127.0.0.1", port), placement),
+                AllOf(FailsAs(Code::mismatch, "is not rank 0 of this job"),
+                      FailsWith("XYLEM_SECRET"), FailsWith("does not know this job's secret")));
     EXPECT_GE(impostor.answered(), 1);
     EXPECT_EQ(impostor.believed(), 0);
   }
+}
+
+/// Sends text to somebody who may have gone.
+void chat(const UniqueFd& fd, const std::string& text) {
+  static_cast<void>(runtime::send_all(fd.get(), bytes_of(text), soon_enough()).is_ok());
 }
 
 TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {
@@ -353,20 +328,14 @@ TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {
   const std::string path = testing::TempDir() + "xylem-strangers-" + std::to_string(::getpid());
   const auto began = Clock::now();
   {
-    const auto log = Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""});
-    ASSERT_TRUE(log) << log.status().to_string();
-    const auto server = TcpStore::open(meeting, placement_of(0, 2), *log, soon_enough());
-    ASSERT_TRUE(server) << server.status().to_string();
+    const auto log =
+        value_of(Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""}));
+    const auto server = value_of(TcpStore::open(meeting, placement_of(0, 2), log, soon_enough()));
     const auto address = SocketAddress::parse("127.0.0.1", meeting.ports[0]).value();
     std::vector<UniqueFd> strangers;
     for (int i = 0; i < 300; ++i) {
-      auto fd = runtime::connect_to(address, soon_enough());
-      ASSERT_TRUE(fd) << fd.status().to_string();
-      if (i % 2 == 0) {
-        static_cast<void>(
-            runtime::send_all(fd->get(), bytes_of(std::string(100, 'x')), soon_enough()).is_ok());
-      }
-      strangers.push_back(*std::move(fd));
+      strangers.push_back(value_of(runtime::connect_to(address, soon_enough())));
+      if (i % 2 == 0) chat(strangers.back(), std::string(100, 'x'));
     }
     const auto member = open(meeting, placement_of(1, 2), Deadline::after(seconds(2)));
     EXPECT_TRUE(member) << member.status().to_string();
@@ -384,20 +353,19 @@ TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {
   const auto server = open(meeting, placement_of(0, 2));
   const auto first = open(meeting, placement_of(1, 2));
   ASSERT_TRUE(server && first);
-  const auto second = open(meeting, placement_of(1, 2), Deadline::after(milliseconds(300)));
-  EXPECT_EQ(second.code(), Code::busy);
-  EXPECT_THAT(message_of(second.status()), HasSubstr("another process has come as rank 1"));
+  EXPECT_THAT(open(meeting, placement_of(1, 2), Deadline::after(milliseconds(300))),
+              FailsAs(Code::busy, "another process has come as rank 1"));
 }
 
 TEST(TcpStore, StartsAgainOnTheSamePort) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
   for (int start = 0; start < 3; ++start) {
     on_each_rank(2, [&](std::uint32_t rank) {
-      const auto store = open(meeting, placement_of(rank, 2, "start " + std::to_string(start)));
-      ASSERT_TRUE(store) << store.status().to_string();
-      ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
-      EXPECT_TRUE((*store)->get(std::to_string(1 - rank), soon_enough()));
-      finish(**store, rank, 2);
+      const auto store =
+          value_of(open(meeting, placement_of(rank, 2, "start " + std::to_string(start))));
+      ASSERT_TRUE(store->set(std::to_string(rank), {}));
+      EXPECT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
+      finish(*store, rank, 2);
     });
   }
 }
@@ -405,19 +373,16 @@ TEST(TcpStore, StartsAgainOnTheSamePort) {
 TEST(TcpStore, AMissingServerIsRankZeroMissing) {
   const auto store =
       open(at("127.0.0.1", free_port()), placement_of(1, 2), Deadline::after(milliseconds(200)));
-  EXPECT_EQ(store.code(), Code::timed_out);
+  EXPECT_THAT(store,
+              AllOf(FailsAs(Code::timed_out, "rank 0 did not answer"), FailsWith("127.0.0.1")));
   EXPECT_EQ(store.status().peer(), 0U);
-  EXPECT_THAT(message_of(store.status()),
-              AllOf(HasSubstr("rank 0 did not answer"), HasSubstr("127.0.0.1")));
 }
 
 TEST(TcpStore, ATakenPortIsNamed) {
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const std::uint16_t port = SocketAddress::of_socket(taken->get())->port();
-  const auto store = open(at("127.0.0.1", port), placement_of(0, 2));
-  EXPECT_EQ(store.code(), Code::busy);
-  EXPECT_THAT(message_of(store.status()),
-              AllOf(HasSubstr(std::to_string(port)), HasSubstr("XYLEM_RENDEZVOUS")));
+  EXPECT_THAT(open(at("127.0.0.1", port), placement_of(0, 2)),
+              AllOf(FailsAs(Code::busy, std::to_string(port)), FailsWith("XYLEM_RENDEZVOUS")));
 }
 
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
@@ -429,18 +394,15 @@ TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
   std::thread chatterbox([&] {
     while (!stop) {
       const auto fd = runtime::accept_from(taken->get());
-      if (fd && *fd)
-        static_cast<void>(
-            runtime::send_all(fd->get(), bytes_of(std::string(200, 'h')), soon_enough()).is_ok());
+      if (fd && *fd) chat(*fd, std::string(200, 'h'));
       std::this_thread::yield();
     }
   });
   on_each_rank(3, [&](std::uint32_t rank) {
-    const auto store = open(meeting, placement_of(rank, 3));
-    ASSERT_TRUE(store) << store.status().to_string();
-    ASSERT_TRUE((*store)->set(std::to_string(rank), {}));
-    for (const char* const key : {"0", "1", "2"}) EXPECT_TRUE((*store)->get(key, soon_enough()));
-    finish(**store, rank, 3);
+    const auto store = value_of(open(meeting, placement_of(rank, 3)));
+    ASSERT_TRUE(store->set(std::to_string(rank), {}));
+    for (const char* const key : {"0", "1", "2"}) EXPECT_TRUE(store->get(key, soon_enough()));
+    finish(*store, rank, 3);
   });
   stop = true;
   chatterbox.join();
@@ -452,11 +414,10 @@ TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
   for (const char* const job : {"red", "blue"}) {
     jobs.emplace_back([&ports, job] {
       on_each_rank(2, [&](std::uint32_t rank) {
-        const auto store = open({"127.0.0.1", ports, false}, placement_of(rank, 2, job));
-        ASSERT_TRUE(store) << store.status().to_string();
-        ASSERT_TRUE((*store)->set(std::to_string(rank), bytes_of(job)));
-        EXPECT_EQ(text_of((*store)->get(std::to_string(1 - rank), soon_enough()).value()), job);
-        finish(**store, rank, 2);
+        const auto store = value_of(open({"127.0.0.1", ports, false}, placement_of(rank, 2, job)));
+        ASSERT_TRUE(store->set(std::to_string(rank), bytes_of(job)));
+        EXPECT_EQ(text_of(store->get(std::to_string(1 - rank), soon_enough()).value()), job);
+        finish(*store, rank, 2);
       });
     });
   }
@@ -491,10 +452,8 @@ class NoThreads {
 TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
   const auto expect_exhausted = [](const TcpMeeting& meeting, const char* what) {
     const NoThreads full;
-    const auto store = open(meeting, placement_of(0, 2));
-    ASSERT_FALSE(store);
-    EXPECT_EQ(store.status().code(), Code::exhausted) << store.status().to_string();
-    EXPECT_THAT(message_of(store.status()), AllOf(HasSubstr(what), HasSubstr("ulimit -u")));
+    EXPECT_THAT(open(meeting, placement_of(0, 2)),
+                AllOf(FailsAs(Code::exhausted, what), FailsWith("ulimit -u")));
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");
@@ -503,16 +462,15 @@ TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
 }
 
 TEST(TcpStore, RefusesWhatItsRulesExclude) {
-  const auto store = open(at("127.0.0.1", free_port()), placement_of(0, 2));
-  ASSERT_TRUE(store);
-  EXPECT_EQ((*store)->set("", {}).code(), Code::invalid_argument);
-  EXPECT_EQ((*store)->set(std::string(runtime::kLongestKey + 1, 'k'), {}).code(),
-            Code::invalid_argument);
-  EXPECT_EQ((*store)->set("big", ByteVector(runtime::kLargestValue + 1)).code(),
-            Code::invalid_argument);
-  EXPECT_TRUE((*store)->set("key", bytes_of("1")));
-  EXPECT_THAT(message_of((*store)->set("key", bytes_of("2"))), HasSubstr("set before"));
-  EXPECT_EQ(text_of((*store)->get("key", soon_enough()).value()), "1");
+  const auto store = value_of(open(at("127.0.0.1", free_port()), placement_of(0, 2)));
+  const std::string long_key(runtime::kLongestKey + 1, 'k');
+  EXPECT_EQ(store->set("", {}).code(), Code::invalid_argument);
+  EXPECT_EQ(store->set(long_key, {}).code(), Code::invalid_argument);
+  const ByteVector large(runtime::kLargestValue + 1);
+  EXPECT_EQ(store->set("big", large).code(), Code::invalid_argument);
+  EXPECT_TRUE(store->set("key", bytes_of("1")));
+  EXPECT_THAT(store->set("key", bytes_of("2")), FailsWith("set before"));
+  EXPECT_EQ(text_of(store->get("key", soon_enough()).value()), "1");
 }
 
 }  // namespace

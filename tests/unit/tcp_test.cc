@@ -4,6 +4,7 @@
 // ahead of receives, and how endpoints get their connections.
 #include "xylem/transport/tcp.h"
 
+#include "support/outcome.h"
 #include "unit/tcp_connections.h"
 #include "unit/transport_fixture.h"
 
@@ -45,16 +46,10 @@ struct End {
   EndpointId peer = 0;
 
   explicit End(std::uint64_t ahead = 1 << 20) {
-    auto made = make_tcp({.ahead = ahead});
-    EXPECT_TRUE(made);
-    transport = std::move(*made);
+    transport = value_of(make_tcp({.ahead = ahead}));
     transport->set_owner(&owner);
   }
-  void meet(const End& other) {
-    auto endpoint = transport->connect(other.transport->address());
-    ASSERT_TRUE(endpoint) << endpoint.status().to_string();
-    peer = *endpoint;
-  }
+  void meet(const End& other) { peer = value_of(transport->connect(other.transport->address())); }
 };
 
 struct Protected {

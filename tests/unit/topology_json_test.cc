@@ -10,8 +10,6 @@
 namespace xylem::topology::test {
 namespace {
 
-using testing::HasSubstr;
-
 TEST(Json, KeepsEveryField) {
   Machine machine = plain_machine();
   machine.host = "h\"1";

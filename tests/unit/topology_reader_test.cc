@@ -11,8 +11,6 @@
 namespace xylem::topology::test {
 namespace {
 
-using testing::ElementsAre;
-
 /// A file that contains `machine`, beginning on line 3.
 std::string around(const std::string& machine) {
   return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n" + machine + "\n</topology>\n";

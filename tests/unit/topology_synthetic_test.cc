@@ -14,7 +14,6 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::SizeIs;
 
 TEST(Synthetic, DescribesAServer) {

@@ -13,8 +13,6 @@
 namespace xylem::topology::test {
 namespace {
 
-using testing::HasSubstr;
-
 /// A valid machine with one thing of each kind, which tests then break.
 Machine whole_machine() {
   Machine machine = plain_machine();

@@ -10,12 +10,28 @@
 #include <atomic>
 #include <deque>
 #include <thread>
-#include <utility>
 
 namespace xylem::transport::testing {
 namespace {
 
-using TransportContract = TransportPair;
+class TransportContract : public TransportPair {
+ protected:
+  /// Sends `source`, and receives up to `bytes` of it: posted ahead, or when the message is there.
+  bool transfer(bool ahead,
+                const std::vector<std::byte>& source,
+                std::byte* target,
+                std::uint64_t bytes,
+                Tracked& sent,
+                Tracked& received) {
+    if (ahead) recv(*b, 1, target, bytes, received);
+    send(*a, to_b, 1, source.data(), source.size(), sent);
+    if (!ahead) {
+      settle({a.get(), b.get()});
+      recv(*b, 1, target, bytes, received);
+    }
+    return both_end(sent, received);
+  }
+};
 /// Transports whose cancel() ends every operation at once.
 class WithdrawingTransport : public TransportPair {};
 
@@ -29,13 +45,7 @@ TEST_P(TransportContract, DeliversEverySizePostedAheadAndUnexpected) {
       const auto source = pattern(bytes, bytes);
       std::vector<std::byte> target(bytes + 1, std::byte{0x5a});
       Tracked sent, received;
-      if (ahead) recv(*b, bytes, target.data(), bytes, received);
-      send(*a, to_b, bytes, source.data(), bytes, sent);
-      if (!ahead) {
-        settle({a.get(), b.get()});
-        recv(*b, bytes, target.data(), bytes, received);
-      }
-      ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+      ASSERT_TRUE(transfer(ahead, source, target.data(), bytes, sent, received));
       EXPECT_EQ(sent.code, Code::ok);
       EXPECT_EQ(received.code, Code::ok);
       EXPECT_EQ(received.bytes, bytes);
@@ -51,24 +61,21 @@ TEST_P(TransportContract, AcceptsAShorterMessageThanTheRegion) {
   Tracked sent, received;
   recv(*b, 1, target.data(), target.size(), received);
   send(*a, to_b, 1, source.data(), source.size(), sent);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(sent, received));
   EXPECT_EQ(received.code, Code::ok);
   EXPECT_EQ(received.bytes, source.size());
 }
 
 TEST_P(TransportContract, MatchesOnlyTheExactTag) {
-  std::uint64_t values[2] = {11, 22};
-  std::uint64_t got[2] = {};
-  Tracked sent[2];
-  Tracked received[2];
+  std::uint64_t values[2] = {11, 22}, got[2] = {};
+  Tracked sent[2], received[2];
   recv(*b, 0x8000000000000001, &got[0], 8, received[0]);
   recv(*b, 0x0000000000000001, &got[1], 8, received[1]);
   send(*a, to_b, 0x0000000000000001, &values[1], 8, sent[1]);
-  ASSERT_TRUE(both_drive([&] { return received[1].ended(); }));
+  ASSERT_TRUE(both_end(received[1]));
   EXPECT_FALSE(received[0].ended());
   send(*a, to_b, 0x8000000000000001, &values[0], 8, sent[0]);
-  ASSERT_TRUE(
-      both_drive([&] { return received[0].ended() && sent[0].ended() && sent[1].ended(); }));
+  ASSERT_TRUE(both_end(received[0], sent));
   EXPECT_EQ(got[0], 11U);
   EXPECT_EQ(got[1], 22U);
 }
@@ -87,11 +94,10 @@ TEST_P(TransportContract, ChecksAllBitsOfATagWhereItSaysSo) {
       settle({a.get(), b.get()});
       EXPECT_FALSE(received[1].ended());
       send(*a, to_b, tags[1], second.data(), bytes, sent[1]);
-      ASSERT_TRUE(both_drive([&] { return received[1].ended(); }));
+      ASSERT_TRUE(both_end(received[1]));
       EXPECT_EQ(got, second);
       recv(*b, tags[0], other.data(), bytes, received[0]);
-      ASSERT_TRUE(
-          both_drive([&] { return received[0].ended() && sent[0].ended() && sent[1].ended(); }));
+      ASSERT_TRUE(both_end(received[0], sent));
       EXPECT_EQ(other, first);
     }
   }
@@ -106,14 +112,14 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
   recv(*b, 0xab00, &got, 8, received, 0xff00, &tag);
   send(*a, to_b, 0xac07, &values[0], 8, sent[0]);
   send(*a, to_b, 0xab07, &values[1], 8, sent[1]);
-  ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+  ASSERT_TRUE(both_end(received));
   EXPECT_EQ(got, 2U);
   EXPECT_TRUE(tag == 0xab07U);
 
   // Now the same for a message that arrives before its receive.
   Tracked late;
   recv(*b, 0, &got, 8, late, 0, &tag);
-  ASSERT_TRUE(both_drive([&] { return late.ended() && sent[0].ended() && sent[1].ended(); }));
+  ASSERT_TRUE(both_end(late, sent));
   EXPECT_EQ(got, 1U);
   EXPECT_TRUE(tag == 0xac07U);
 }
@@ -138,10 +144,7 @@ TEST_P(TransportContract, EqualTagsOfOneSenderMatchInTheOrderSent) {
   for (std::size_t i = kCount / 2; i < kCount; ++i) {
     recv(*b, 7, targets[i].data(), targets[i].size(), received[i]);
   }
-  const auto all_ended = [](const auto& operations) {
-    return std::all_of(operations.begin(), operations.end(), [](auto& o) { return o.ended(); });
-  };
-  ASSERT_TRUE(both_drive([&] { return all_ended(sent) && all_ended(received); }));
+  ASSERT_TRUE(both_end(sent, received));
   for (std::size_t i = 0; i < kCount; ++i) {
     ASSERT_EQ(received[i].bytes, sources[i].size()) << i;
     ASSERT_TRUE(std::equal(sources[i].begin(), sources[i].end(), targets[i].begin())) << i;
@@ -167,12 +170,7 @@ TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
       recv(*transports[s], j, &side.targets[j], 8, side.operations.emplace_back());
     }
   }
-  ASSERT_TRUE(both_drive([&] {
-    return std::all_of(std::begin(sides), std::end(sides), [](const Side& side) {
-      return std::all_of(side.operations.begin(), side.operations.end(),
-                         [](const Tracked& o) { return o.ended(); });
-    });
-  }));
+  ASSERT_TRUE(both_end(sides[0].operations, sides[1].operations));
   settle({a.get(), b.get()});
   for (std::size_t s = 0; s < 2; ++s) {
     for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(sides[s].targets[i], i * 2 + (1 - s));
@@ -248,7 +246,7 @@ TEST_P(TransportContract, CompletionsMayPost) {
   std::uint64_t last = 0;
   Tracked drained;
   recv(*b, 1, &last, 8, drained);
-  ASSERT_TRUE(both_drive([&] { return drained.ended(); }));
+  ASSERT_TRUE(both_end(drained));
   EXPECT_EQ(last, 100U);
 }
 
@@ -280,10 +278,7 @@ TEST_P(TransportContract, CompletionsMayCancelAndClose) {
   settle({a.get(), b.get()});
   const std::uint64_t value = 5;
   send(*a, to_b, 0, &value, 8, sent);
-  ASSERT_TRUE(both_drive([&] {
-    return sent.ended() && waiting.ended() &&
-           std::ranges::all_of(received, [](const Tracked& each) { return each.ended(); });
-  }));
+  ASSERT_TRUE(both_end(sent, waiting, received));
   EXPECT_EQ(got, (std::array<std::uint64_t, 3>{value, 0, 0}));
   EXPECT_EQ(received[0].code, Code::ok);
   EXPECT_EQ(received[1].code, Code::cancelled);
@@ -299,7 +294,7 @@ TEST_P(TransportContract, CancelledReceiveEndsOnceAndLeavesItsBufferAlone) {
   recv(*b, 1, &got, 8, cancelled);
   settle({a.get(), b.get()});
   b->cancel(cancelled);
-  ASSERT_TRUE(both_drive([&] { return cancelled.ended(); }));
+  ASSERT_TRUE(both_end(cancelled));
   EXPECT_EQ(cancelled.code, Code::cancelled);
 
   const std::uint64_t value = 7;
@@ -308,7 +303,7 @@ TEST_P(TransportContract, CancelledReceiveEndsOnceAndLeavesItsBufferAlone) {
   send(*a, to_b, 1, &value, 8, sent);
   settle({a.get(), b.get()});
   recv(*b, 1, &second, 8, received);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(sent, received));
   EXPECT_EQ(got, 42U);
   EXPECT_EQ(second, 7U);
   EXPECT_EQ(cancelled.ends, 1);
@@ -325,7 +320,7 @@ TEST_P(TransportContract, CancelRacingWithAMessageEndsOnce) {
     for (int i = 0; i < round % 4; ++i) a->progress();
     for (int i = 0; i < round / 4 % 4; ++i) b->progress();
     if (!received.ended()) b->cancel(received);
-    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    ASSERT_TRUE(both_end(sent, received));
     ASSERT_EQ(received.ends, 1);
     if (received.code == Code::ok) {
       ASSERT_EQ(got, 7U);
@@ -347,13 +342,10 @@ TEST_P(TransportContract, CancelOfAReceiveThatIsArrivingEndsOnce) {
     Tracked sent, received;
     recv(*b, 1, target.data(), target.size(), received);
     send(*a, to_b, 1, source.data(), source.size(), sent);
-    for (int i = 0; i < patience; ++i) {
-      a->progress();
-      b->progress();
-    }
+    both_progress(patience);
     b->cancel(received);
     b->cancel(received);
-    ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+    ASSERT_TRUE(both_end(received));
     EXPECT_EQ(received.ends, 1);
     if (received.code == Code::ok) {
       EXPECT_TRUE(same(target, source));
@@ -377,10 +369,7 @@ TEST_P(WithdrawingTransport, CancelEndsAReceiveThoughItsSenderStandsStill) {
     Tracked sent, received;
     recv(*b, 1, target.data(), target.size(), received);
     send(*a, to_b, 1, source.data(), source.size(), sent);
-    for (int i = 0; i < patience; ++i) {
-      a->progress();
-      b->progress();
-    }
+    both_progress(patience);
     if (!received.ended()) b->cancel(received);
     ASSERT_TRUE(drive({b.get()}, [&] { return received.ended(); }));
     // The buffer is the user's again. The sender goes on, but none of its data comes there.
@@ -397,7 +386,7 @@ TEST_P(WithdrawingTransport, CancelEndsAReceiveThoughItsSenderStandsStill) {
   Tracked sent, received;
   send(*a, to_b, 2, &value, 8, sent);
   recv(*b, 2, &got, 8, received);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(sent, received));
   EXPECT_EQ(got, 7U);
 }
 
@@ -411,10 +400,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     Tracked sent, received;
     if (is_posted) recv(*b, tag, target.data(), target.size(), received);
     send(*a, to_b, tag, source->data(), source->size(), sent);
-    for (int i = 0; i < round / 2; ++i) {
-      a->progress();
-      b->progress();
-    }
+    both_progress(round / 2);
     if (!sent.ended()) a->cancel(sent);
     ASSERT_TRUE(drive({a.get()}, [&] { return sent.ended(); }));
     EXPECT_EQ(sent.ends, 1);
@@ -435,9 +421,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     send(*a, to_b, 1000 + i, whole.data(), whole.size(), sent[i]);
     recv(*b, 1000 + i, targets[i].data(), whole.size(), received[i]);
   }
-  const auto ended = [](const Tracked& operation) { return operation.ended(); };
-  ASSERT_TRUE(both_drive(
-      [&] { return std::ranges::all_of(sent, ended) && std::ranges::all_of(received, ended); }));
+  ASSERT_TRUE(both_end(sent, received));
   for (std::size_t i = 0; i < sent.size(); ++i) {
     EXPECT_EQ(received[i].code, Code::ok);
     EXPECT_TRUE(same(targets[i], whole));
@@ -453,12 +437,9 @@ TEST_P(WithdrawingTransport, AWithdrawnMessageEndsTheReceiveThatHasMetIt) {
     send(*a, to_b, 1, source.data(), source.size(), sent);
     settle({a.get(), b.get()});
     recv(*b, 1, target.data(), target.size(), received);
-    for (int i = 0; i < rounds; ++i) {
-      a->progress();
-      b->progress();
-    }
+    both_progress(rounds);
     if (!sent.ended()) a->cancel(sent);
-    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    ASSERT_TRUE(both_end(sent, received));
     // The receiver of loopback takes the whole message at once.
     EXPECT_TRUE(rounds > 0 || sent.code == Code::cancelled ||
                 GetParam().kind == Subject::Kind::loopback);
@@ -504,7 +485,7 @@ TEST_P(TransportContract, DiscardReleasesASenderThatWaits) {
   Tracked again, received;
   recv(*b, 6, target.data(), target.size(), received);
   send(*a, to_b, 6, source.data(), source.size(), again);
-  ASSERT_TRUE(both_drive([&] { return again.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(again, received));
   EXPECT_TRUE(same(target, source));
 }
 
@@ -515,13 +496,7 @@ TEST_P(TransportContract, TooLongAMessageIsAMismatchAndOverrunsNothing) {
       const auto source = pattern(bytes, 1);
       std::vector<std::byte> target(bytes, std::byte{0x5a});
       Tracked sent, received;
-      if (ahead) recv(*b, 1, target.data(), bytes / 2, received);
-      send(*a, to_b, 1, source.data(), bytes, sent);
-      if (!ahead) {
-        settle({a.get(), b.get()});
-        recv(*b, 1, target.data(), bytes / 2, received);
-      }
-      ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+      ASSERT_TRUE(transfer(ahead, source, target.data(), bytes / 2, sent, received));
       EXPECT_EQ(received.code, Code::mismatch);
       EXPECT_EQ(received.bytes, 0U);
       EXPECT_EQ(sent.code, Code::ok);
@@ -541,9 +516,7 @@ TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
   }
   settle({a.get(), b.get()});
   a->close(to_b);
-  ASSERT_TRUE(drive({a.get()}, [&] {
-    return std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
-  }));
+  ASSERT_TRUE(drive({a.get()}, [&] { return ended(sent); }));
   for (const Tracked& operation : sent) {
     EXPECT_EQ(operation.code, Code::peer_lost);
     EXPECT_EQ(operation.ends, 1);
@@ -558,7 +531,7 @@ TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
   // receive ends by cancelling.
   b->cancel(received);
   b->close(to_a);
-  ASSERT_TRUE(both_drive([&] { return received.ended(); }));
+  ASSERT_TRUE(both_end(received));
   EXPECT_NE(received.code, Code::ok);
 }
 
@@ -568,7 +541,7 @@ TEST_P(TransportContract, SendAfterCloseIsPeerLost) {
     const auto source = pattern(bytes, 1);
     Tracked sent;
     send(*a, to_b, 5, source.data(), bytes, sent);
-    ASSERT_TRUE(both_drive([&] { return sent.ended(); }));
+    ASSERT_TRUE(both_end(sent));
     EXPECT_EQ(sent.code, Code::peer_lost);
   }
 }
@@ -582,7 +555,7 @@ TEST_P(TransportContract, CloseLeavesOtherEndpointsAlone) {
   settle({a.get(), b.get()});
   a->close(to_b);
   recv(*b, 5, target.data(), kLarge, received);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(sent, received));
   EXPECT_EQ(sent.code, Code::ok);
   EXPECT_TRUE(same(target, source));
   a->close(second);
@@ -594,7 +567,7 @@ TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
   Tracked greeting, greeted;
   recv(*b, 1, &word, 8, greeted);
   send(*a, to_b, 1, &word, 8, greeting);
-  ASSERT_TRUE(both_drive([&] { return greeting.ended() && greeted.ended(); }));
+  ASSERT_TRUE(both_end(greeting, greeted));
 
   const auto source = pattern(kLarge, 1);
   Tracked before;
@@ -623,9 +596,7 @@ TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
   std::vector<Tracked> sent(messages);
   for (Tracked& operation : sent) send(*a, to_b, 7, source.data(), source.size(), operation);
   ASSERT_TRUE(both_drive([&] { return a->flush(to_b); }));
-  ASSERT_TRUE(drive({a.get()}, [&] {
-    return std::ranges::all_of(sent, [](const Tracked& operation) { return operation.ended(); });
-  }));
+  ASSERT_TRUE(drive({a.get()}, [&] { return ended(sent); }));
   a.reset();
   std::vector<std::byte> target(source.size());
   for (std::size_t i = 0; i < messages; ++i) {
@@ -650,7 +621,7 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
   Tracked sent, received;
   recv(*b, 1, target.data(), kLarge, received);
   send(*a, to_b, 1, data.data(), kLarge, sent);
-  ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+  ASSERT_TRUE(both_end(sent, received));
   std::vector<std::string> allowed;
   switch (GetParam().kind) {
     case Subject::Kind::loopback: allowed = {"loopback"}; break;
@@ -680,9 +651,7 @@ TEST_P(TransportContract, CountsTheBytesSentPerEndpoint) {
   EXPECT_EQ(b->bytes_sent(to_a), 0U);
   std::size_t dropped = 0;
   ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(0, 0)) == 3; }));
-  ASSERT_TRUE(both_drive([&] {
-    return std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
-  }));
+  ASSERT_TRUE(both_end(sent));
   a->close(second);
 }
 
@@ -727,14 +696,9 @@ std::vector<Subject> withdrawing_subjects() {
   return subjects;
 }
 
-INSTANTIATE_TEST_SUITE_P(On,
-                         WithdrawingTransport,
-                         ::testing::ValuesIn(withdrawing_subjects()),
-                         [](const auto& row) { return row.param.label(); });
-INSTANTIATE_TEST_SUITE_P(On,
-                         TransportContract,
-                         ::testing::ValuesIn(all_subjects()),
-                         [](const auto& row) { return row.param.label(); });
+using ::testing::ValuesIn;
+INSTANTIATE_TEST_SUITE_P(On, WithdrawingTransport, ValuesIn(withdrawing_subjects()), label_of);
+INSTANTIATE_TEST_SUITE_P(On, TransportContract, ValuesIn(all_subjects()), label_of);
 
 }  // namespace
 }  // namespace xylem::transport::testing

@@ -38,6 +38,18 @@ struct Tracked : Operation {
   bool ended_in_post = false;
 };
 
+/// Whether all these have ended, which are operations or ranges of operations.
+bool ended(const auto&... operations) {
+  const auto one = [](const auto& operation) {
+    if constexpr (requires { operation.ended(); }) {
+      return operation.ended();
+    } else {
+      return std::ranges::all_of(operation, [](const Tracked& each) { return each.ended(); });
+    }
+  };
+  return (one(operations) && ...);
+}
+
 inline void send(Transport& from,
                  EndpointId to,
                  Tag tag,

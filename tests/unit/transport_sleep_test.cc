@@ -6,7 +6,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -36,7 +35,7 @@ TEST_P(TransportSleep, ArmedDescriptorBecomesReadableForAMessage) {
       pollfd waiting{b->wake_fd(), POLLIN, 0};
       return ::poll(&waiting, 1, 0) == 1;
     }));
-    ASSERT_TRUE(both_drive([&] { return sent.ended() && received.ended(); }));
+    ASSERT_TRUE(both_end(sent, received));
     EXPECT_EQ(got, 5U);
   }
 }
@@ -82,10 +81,7 @@ TEST_P(TransportSleep, OnlyTransportsWithinAHostHaveHostPeers) {
             kind == Subject::Kind::shm || kind == Subject::Kind::ucx_host);
 }
 
-INSTANTIATE_TEST_SUITE_P(On,
-                         TransportSleep,
-                         ::testing::ValuesIn(all_subjects()),
-                         [](const auto& row) { return row.param.label(); });
+INSTANTIATE_TEST_SUITE_P(On, TransportSleep, ::testing::ValuesIn(all_subjects()), label_of);
 
 /// Two transports that share a segment each, and have met.
 class SharedHost : public TransportPair {

@@ -4,6 +4,7 @@
 // in both directions.
 #pragma once
 
+#include "support/outcome.h"
 #include "unit/tcp_connections.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/loopback.h"
@@ -48,6 +49,10 @@ struct Subject {
   friend void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.label(); }
 };
 
+inline std::string label_of(const ::testing::TestParamInfo<Subject>& row) {
+  return row.param.label();
+}
+
 inline std::vector<Subject> all_subjects() {
   using Kind = Subject::Kind;
   std::vector<Subject> subjects{{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2},
@@ -70,7 +75,6 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
     fabric = std::make_unique<LoopbackFabric>(LoopbackOptions{.seed = GetParam().seed});
     a = make();
     b = make();
-    ASSERT_TRUE(a && b);
     to_b = join(*a, *b);
     to_a = join(*b, *a);
   }
@@ -83,39 +87,39 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
   }
 
   std::unique_ptr<Transport> make() const {
-    if (GetParam().kind == Subject::Kind::loopback) return fabric->attach();
-    if (GetParam().kind == Subject::Kind::shm) {
-      auto transport = make_shm({.endpoints = 4});
-      if (!transport) ADD_FAILURE() << transport.status().to_string();
-      return transport ? std::move(*transport) : nullptr;
-    }
-    if (GetParam().kind == Subject::Kind::tcp) {
-      auto transport = make_tcp({});
-      if (!transport) ADD_FAILURE() << transport.status().to_string();
-      return transport ? std::move(*transport) : nullptr;
-    }
     UcxOptions options;
     options.reach = GetParam().kind == Subject::Kind::ucx_host ? UcxReach::host : UcxReach::tcp;
-    auto transport = make_ucx(options, Logger());
-    if (!transport) ADD_FAILURE() << transport.status().to_string();
-    return transport ? std::move(*transport) : nullptr;
+    switch (GetParam().kind) {
+      case Subject::Kind::loopback: return fabric->attach();
+      case Subject::Kind::shm: return value_of(make_shm({.endpoints = 4}));
+      case Subject::Kind::tcp: return value_of(make_tcp({}));
+      default: return value_of(make_ucx(options, Logger()));
+    }
   }
 
   /// Over tcp, each endpoint has a connection of its own, and the connection's other end has an
   /// endpoint, too.
   static EndpointId join(Transport& from, Transport& to) {
-    auto endpoint = from.connect(to.address());
-    if (!endpoint) ADD_FAILURE() << endpoint.status().to_string();
-    if (endpoint && GetParam().kind == Subject::Kind::tcp) {
-      auto back = to.connect(from.address());
+    const EndpointId endpoint = value_of(from.connect(to.address()));
+    if (GetParam().kind == Subject::Kind::tcp) {
+      const EndpointId back = value_of(to.connect(from.address()));
       auto ends = connected_pair(GetParam().protection, GetParam().cipher);
-      EXPECT_TRUE(dynamic_cast<TcpTransport&>(from).adopt(*endpoint, std::move(ends.first)));
-      EXPECT_TRUE(dynamic_cast<TcpTransport&>(to).adopt(*back, std::move(ends.second)));
+      EXPECT_TRUE(dynamic_cast<TcpTransport&>(from).adopt(endpoint, std::move(ends.first)));
+      EXPECT_TRUE(dynamic_cast<TcpTransport&>(to).adopt(back, std::move(ends.second)));
     }
-    return endpoint ? *endpoint : 0;
+    return endpoint;
   }
 
   bool both_drive(auto condition) { return drive({a.get(), b.get()}, condition); }
+  bool both_end(const auto&... operations) {
+    return both_drive([&] { return ended(operations...); });
+  }
+  void both_progress(int times) {
+    for (int i = 0; i < times; ++i) {
+      a->progress();
+      b->progress();
+    }
+  }
 
   std::unique_ptr<LoopbackFabric> fabric;
   std::unique_ptr<Transport> a;

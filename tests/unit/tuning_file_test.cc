@@ -5,6 +5,7 @@
 #include "runtime/src/tuning_file.h"
 
 #include "support/file_size_limit.h"
+#include "support/outcome.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -93,18 +93,16 @@ TEST_F(TuningFile, IsReadOnlyIfItIsAFileOfABoundedSize) {
 }
 
 TEST_F(TuningFile, IsNothingWhereThereIsNone) {
-  const auto loaded = load(path, Tuning());
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  EXPECT_FALSE(loaded->has_value());
+  const auto loaded = value_of(load(path, Tuning()));
+  EXPECT_FALSE(loaded.has_value());
 }
 
 TEST_F(TuningFile, GivesBackWhatWasSaved) {
   ASSERT_TRUE(save(path, measured()));
-  const auto loaded = load(path, Tuning());
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  ASSERT_TRUE(loaded->has_value());
-  EXPECT_EQ(loaded->value_or(Tuning()).pull_from, std::optional<std::uint64_t>(65536));
-  const CostModel model = loaded->value_or(Tuning()).model;
+  const auto loaded = value_of(load(path, Tuning()));
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded.value_or(Tuning()).pull_from, std::optional<std::uint64_t>(65536));
+  const CostModel model = loaded.value_or(Tuning()).model;
   EXPECT_EQ(model.local.alpha_us, 2.5);
   EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
   EXPECT_EQ(model.compute.reduce_GBps, 9.0);
@@ -146,9 +144,8 @@ TEST_F(TuningFile, OfAnEarlierVersionIsMeasuredAgain) {
   json content = saved();
   for (auto& entry : content["machines"]) entry.erase("pull_from");
   write(content.dump());
-  const auto loaded = load(path, Tuning());
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  EXPECT_FALSE(loaded->has_value());
+  const auto loaded = value_of(load(path, Tuning()));
+  EXPECT_FALSE(loaded.has_value());
 }
 
 TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {

@@ -2,6 +2,7 @@
 //
 // What only the UCX transport does: its reach under a hostile environment, devices, and the errors
 // of making one.
+#include "support/outcome.h"
 #include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"
 #include "xylem/transport/host_peers.h"
@@ -178,31 +179,27 @@ TEST(UcxTransport, IsSetByNamesThatUcxKnows) {
 
 TEST(UcxTransport, VariableThatUcxCannotReadIsAnErrorThatSaysSo) {
   const Environment environment("UCX_RNDV_THRESH", "plenty");
-  const auto status = make_ucx(of(UcxReach::host), Logger()).status();
-  EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("UCX_"));
+  EXPECT_THAT(make_ucx(of(UcxReach::host), Logger()), FailsAs(Code::invalid_argument, "UCX_"));
 }
 
 TEST(UcxTransport, KeepsToTheDevicesNamed) {
   auto options = of(UcxReach::tcp);
   options.devices = {"lo"};
-  auto a = make_ucx(options, Logger());
-  ASSERT_TRUE(a.is_ok()) << a.status().to_string();
-  auto self = (*a)->connect((*a)->address());
+  auto a = value_of(make_ucx(options, Logger()));
+  auto self = a->connect(a->address());
   ASSERT_TRUE(self.is_ok()) << self.status().to_string();
-  for (const PhysicalPath& lane : (*a)->paths(*self)) {
+  for (const PhysicalPath& lane : a->paths(*self)) {
     EXPECT_TRUE(lane.device == "lo" || lane.transport == "self") << lane.device;
   }
-  (*a)->close(*self);
+  a->close(*self);
 }
 
 TEST(UcxTransport, UnknownDeviceIsRefusedByName) {
   auto options = of(UcxReach::tcp);
   options.devices = {"no_such_device0"};
   const auto status = make_ucx(options, Logger()).status();
-  EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no_such_device0"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("tcp/lo"));
+  EXPECT_THAT(status, FailsAs(Code::invalid_argument, "no_such_device0"));
+  EXPECT_THAT(status, FailsWith("tcp/lo"));
 }
 
 TEST(UcxTransport, KeepaliveMustBePositive) {
@@ -224,21 +221,18 @@ class UcxAnswerThatWaits : public ::testing::Test {
  protected:
   void SetUp() override {
     for (auto* transport : {&dead, &filler, &survivor}) {
-      auto made = make_ucx(of(UcxReach::host), Logger());
-      ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-      *transport = std::move(*made);
+      *transport = value_of(make_ucx(of(UcxReach::host), Logger()));
     }
-    const auto to_dead = filler->connect(dead->address());
-    ASSERT_TRUE(to_dead.is_ok());
+    const auto to_dead = value_of(filler->connect(dead->address()));
     std::uint64_t word = 0;
     Tracked first;
-    send(*filler, *to_dead, 1, &word, sizeof word, first);
+    send(*filler, to_dead, 1, &word, sizeof word, first);
     ASSERT_TRUE(drive({filler.get(), dead.get()}, [&] { return first.ended(); }));
     // UCX checks the queue only of a worker to which it has an endpoint.
     ASSERT_TRUE(survivor->connect(filler->address()).is_ok());
     settle({survivor.get(), filler.get()});
     while (fill.empty() || fill.back().ended()) {
-      send(*filler, *to_dead, 1, &word, sizeof word, fill.emplace_back());
+      send(*filler, to_dead, 1, &word, sizeof word, fill.emplace_back());
     }
     ASSERT_TRUE(dead->connect(survivor->address()).is_ok());
     settle({survivor.get()});
@@ -254,13 +248,12 @@ TEST_F(UcxAnswerThatWaits, EndsWithItsTransport) {
 }
 
 TEST_F(UcxAnswerThatWaits, EndsWithItsEndpoint) {
-  const auto to_dead = survivor->connect(dead->address());
-  ASSERT_TRUE(to_dead.is_ok());
+  const auto to_dead = value_of(survivor->connect(dead->address()));
   std::uint64_t word = 0;
   Tracked sent, received;
-  send(*survivor, *to_dead, 1, &word, sizeof word, sent);
+  send(*survivor, to_dead, 1, &word, sizeof word, sent);
   recv(*survivor, 2, &word, sizeof word, received);
-  survivor->close(*to_dead);
+  survivor->close(to_dead);
   if (!received.ended()) survivor->cancel(received);
   EXPECT_TRUE(drive({survivor.get()}, [&] { return sent.ended() && received.ended(); }));
   EXPECT_EQ(sent.code, Code::peer_lost);
@@ -270,15 +263,14 @@ TEST_F(UcxAnswerThatWaits, EndsWithItsEndpoint) {
 // The queue to a stopped peer is full, so UCX does not end operations that had met their message.
 TEST(UcxTransport, ThatWaitsForAnEndedEndpointEndsItsWorkerAndSaysSoOnce) {
   const std::string path = ::testing::TempDir() + "xylem-ucx-worker-" + std::to_string(::getpid());
-  const auto log = Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""});
-  ASSERT_TRUE(log.is_ok()) << log.status().to_string();
+  const auto log = value_of(Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""}));
   const auto source = pattern(64 << 20, 1);
   std::vector<std::byte> target(source.size());
   std::uint64_t word = 0, got = 0;
   Tracked sent, arriving, waiting, late_send, late_recv;
   std::deque<Tracked> greetings(4), fill;
   auto a = make_ucx(of(UcxReach::host), Logger());
-  auto b = make_ucx(of(UcxReach::host), *log);
+  auto b = make_ucx(of(UcxReach::host), log);
   auto c = make_ucx(of(UcxReach::host), Logger());
   ASSERT_TRUE(a.is_ok() && b.is_ok() && c.is_ok());
   const auto to_b = (*a)->connect((*b)->address());
@@ -328,12 +320,11 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
     auto a = make_ucx(of(reach), Logger());
     auto b = make_ucx(of(reach), Logger());
     ASSERT_TRUE(a.is_ok() && b.is_ok());
-    auto to_b = (*a)->connect((*b)->address());
-    ASSERT_TRUE(to_b.is_ok());
+    auto to_b = value_of((*a)->connect((*b)->address()));
     auto source = std::make_unique<std::vector<std::byte>>(4 << 20);
     auto target = std::make_unique<std::uint64_t>(7);
     auto left = std::make_unique<std::vector<Tracked>>(2);
-    send(**a, *to_b, 1, source->data(), source->size(), (*left)[0]);
+    send(**a, to_b, 1, source->data(), source->size(), (*left)[0]);
     recv(**a, 2, target.get(), sizeof *target, (*left)[1]);
     settle({a->get(), b->get()});
     EXPECT_FALSE((*left)[0].ended() || (*left)[1].ended());
@@ -349,16 +340,12 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
 }
 
 TEST(UcxTransport, LibraryThatIsMissingOrIsNotUcxIsAnErrorThatNamesIt) {
-  const auto missing = ucx::load_api("libno_such_ucp.so.0").status();
-  EXPECT_EQ(missing.code(), Code::unsupported);
-  EXPECT_THAT(std::string(missing.message()), HasSubstr("libno_such_ucp.so.0"));
-  const auto other = ucx::load_api("libm.so.6").status();
-  EXPECT_EQ(other.code(), Code::unsupported);
-  EXPECT_THAT(std::string(other.message()), HasSubstr("libm.so.6 has no function ucp_"));
-  const auto old = ucx::load_api(XYLEM_OLD_UCX).status();
-  EXPECT_EQ(old.code(), Code::unsupported);
-  EXPECT_THAT(std::string(old.message()),
-              HasSubstr("UCX 1.12.1 is too old: install UCX 1.13 or newer"));
+  EXPECT_THAT(ucx::load_api("libno_such_ucp.so.0"),
+              FailsAs(Code::unsupported, "libno_such_ucp.so.0"));
+  EXPECT_THAT(ucx::load_api("libm.so.6"),
+              FailsAs(Code::unsupported, "libm.so.6 has no function ucp_"));
+  EXPECT_THAT(ucx::load_api(XYLEM_OLD_UCX),
+              FailsAs(Code::unsupported, "UCX 1.12.1 is too old: install UCX 1.13 or newer"));
 }
 
 using Handlers = std::array<void (*)(int), NSIG>;
@@ -389,11 +376,10 @@ TEST(UcxTransportDeathTest, OpeningTheLibraryLeavesTheHandlersOfTheProgram) {
 }
 
 TEST(UcxTransport, NamesItsLibraryAndItsDevices) {
-  const auto devices = ucx_devices();
-  ASSERT_TRUE(devices.is_ok()) << devices.status().to_string();
+  const auto devices = value_of(ucx_devices());
   EXPECT_THAT(ucx_version(), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+.*"));
   const auto has = [&](std::string_view transport, std::string_view device, UcxDevice::Kind kind) {
-    return std::any_of(devices->begin(), devices->end(), [&](const UcxDevice& found) {
+    return std::any_of(devices.begin(), devices.end(), [&](const UcxDevice& found) {
       return found.transport == transport && found.device == device && found.kind == kind;
     });
   };

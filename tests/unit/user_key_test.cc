@@ -3,6 +3,9 @@
 // The key with which the ranks of a host recognize that they belong to one user.
 #include "runtime/src/bootstrap/user_key.h"
 
+#include "support/outcome.h"
+#include "support/temporary_directory.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,23 +35,13 @@ using testing::Not;
 
 class UserKey : public testing::Test {
  protected:
-  UserKey() {
-    std::string pattern = testing::TempDir() + "xylem-key-XXXXXX";
-    base = ::mkdtemp(pattern.data());
-    folder = base / "xylem";
-  }
-  UserKey(const UserKey&) = delete;
-  UserKey& operator=(const UserKey&) = delete;
-  ~UserKey() override { fs::remove_all(base); }
-
   void expect_refused(const fs::path& named) {
-    const auto secret = secret_of_user(folder, "job");
-    EXPECT_EQ(secret.code(), Code::invalid_argument);
-    EXPECT_THAT(std::string(secret.status().message()),
-                AllOf(HasSubstr(named.string()), HasSubstr("XYLEM_SECRET")));
+    EXPECT_THAT(secret_of_user(folder, "job"),
+                AllOf(FailsAs(Code::invalid_argument, named.string()), FailsWith("XYLEM_SECRET")));
   }
 
-  fs::path base, folder;
+  const TemporaryDirectory directory;
+  fs::path base = directory.path(), folder = base / "xylem";
 };
 
 TEST_F(UserKey, IsMadeOnceAndIsItsUsersAlone) {

@@ -4,6 +4,7 @@
 #include "runtime/src/wires/wires.h"
 
 #include "support/held_token.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "unit/tcp_connections.h"
 #include "xylem/transport/seal.h"
@@ -150,33 +151,30 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto loaded = runtime::load_config({{"XYLEM_TRANSPORT", "tcp"}}, Options{});
-      ASSERT_TRUE(loaded) << loaded.status().to_string();
-      runtime::PeerFacts facts = runtime::own_facts(*loaded, Logger());
+      const auto loaded = value_of(runtime::load_config({{"XYLEM_TRANSPORT", "tcp"}}, Options{}));
+      runtime::PeerFacts facts = runtime::own_facts(loaded, Logger());
       facts.kernel = rank;
       facts.has_aes = has_aes[rank];
       const auto control = hub->attach(rank);
       Silent listener;
-      const auto wires = runtime::Wires::connect(
-          *control, facts, runtime::configured_wires(loaded->config, "lo", {}),
-          runtime::wire_options(loaded->config, nullptr), listener, {},
-          Deadline::after(std::chrono::seconds(20)));
-      ASSERT_TRUE(wires) << wires.status().to_string();
+      const auto wires = value_of(runtime::Wires::connect(
+          *control, facts, runtime::configured_wires(loaded.config, "lo", {}),
+          runtime::wire_options(loaded.config, nullptr), listener, {},
+          Deadline::after(std::chrono::seconds(20))));
       if (rank == 2) return;
       // The other end belongs to the test.
       auto sockets = transport::testing::connected_sockets();
       const auto key = transport::testing::test_key(1);
       const std::uint32_t peer = 1 - rank;
       const runtime::HeldToken token;
-      ASSERT_TRUE((*wires)->adopt(
+      ASSERT_TRUE(wires->adopt(
           token, {peer, std::move(sockets.first), {key, transport::testing::test_key(2)}}));
-      const auto link = (*wires)->link(token, peer);
-      ASSERT_TRUE(link);
+      const auto link = value_of(wires->link(token, peer));
       const std::uint64_t word = 5;
       transport::Operation operation;
-      ASSERT_EQ(link->transport->send(link->endpoint, 1, {&word, sizeof word, {}}, operation),
+      ASSERT_EQ(link.transport->send(link.endpoint, 1, {&word, sizeof word, {}}, operation),
                 transport::Posted::done);
-      ASSERT_TRUE(link->transport->flush(link->endpoint));
+      ASSERT_TRUE(link.transport->flush(link.endpoint));
       std::array<std::byte, kHead + transport::Seal::kTagBytes> head;
       ASSERT_EQ(::recv(sockets.second.get(), head.data(), head.size(), MSG_WAITALL),
                 static_cast<ssize_t>(head.size()));
