@@ -2,6 +2,7 @@
 #include "backend.h"
 
 #include "failure.h"
+#include "prepare.h"
 #include "python.h"
 #include "store.h"
 #include "xylem/runtime/info.h"
@@ -136,15 +137,7 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 Communicator Backend::group_for(const at::Device& device, Launch& launch) {
   const std::uint64_t label = OriginScope::current().label_on(tasks_->id());
-  return on_device(device, order_of_this_thread().group().labelled(label), launch);
-}
-
-Communicator Backend::on_device(const at::Device& device,
-                                const Communicator& group,
-                                Launch& launch) const {
-  if (device.is_cpu()) return group;
-  launch.device = std::make_unique<OnDevice>(group, device, on_devices_);
-  return launch.device->group();
+  return on_device(device, order_of_this_thread().group().labelled(label), on_devices_, launch);
 }
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {

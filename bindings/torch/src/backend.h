@@ -58,6 +58,8 @@ class Backend final : public c10d::Backend {
 
   /// Connects to the other members; collective over them. Throws.
   Backend(const StorePtr& store, GroupOptions group);
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
   ~Backend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
@@ -138,11 +140,8 @@ class Backend final : public c10d::Backend {
   CallOrder& order_of_this_thread() noexcept {
     return OriginScope::current().is_program() ? of_program_ : of_callbacks_;
   }
-  /// The communicator for a collective of this thread on tensors on `device`. If that is not the
-  /// CPU, the call follows what is on the device's current stream, and `launch` knows the device.
+  /// The communicator for a collective of this thread on tensors on `device` (on_device()).
   Communicator group_for(const at::Device& device, Launch& launch);
-  /// The same for `group`.
-  Communicator on_device(const at::Device& device, const Communicator& group, Launch& launch) const;
   /// Makes the task of a call whose arguments are right.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Begins the task with operations that were started, and sets their time-out.

@@ -35,7 +35,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
   Launch launch;
   launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, launch)
+  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
                              .send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors, to);
 }
@@ -46,7 +46,7 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   const TaskPtr task = open(OpType::RECV, "xylem:recv", tensors);
   Launch launch;
   launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, launch)
+  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
                              .recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors, from);
 }
@@ -56,7 +56,7 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
   Launch launch;
   launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, launch)
+  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
                              .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors);
 }

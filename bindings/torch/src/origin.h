@@ -42,16 +42,16 @@ struct Origin {
 /// While it exists, the calls of this thread have this origin. Scopes nest.
 class OriginScope {
  public:
-  explicit OriginScope(const Origin& origin) noexcept : before_(std::exchange(current_, origin)) {}
+  explicit OriginScope(const Origin& origin) noexcept : before_(std::exchange(of_thread, origin)) {}
   OriginScope(const OriginScope&) = delete;
   OriginScope& operator=(const OriginScope&) = delete;
-  ~OriginScope() { current_ = before_; }
+  ~OriginScope() { of_thread = before_; }
 
   /// The origin of calls that this thread makes now.
-  static const Origin& current() noexcept { return current_; }
+  static const Origin& current() noexcept { return of_thread; }
 
  private:
-  static inline thread_local Origin current_;
+  static inline thread_local Origin of_thread;
   const Origin before_;
 };
 

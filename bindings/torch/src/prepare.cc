@@ -12,6 +12,15 @@
 
 namespace xylem::pytorch {
 
+Communicator on_device(const at::Device& device,
+                       const Communicator& group,
+                       const std::shared_ptr<DeviceCaller>& caller,
+                       Launch& launch) {
+  if (device.is_cpu()) return group;
+  launch.device = std::make_unique<OnDevice>(group, device, caller);
+  return launch.device->group();
+}
+
 at::Tensor read_from(const at::Tensor& tensor, Launch& launch) {
   at::Tensor memory = tensor;
   if (!is_plain(tensor)) {

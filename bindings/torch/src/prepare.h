@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace xylem::pytorch {
@@ -18,6 +19,13 @@ namespace xylem::pytorch {
 struct InOut {
   Buffer input, output;
 };
+
+/// `group`, for calls on tensors on `device`. If that is not the CPU, they follow what is on the
+/// device's current stream, and `launch` knows the device.
+Communicator on_device(const at::Device& device,
+                       const Communicator& group,
+                       const std::shared_ptr<DeviceCaller>& caller,
+                       Launch& launch);
 
 /// For an input: the tensor itself if its memory has the elements in logical order, otherwise a
 /// contiguous copy, which `launch` keeps.

@@ -17,16 +17,16 @@ constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
 
 }  // namespace
 
-thread_local bool Servers::Callbacks::running_ = false;
-thread_local std::vector<Servers::Borrowed> Servers::borrowed_;
+thread_local bool Servers::Callbacks::running = false;
+thread_local std::vector<Servers::Borrowed> Servers::borrowed;
 
 Servers::Callbacks::Callbacks() noexcept
-    : within_({Origin::Kind::unknown, 0, 0}), is_outermost_(!std::exchange(running_, true)) {}
+    : within_({Origin::Kind::unknown, 0, 0}), is_outermost_(!std::exchange(running, true)) {}
 
 Servers::Callbacks::~Callbacks() {
   if (!is_outermost_) return;
-  running_ = false;
-  for (const auto& [group, server] : std::exchange(borrowed_, {})) group->give_back(*server);
+  running = false;
+  for (const auto& [group, server] : std::exchange(borrowed, {})) group->give_back(*server);
 }
 
 bool Servers::serve(Completion completion, bool is_settled) {
@@ -81,8 +81,8 @@ bool Servers::is_own(const Server& server) const noexcept {
 
 Servers::Server* Servers::borrowed_server() const noexcept {
   const auto mine =
-      std::ranges::find(borrowed_, this, [](const Borrowed& one) { return one.group.get(); });
-  return mine == borrowed_.end() ? nullptr : mine->server;
+      std::ranges::find(borrowed, this, [](const Borrowed& one) { return one.group.get(); });
+  return mine == borrowed.end() ? nullptr : mine->server;
 }
 
 Servers::Server& Servers::borrow() {
@@ -90,7 +90,7 @@ Servers::Server& Servers::borrow() {
     return !is_own(server) && !server.is_borrowed && server.is_idle;
   });
   Server& server = spare == servers_.end() ? make_server() : *spare;
-  borrowed_.push_back({shared_from_this(), &server});
+  borrowed.push_back({shared_from_this(), &server});
   server.is_borrowed = true;
   return server;
 }

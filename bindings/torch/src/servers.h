@@ -68,10 +68,10 @@ class Servers : public std::enable_shared_from_this<Servers> {
     Callbacks& operator=(const Callbacks&) = delete;
     ~Callbacks();
     /// Whether there is an object. Such a thread must not wait for another one that runs callbacks.
-    static bool are_running() noexcept { return running_; }
+    static bool are_running() noexcept { return running; }
 
    private:
-    static thread_local bool running_;
+    static thread_local bool running;
     const OriginScope within_;
     const bool is_outermost_;
   };
@@ -110,7 +110,7 @@ class Servers : public std::enable_shared_from_this<Servers> {
   static std::vector<Entry> remove_ended(Server& server);
 
   /// What callbacks of this thread have borrowed, from any group.
-  static thread_local std::vector<Borrowed> borrowed_;
+  static thread_local std::vector<Borrowed> borrowed;
 
   std::mutex mutex_;
   std::condition_variable changed_;

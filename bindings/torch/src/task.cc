@@ -47,6 +47,18 @@ const xylem::Work* failed_of(const Works& works) noexcept {
   return failed == works.end() ? nullptr : &*failed;
 }
 
+/// Reports the failure of an operation, and returns it as an exception.
+std::exception_ptr reported(const xylem::Work& failed, bool has_own_limit, TaskGroup& group) {
+  const Status why = failed.status();
+  if (!failed.failed_alone()) {
+    // Dump before any waiter learns of the failure and possibly ends the process.
+    if (is_worth_a_record(why)) Recorder::get().dump_once();
+    if (breaks_group(why)) group.note_failure();
+  }
+  const std::string remedy = has_own_limit ? "" : remedy_of_group_limit(why);
+  return exception_of(why, remedy + group.note());
+}
+
 /// Warns of the first message of the group that is shorter than its tensor.
 void warn_if_short(const Launch& receive, TaskGroup& group) noexcept {
   try {
@@ -204,16 +216,9 @@ bool Task::try_to_settle(std::exception_ptr error) noexcept {
 Tensors Task::conclude(std::exception_ptr error) noexcept {
   for (const TaskPtr& part : launch_.parts) part->settle();
   const xylem::Work* const failed = failed_of(launch_.works);
-  const Status outcome = failed ? failed->status() : Status();
   if (failed || error || !next_) Recorder::get().end(facts_.record, !failed && !error);
-  if (failed && !failed->failed_alone()) {
-    // Dump before any waiter learns of the failure and possibly ends the process.
-    if (is_worth_a_record(outcome)) Recorder::get().dump_once();
-    if (breaks_group(outcome)) group_->note_failure();
-  }
   if (failed) {
-    const std::string remedy = facts_.has_own_limit ? "" : remedy_of_group_limit(outcome);
-    error = exception_of(outcome, remedy + group_->note());
+    error = reported(*failed, facts_.has_own_limit, *group_);
   } else if (is_receive(opType_)) {
     warn_if_short(launch_, *group_);
   }

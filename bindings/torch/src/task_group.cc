@@ -37,7 +37,8 @@ void TaskGroup::remove(TaskPlace& place) noexcept {
   TaskPtr last;  // Destroyed after the lock is released.
   const std::lock_guard lock(mutex_);
   last = std::move(**place);
-  tasks_.erase(*std::exchange(place, std::nullopt));
+  tasks_.erase(*place);
+  place.reset();
   listed_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
