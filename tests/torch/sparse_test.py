@@ -119,23 +119,34 @@ class Sparse(unittest.TestCase):
             kept = weakref.ref(tensor.mark)
             dist.all_reduce(tensor)
             del tensor
-            # Another thread may be about to drop the call.
+            # The thread that has executed the call may be about to let go.
             eventually(lambda: gc.collect() >= 0 and kept() is None, "the end of the tensor")
 
         run_ranks(2, body)
 
-    def test_a_callback_may_wait_for_a_barrier_behind_another_call(self):
+    def test_a_callback_that_would_wait_for_itself_behind_a_barrier_is_refused(self):
         called = Condition()
 
         def body(rank, size):
+            barriers, ended = queue.Queue(), threading.Event()
+
+            def after(_):
+                barrier = barriers.get(timeout=20)
+                if rank == 0:
+                    with raising(ValueError, "begins only after it"):
+                        barrier.wait()
+                ended.set()
+
             if rank == 1:
-                called.wait()  # Until then, rank 0's calls cannot end.
-            first, second = reduced_later(), reduced_later()
-            barrier = dist.barrier(async_op=True)
-            end = first.get_future().then(lambda _: barrier.wait())
+                called.wait()
+            first = reduced_later()
+            first.get_future().then(after)
+            second = reduced_later()
+            barriers.put(dist.barrier(async_op=True))
             called.tell()
-            end.wait()
-            assert second.is_completed()
+            assert ended.wait(20)
+            second.wait()
+            dist.barrier()
 
         run_ranks(2, body)
 
@@ -157,12 +168,16 @@ class Sparse(unittest.TestCase):
 
         run_ranks(2, body)
 
-    def test_a_callback_of_a_call_of_a_callback_may_wait_for_another_call(self):
+    def test_a_callback_that_would_wait_for_itself_is_refused(self):
+        """A callback of a call that a callback has made."""
         attached = Condition()
 
         def body(rank, size):
             def inner(_):
-                reduced_later().wait()
+                later = reduced_later()
+                if rank == 0:
+                    with raising(ValueError, "begins only after it"):
+                        later.wait()
 
             def outer(_):
                 if rank > 0:
@@ -173,6 +188,7 @@ class Sparse(unittest.TestCase):
                 end.wait()
 
             reduced_later().get_future().then(outer).wait()
+            dist.barrier()
 
         run_ranks(2, body)
 
@@ -243,6 +259,7 @@ class SparseInCallbacks(unittest.TestCase):
                 def callback(future):
                     tensor = sparse(value)
                     dist.all_reduce(tensor)
+                    # A work of its own, since the callback may run on the thread of sparse calls.
                     dense = torch.full((3,), value, device="cpu")
                     dist.all_reduce(dense)
                     return tensor.to_dense(), dense
@@ -284,6 +301,20 @@ class SparseInCallbacks(unittest.TestCase):
                 assert future.wait().tolist() == [size] * 2
 
         run_ranks(3, body)
+
+    def test_a_destroyed_group_gives_its_seats_back(self):
+        def body(rank, size):
+            for _ in range(1200):
+                group = dist.new_group()
+                kept.append(group)
+                if len(kept) > 3:
+                    kept.pop(0)
+                tensor = torch.sparse_coo_tensor([[rank]], [1.0], (size,), device="cpu")
+                dist.all_reduce(tensor, group=group)
+                dist.destroy_process_group(group)
+
+        kept = []
+        run_ranks(2, body)
 
 
 if __name__ == "__main__":

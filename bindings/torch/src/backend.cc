@@ -2,7 +2,6 @@
 #include "backend.h"
 
 #include "failure.h"
-#include "prepare.h"
 #include "python.h"
 #include "store.h"
 #include "xylem/runtime/info.h"
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <functional>
 #include <new>
+#include <tuple>
 #include <utility>
 
 namespace xylem::pytorch {
@@ -48,25 +48,7 @@ bool has_progress_thread() {
   });
 }
 
-Communicator companion_of(const Membership& member) {
-  auto companion = member.group.companion();
-  if (!companion) check(companion.status(), member.job->note);
-  return *std::move(companion);
-}
-
 }  // namespace
-
-std::shared_ptr<const GroupLabel> CallOrder::label(const GroupOptions& group,
-                                                   const std::string& description) {
-  const std::lock_guard lock(mutex_);
-  if (!label_ || label_->description != description) {
-    auto ranks = group.global_ranks;
-    for (auto rank = ranks.size(); std::cmp_less(rank, group.size); ++rank) ranks.push_back(rank);
-    label_ = std::make_shared<GroupLabel>(
-        GroupLabel{group.name + suffix_, description, std::move(ranks)});
-  }
-  return label_;
-}
 
 Backend::Backend(const StorePtr& store, GroupOptions group)
     : c10d::Backend(group.rank, group.size),
@@ -74,16 +56,20 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
       group_(std::move(group)),
       options_(c10::make_intrusive<Options>(kBackendName, group_.timeout)),
       membership_(join_group(store_, group_)),
-      tasks_(std::make_shared<TaskGroup>(membership_.job->note, job_ranks(membership_.group))),
-      of_program_(membership_.group, ""),
-      of_callbacks_(companion_of(membership_), "/callbacks"),
+      pending_(std::make_shared<Pending>(membership_.job->note, job_ranks(membership_.group))),
       on_devices_(std::make_shared<DeviceCaller>()),
       timeout_(group_.timeout.count()) {
   on_devices_->blocking_wait = has_progress_thread() ? group_.blocking_wait : BlockingWait::always;
+  auto companion = membership_.group.companion();
+  if (!companion) check(companion.status(), pending_->note());
+  program_.group = membership_.group;
+  in_callbacks_.group = *std::move(companion);
+  for (Line* const line : {&program_, &in_callbacks_}) {
+    line->sparse = std::make_shared<SparseReducer>(membership_.job, line->group, pending_);
+  }
   Recorder::dump_on_failure_of(membership_.group);  // And of its companion.
   set_group(*options_, group_.name, group_.global_ranks);
-  const auto label = of_program_.label(group_, getGroupDesc());
-  Recorder::get().set_place(label->ranks[static_cast<std::size_t>(getRank())],
+  Recorder::get().set_place(label()->ranks[static_cast<std::size_t>(getRank())],
                             membership_.job->name);
   init();
 }
@@ -93,13 +79,16 @@ Backend::~Backend() {
     // Some versions of torch destroy their groups now. How the process ends is only known later, by
     // its exit status, so the job and what its operations use must last until then.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    new (std::nothrow) auto(std::pair(std::move(membership_), tasks_));
+    new (std::nothrow) auto(
+        std::tuple(std::move(membership_), pending_, program_.sparse, in_callbacks_.sparse));
     return;
   }
   // A thread that waits for Python's lock in a future's callback must be able to get it.
   const WithoutPython released;
   shutdown();
-  tasks_->servers().stop();
+  program_.sparse->stop();
+  in_callbacks_.sparse->stop();
+  pending_->stop();
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() { return options_; }
@@ -130,50 +119,76 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
   // If the devices form no mesh, all calls go on as before.
-  if (memory) check(membership_.group.bind(*memory).status(), tasks_->note());
+  if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
 }
 
 // --- calls ---
 
-Communicator Backend::group_for(const at::Device& device, Launch& launch) {
-  const std::uint64_t label = OriginScope::current().label_on(tasks_->id());
-  return on_device(device, order_of_this_thread().group().labelled(label), on_devices_, launch);
+Communicator Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
+  return tensor.is_cpu() ? group_here() : on_device_of(tensor, begun, group_here());
+}
+
+Communicator Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
+  return tensor.is_cpu() ? membership_.group : on_device_of(tensor, begun, membership_.group);
+}
+
+Communicator Backend::on_device_of(const at::Tensor& tensor,
+                                   Begun& begun,
+                                   const Communicator& group) const {
+  begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
+  return begun.device->group();
 }
 
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
-  tasks_->sweep();
-  return c10::make_intrusive<Task>(getRank(), type, title, tasks_, inputs);
+  pending_->sweep();
+  return c10::make_intrusive<Task>(getRank(), TaskName{type, title, here().sequence.load()},
+                                   pending_, inputs);
 }
 
 milliseconds Backend::limit_of(milliseconds asked) const noexcept {
   return asked == c10d::kUnsetTimeout ? milliseconds(timeout_.load()) : asked;
 }
 
+std::shared_ptr<const GroupLabel> Backend::label() {
+  const std::lock_guard lock(labelling_);
+  Line& line = here();
+  if (!line.label || line.label->description != getGroupDesc()) {
+    auto ranks = group_.global_ranks;
+    for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
+      ranks.push_back(rank);
+    }
+    // Torch's tool compares calls of one group by their numbers.
+    const char* const suffix = &line == &program_ ? "" : "/callbacks";
+    line.label = std::make_shared<GroupLabel>(
+        GroupLabel{group_.name + suffix, getGroupDesc(), std::move(ranks)});
+  }
+  return line.label;
+}
+
 Backend::WorkPtr Backend::submit(
-    const TaskPtr& task, Launch launch, milliseconds timeout, const Tensors& inputs, int peer) {
+    const TaskPtr& task, Begun begun, milliseconds timeout, const Tensors& inputs, int peer) {
   const milliseconds limit = limit_of(timeout);
   if (limit != group_.timeout) {
-    for (const xylem::Work& work : launch.works) work.set_timeout(limit);
+    for (const xylem::Work& work : begun.works) work.set_timeout(limit);
   }
-  CallOrder& order = order_of_this_thread();
-  const OpType type = task->retrieveOpType();
-  Status refused;
-  std::uint64_t made = 0;  // Xylem's errors number operations, without those that it has refused.
-  for (const xylem::Work& work : launch.works) {
-    if (is_refused(work)) refused = work.status();
-    else ++made;
+  if (timeout != c10d::kUnsetTimeout) task->set_own_limit();
+  const OpType type = task->name().type;
+  if (!is_message(type)) {
+    // Xylem's errors number operations, and do not count those that it has refused.
+    const auto made = std::ranges::count_if(begun.works, std::not_fn(is_refused));
+    task->set_sequence(here().sequence.fetch_add(static_cast<std::uint64_t>(made)) + 1);
   }
-  TaskFacts facts{.has_own_limit = timeout != c10d::kUnsetTimeout};
-  facts.sequence = is_message(type) ? order.sequence.load() : order.sequence.fetch_add(made) + 1;
-  if (!is_message(type) && refused) facts.number = ++order.calls;
+  const auto& [unused, title, sequence, unrecorded] = task->name();
   const std::uint64_t messages = is_message(type) ? ++messages_ : messages_.load();
-  facts.record =
-      Recorder::get().begin(order.label(group_, getGroupDesc()),
-                            {task->title(), type, facts.sequence, messages, getRank(), peer, limit},
-                            inputs, launch.outputs);
-  // Also if an operation was refused, since the tensors of the others must be kept.
-  task->begin(std::move(launch), facts);
-  check(refused, tasks_->note());
+  task->set_record(Recorder::get().begin(
+      label(), {title, type, sequence, messages, getRank(), peer, limit}, inputs, begun.outputs));
+  // Do this first, so that the tensors of operations that have begun are kept, whatever happens
+  // next.
+  task->take(std::move(begun));
+  for (const xylem::Work& work : task->works()) {
+    if (is_refused(work)) check(work.status(), pending_->note());
+  }
+  if (!is_message(type)) task->set_number(++here().begun);
   const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
   return task;
@@ -194,29 +209,32 @@ void Backend::startCoalescing() {
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
-  Launch launch;
+  Begun begun;
   {
     const std::lock_guard lock(coalescing_);
     if (!coalesced_) refuse("coalescing has not begun");
-    launch.parts = std::move(*coalesced_);
+    begun.parts = std::move(*coalesced_);
     coalesced_.reset();
   }
-  const OnDevice* const first = launch.parts.empty() ? nullptr : launch.parts.front()->device();
-  bool is_on_one_device = first != nullptr;
-  for (const TaskPtr& part : launch.parts) {
-    const Tensors& outputs = part->launch().outputs;
-    launch.outputs.insert(launch.outputs.end(), outputs.begin(), outputs.end());
-    is_on_one_device =
-        is_on_one_device && part->device() && part->device()->device() == first->device();
+  for (const TaskPtr& part : begun.parts) {
+    begun.works.append(part->works().begin(), part->works().end());
+    begun.awaited.append(part->awaited().begin(), part->awaited().end());
+    if (part->sparse().reducer) begun.sparse = part->sparse();
+    begun.outputs.insert(begun.outputs.end(), part->outputs().begin(), part->outputs().end());
   }
+  const OnDevice* const first = begun.parts.empty() ? nullptr : begun.parts.front()->device();
+  const bool is_on_one_device = std::ranges::all_of(begun.parts, [&](const TaskPtr& part) {
+    return first && part->device() && part->device()->device() == first->device();
+  });
   // Otherwise the calling thread waits.
-  if (is_on_one_device) {
-    launch.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
+  if (first && is_on_one_device) {
+    begun.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
   }
-  const auto task =
-      c10::make_intrusive<Task>(getRank(), OpType::COALESCED, "xylem:coalesced", tasks_, Tensors());
-  const CallOrder& order = order_of_this_thread();
-  task->begin(std::move(launch), {order.sequence, order.calls});
+  const auto task = c10::make_intrusive<Task>(
+      getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", here().sequence.load()}, pending_,
+      Tensors());
+  task->take(std::move(begun));
+  task->set_number(here().begun);
   return task;
 }
 
@@ -224,27 +242,21 @@ Backend::WorkPtr Backend::endCoalescing() {
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
-  Launch launch;
+  Begun begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before
   // it: those of the program for a barrier of the program, those of callbacks for one in a
   // callback.
-  const auto is_awaited = [&](const Task& other) {
-    const OpType type = other.retrieveOpType();
-    return !is_message(type) && type != OpType::COALESCED &&
-           other.origin().is_program() == task->origin().is_program();
-  };
-  for (const TaskPtr& earlier : tasks_->tasks_where(is_awaited)) {
-    if (earlier->follows_another()) {
-      launch.awaited_tasks.push_back(earlier);
-    } else {
-      const Works& works = earlier->launch().works;
-      launch.awaited.append(works.begin(), works.end());
-    }
+  const bool is_of_program = Pending::origin().is_program();
+  begun.awaited = pending_->works_of([&](const Task& other) {
+    return !is_message(other.name().type) && other.name().type != OpType::COALESCED &&
+           other.is_of_program() == is_of_program;
+  });
+  begun.sparse = here().sparse->calls_so_far();
+  if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
+    begun.device = std::make_unique<OnDevice>(group_here(), *options.device, on_devices_);
   }
-  const bool is_on_device = options.device && memory_of(*options.device);
-  const at::Device device = is_on_device ? *options.device : at::Device(at::kCPU);
-  launch.works.push_back(group_for(device, launch).barrier());
-  return submit(task, std::move(launch), options.timeout, {});
+  begun.works.push_back((begun.device ? begun.device->group() : group_here()).barrier());
+  return submit(task, std::move(begun), options.timeout, {});
 }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
@@ -299,40 +311,44 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 
 void Backend::abort() {
   if (is_closed_) return;
+  program_.sparse->abort();
+  in_callbacks_.sparse->abort();
   (void)membership_.group.abort("torch.distributed aborted the group");
 }
 
 c10d::ErrorType Backend::getError() {
-  return tasks_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  return pending_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
 void Backend::shutdown() {
   // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
+  program_.sparse->close();
+  in_callbacks_.sparse->close();
   // The program has waited for these, in the order of streams. They end by their time-outs.
-  const auto blocks_streams = [](const Task& task) { return task.blocks_streams(); };
-  for (const TaskPtr& task : tasks_->tasks_where(blocks_streams)) {
-    task->wait_for_end(Task::Waiting::to_end, Deadline::at(Clock::time_point::max()));
+  for (const xylem::Work& work :
+       pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {
+    (void)work.wait();
   }
   // Operations that have been called may still complete, if the other ranks call them, too.
   // Receives are excluded, since they might wait for ever for a message.
   constexpr std::chrono::seconds kPatience{5};
   const Deadline deadline = Deadline::after(kPatience);
   const auto goes_through = [](const Task& task) {
-    const OpType type = task.retrieveOpType();
+    const OpType type = task.name().type;
     return type != OpType::RECV && type != OpType::RECVANYSOURCE && type != OpType::COALESCED;
   };
-  for (const TaskPtr& task : tasks_->tasks_where(goes_through)) {
-    task->wait_for_end(Task::Waiting::to_deadline, deadline);
+  for (const xylem::Work& work : pending_->works_of(goes_through)) {
+    (void)work.wait_for(deadline.left());
   }
   // Another thread may make a call, which then fails. So the handle that it uses must not change.
   Communicator group = membership_.group;
   if (group.destroy().code() == Code::busy) {
     (void)group.abort("the group was destroyed while operations were under way");
-    tasks_->drain();
+    pending_->drain();
     (void)group.destroy();
   }
-  tasks_->drain();
+  pending_->drain();
   // If this is the last group of the job, the process leaves the job.
   membership_.job.reset();
 }

@@ -9,7 +9,9 @@
 
 #include "compat.h"
 #include "jobs.h"
+#include "pending.h"
 #include "recorder.h"
+#include "sparse.h"
 #include "task.h"
 #include "xylem/xylem.h"
 
@@ -22,34 +24,11 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <utility>
 #include <vector>
 
 namespace xylem::pytorch {
 
 inline constexpr const char* kBackendName = "xylem";
-
-/// Collectives that are ordered among each other: those of the program, or those of callbacks.
-class CallOrder {
- public:
-  /// `suffix` distinguishes the two in records: torch's tool compares calls of one group by their
-  /// numbers.
-  CallOrder(Communicator group, const char* suffix) : group_(std::move(group)), suffix_(suffix) {}
-
-  const Communicator& group() const noexcept { return group_; }
-  /// The group as records name it, which torch describes only after it was made.
-  std::shared_ptr<const GroupLabel> label(const GroupOptions& group,
-                                          const std::string& description);
-
-  std::atomic<std::uint64_t> sequence{0};  ///< The number of collective operations, for records.
-  std::atomic<std::uint64_t> calls{0};     ///< The number of collectives.
-
- private:
-  const Communicator group_;
-  const char* const suffix_;
-  std::mutex mutex_;
-  std::shared_ptr<const GroupLabel> label_;
-};
 
 class Backend final : public c10d::Backend {
  public:
@@ -131,25 +110,49 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return of_program_.sequence.load(); }
+  std::uint64_t getSequenceNumberForGroup() override { return program_.sequence.load(); }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
 
  private:
-  CallOrder& order_of_this_thread() noexcept {
-    return OriginScope::current().is_program() ? of_program_ : of_callbacks_;
+  /// Collectives that are ordered among each other: those of the program, and those of callbacks.
+  /// When callbacks run, in relation to the program, depends on chance.
+  struct Line {
+    Communicator group;
+    std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far, for records.
+    /// The number of collectives that have begun, without those on sparse tensors.
+    std::atomic<std::uint64_t> begun{0};
+    std::shared_ptr<SparseReducer> sparse;
+    std::shared_ptr<const GroupLabel> label;
+  };
+
+  /// The line to which the calls of this thread belong.
+  Line& here() noexcept { return Pending::origin().is_program() ? program_ : in_callbacks_; }
+  const Line& here() const noexcept {
+    return Pending::origin().is_program() ? program_ : in_callbacks_;
   }
-  /// The communicator for a collective of this thread on tensors on `device` (on_device()).
-  Communicator group_for(const at::Device& device, Launch& launch);
-  /// Makes the task of a call whose arguments are right.
+  /// The communicator for collectives of this thread.
+  Communicator group_here() const { return here().group.labelled(pending_->label_of_calls()); }
+  /// The communicator, for a call on tensors on the device of `tensor`. On a device that is not the
+  /// CPU, the call follows what the device's current stream has been given, and `begun` knows.
+  Communicator group_for(const at::Tensor& tensor, Begun& begun) const;
+  /// The same for a message. Messages find each other by their tags, whoever calls them.
+  Communicator messages_for(const at::Tensor& tensor, Begun& begun) const;
+  Communicator on_device_of(const at::Tensor& tensor,
+                            Begun& begun,
+                            const Communicator& group) const;
+  /// Begins a call and gives it a number.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
-  /// Begins the task with operations that were started, and sets their time-out.
+  /// Completes a task with the operations that were begun and their time-out.
   WorkPtr submit(const TaskPtr& task,
-                 Launch launch,
+                 Begun begun,
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);
+  /// The group, and the line of this thread's calls, as records name them. Computed late, since
+  /// torch describes the group only after it was made.
+  std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
   /// The rank of the group that an argument names.
   std::uint32_t peer(const char* what, std::int64_t rank) const;
@@ -158,11 +161,11 @@ class Backend final : public c10d::Backend {
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
   Membership membership_;  ///< Without its job after shutdown().
-  const std::shared_ptr<TaskGroup> tasks_;
-  CallOrder of_program_, of_callbacks_;
+  Line program_, in_callbacks_;
+  const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
-  std::atomic<std::uint64_t> messages_{0};  ///< The number of messages, for records.
-  std::atomic<std::uint32_t> sparse_calls_{0};
+  std::atomic<std::uint64_t> messages_{0};
+  std::mutex labelling_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   /// Number of monitored barriers so far; each has keys of its own in the store.
   std::atomic<std::uint64_t> barriers_{0};

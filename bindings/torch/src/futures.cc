@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "futures.h"
 
-#include "origin.h"
+#include "pending.h"
+#include "sparse.h"
 #include "task.h"
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -16,9 +17,9 @@ namespace {
 
 using torch::jit::PythonFutureWrapper;
 
-/// The future of a task, or one that then() has returned for it. Its second base hides the
-/// shared_from_this() of the first: pybind11 would use it to make a derived class of the base,
-/// which has no virtual functions. So callbacks get another wrapper of the same future.
+/// The future of a task, or one that then() has returned for it. The second base takes
+/// shared_from_this() away, with which pybind11 cannot make a class of a base that has no virtual
+/// functions; so callbacks get another wrapper of the same future.
 // NOLINTNEXTLINE(misc-multiple-inheritance)
 struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
                                       std::enable_shared_from_this<TaskFuture> {
@@ -38,7 +39,7 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
   /// work.
   py::cpp_function with_origin(py::function callback) const {
     return {[calls = origin, callback = std::move(callback)](const py::object& future) {
-      const OriginScope within(calls);
+      const Pending::InCallback within(calls);
       return callback(future);
     }};
   }
@@ -50,17 +51,26 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
   const Origin origin;
 };
 
-/// Wraps the result of collect_all(): if one of `parts` is a future of a Xylem call, callbacks of
-/// the result are callbacks of an unknown call.
+/// The future of several others, such that its callbacks are known as callbacks if those of one of
+/// the others are.
 py::object collected(const py::object& all, const py::iterable& parts) {
   for (const py::handle part : parts) {
     if (!py::isinstance<TaskFuture>(part)) continue;
     if (!part.cast<const TaskFuture&>().origin.is_program()) {
       const auto& future = all.cast<const PythonFutureWrapper&>().fut;
-      return py::cast(std::make_shared<TaskFuture>(future, Origin{Origin::Kind::unknown, 0, 0}));
+      return py::cast(std::make_shared<TaskFuture>(future, Origin{Origin::kUnknown, 0}));
     }
   }
   return all;
+}
+
+/// Functions of torch that return a work return this type if it is one of Xylem's.
+template <typename OurWork>
+void define_work(py::module_& module, const char* name) {
+  py::class_<OurWork, c10::intrusive_ptr<OurWork>, c10d::Work>(module, name)
+      .def("get_future", [](OurWork& work) {
+        return std::make_shared<TaskFuture>(work.getFuture(), work.origin_of_callbacks());
+      });
 }
 
 }  // namespace
@@ -71,11 +81,8 @@ void define_futures(py::module_& module) {
       .def("then", &TaskFuture::then_run, py::arg("callback"))
       .def("add_done_callback", &TaskFuture::run_when_done, py::arg("callback"));
   module.def("collected", &collected, py::arg("all"), py::arg("parts"));
-  // Functions of torch that return a work return this type if it is one of Xylem's.
-  py::class_<Task, c10::intrusive_ptr<Task>, c10d::Work>(module, "Work")
-      .def("get_future", [](Task& task) {
-        return std::make_shared<TaskFuture>(task.getFuture(), task.origin_of_callbacks());
-      });
+  define_work<Task>(module, "Work");
+  define_work<SparseTask>(module, "SparseWork");
 }
 
 }  // namespace xylem::pytorch

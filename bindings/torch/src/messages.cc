@@ -33,32 +33,32 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = message("send", tensors, tag);
   const std::uint32_t partner = peer("send", to);
   const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
-  Launch launch;
-  launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
-                             .send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors, to);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(
+      messages_for(tensor, begun).send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = message("recv", tensors, tag);
   const std::uint32_t partner = peer("recv", from);
   const TaskPtr task = open(OpType::RECV, "xylem:recv", tensors);
-  Launch launch;
-  launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
-                             .recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors, from);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(
+      messages_for(tensor, begun).recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = message("recv", tensors, tag);
   const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
-  Launch launch;
-  launch.outputs.push_back(tensor);
-  launch.works.push_back(on_device(tensor.device(), membership_.group, on_devices_, launch)
-                             .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
-  return submit(task, std::move(launch), c10d::kUnsetTimeout, tensors);
+  Begun begun;
+  begun.outputs.push_back(tensor);
+  begun.works.push_back(messages_for(tensor, begun)
+                            .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
+  return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
 }
 
 }  // namespace xylem::pytorch

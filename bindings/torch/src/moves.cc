@@ -50,25 +50,25 @@ std::vector<std::uint64_t> split_counts(const char* what,
   return counts;
 }
 
-InOut prepare_all_gather(const at::Tensor& output,
+Sides prepare_all_gather(const at::Tensor& output,
                          const at::Tensor& input,
                          int size,
-                         Launch& launch) {
+                         Begun& begun) {
   check_tensor("all_gather", output);
   check_tensor("all_gather", input);
   check_alike("all_gather", input, output);
   check_parts("all_gather", "input", input, "output", output, size);
-  return {moved(read_from(input, launch)), moved(write_to(output, launch))};
+  return {moved(read_from(input, begun)), moved(write_to(output, begun))};
 }
 
 /// A prepared all_gather whose output is a list of tensors, which may have different sizes.
 struct Gathering {
-  InOut buffers;
+  Sides sides;
   std::vector<std::uint64_t> counts;
 };
 
 Gathering prepare_all_gather(
-    const Tensors& outputs, const at::Tensor& input, int rank, int size, Launch& launch) {
+    const Tensors& outputs, const at::Tensor& input, int rank, int size, Begun& begun) {
   check_count("all_gather", "outputs", outputs.size(), size);
   check_tensors("all_gather", outputs);
   check_tensor("all_gather", input);
@@ -78,15 +78,15 @@ Gathering prepare_all_gather(
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, this rank's output of ",
                     own.numel(), "; both must have the same number"));
   }
-  const Buffer from = moved(read_from(input, launch));
-  const Packed to = write_to(outputs, launch);
+  const Buffer from = moved(read_from(input, begun));
+  const Packed to = write_to(outputs, begun);
   return {{from, moved(to.flat())}, to.counts(outputs)};
 }
 
 xylem::Work all_gather(const Communicator& world, const Gathering& call) {
   return all_equal(call.counts)
-             ? world.all_gather(call.buffers.input, call.buffers.output)
-             : world.all_gather_v(call.buffers.input, call.buffers.output, call.counts);
+             ? world.all_gather(call.sides.input, call.sides.output)
+             : world.all_gather_v(call.sides.input, call.sides.output, call.counts);
 }
 
 }  // namespace
@@ -96,12 +96,12 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   check_root_tensor("broadcast", options.rootTensor);
   const std::uint32_t root = peer("broadcast", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
-  Launch launch;
-  const Buffer buffer = moved(is_root ? read_from(tensor, launch) : write_to(tensor, launch));
-  if (is_root) launch.outputs.push_back(tensor);
+  Begun begun;
+  const Buffer buffer = moved(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
+  if (is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
-  launch.works.push_back(group_for(tensor.device(), launch).broadcast(buffer, root));
-  return submit(task, std::move(launch), options.timeout, tensors);
+  begun.works.push_back(group_for(tensor, begun).broadcast(buffer, root));
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
@@ -109,23 +109,22 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
                                     const c10d::AllgatherOptions& options) {
   const at::Tensor& input = only("all_gather", inputs);
   check_count("all_gather", "lists of outputs", outputs.size(), 1);
-  Launch launch;
-  const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), launch);
+  Begun begun;
+  const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
   const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
-  launch.works.push_back(all_gather(group_for(input.device(), launch), call));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  begun.works.push_back(all_gather(group_for(input, begun), call));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
                                           at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
-  Launch launch;
-  const InOut buffers = prepare_all_gather(output, input, getSize(), launch);
+  Begun begun;
+  const Sides sides = prepare_all_gather(output, input, getSize(), begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
-  launch.works.push_back(
-      group_for(input.device(), launch).all_gather(buffers.input, buffers.output));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  begun.works.push_back(group_for(input, begun).all_gather(sides.input, sides.output));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
@@ -133,7 +132,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
                                               const c10d::AllgatherOptions& options) {
   check_count("all_gather_coalesced", "lists of outputs (one for each rank)", outputs.size(),
               getSize());
-  Launch launch;
+  Begun begun;
   std::vector<Gathering> calls;
   check_one_device("all_gather_coalesced", inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -144,14 +143,14 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
       of_all.push_back(of_rank[i]);
     }
     check_same_elements("all_gather_coalesced", of_all, inputs[i].numel());
-    calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), launch));
+    calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), begun));
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(inputs.front().device(), launch);
-    for (const Gathering& call : calls) launch.works.push_back(all_gather(group, call));
+    const Communicator group = group_for(inputs.front(), begun);
+    for (const Gathering& call : calls) begun.works.push_back(all_gather(group, call));
   }
-  return submit(task, std::move(launch), options.timeout, inputs);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
@@ -159,22 +158,22 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
                                                           const c10d::AllgatherOptions& options) {
   check_count("all_gather_into_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
-  Launch launch;
-  std::vector<InOut> calls;
+  Begun begun;
+  std::vector<Sides> calls;
   calls.reserve(outputs.size());
   check_one_device("all_gather_into_tensor_coalesced", inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), launch));
+    calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), begun));
   }
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(inputs.front().device(), launch);
+    const Communicator group = group_for(inputs.front(), begun);
     for (const auto& [input, output] : calls) {
-      launch.works.push_back(group.all_gather(input, output));
+      begun.works.push_back(group.all_gather(input, output));
     }
   }
-  return submit(task, std::move(launch), options.timeout, inputs);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
@@ -185,8 +184,8 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
   const bool is_root = getRank() == options.rootRank;
   check_count("gather", is_root ? "lists of outputs at the root" : "lists of outputs off the root",
               outputs.size(), is_root ? 1 : 0);
-  Launch launch;
-  const Buffer from = moved(read_from(input, launch));
+  Begun begun;
+  const Buffer from = moved(read_from(input, begun));
   Buffer to;
   if (is_root) {
     const Tensors& parts = outputs.front();
@@ -194,11 +193,11 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
     check_tensors("gather", parts);
     check_alike("gather", input, parts.front());
     check_same_elements("gather", parts, input.numel());
-    to = moved(write_to(parts, launch).flat());
+    to = moved(write_to(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  launch.works.push_back(group_for(input.device(), launch).gather(from, to, root));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  begun.works.push_back(group_for(input, begun).gather(from, to, root));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::gather_single(at::Tensor& output,
@@ -206,19 +205,19 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
                                         const c10d::GatherOptions& options) {
   check_tensor("gather", input);
   const std::uint32_t root = peer("gather", options.rootRank);
-  Launch launch;
-  const Buffer from = moved(read_from(input, launch));
+  Begun begun;
+  const Buffer from = moved(read_from(input, begun));
   Buffer to;
   if (getRank() == options.rootRank) {
     check_tensor("gather", output);
     check_alike("gather", input, output);
     check_parts("gather", "input", input, "output", output, getSize());
-    to = moved(write_to(output, launch));
+    to = moved(write_to(output, begun));
   }
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  launch.works.push_back(group_for(input.device(), launch).gather(from, to, root));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  begun.works.push_back(group_for(input, begun).gather(from, to, root));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs,
@@ -229,8 +228,8 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
   const bool is_root = getRank() == options.rootRank;
   check_count("scatter", is_root ? "lists of inputs at the root" : "lists of inputs off the root",
               inputs.size(), is_root ? 1 : 0);
-  Launch launch;
-  const Buffer to = moved(write_to(output, launch));
+  Begun begun;
+  const Buffer to = moved(write_to(output, begun));
   Buffer from;
   if (is_root) {
     const Tensors& parts = inputs.front();
@@ -238,11 +237,11 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
     check_tensors("scatter", parts);
     check_alike("scatter", parts.front(), output);
     check_same_elements("scatter", parts, output.numel());
-    from = moved(read_from(parts, launch).flat());
+    from = moved(read_from(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
-  launch.works.push_back(group_for(output.device(), launch).scatter(from, to, root));
-  return submit(task, std::move(launch), options.timeout, is_root ? inputs.front() : Tensors());
+  begun.works.push_back(group_for(output, begun).scatter(from, to, root));
+  return submit(task, std::move(begun), options.timeout, is_root ? inputs.front() : Tensors());
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
@@ -265,17 +264,17 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   }
   const auto given = split_counts("the input", input, input_splits, getSize());
   const auto taken = split_counts("the output", output, output_splits, getSize());
-  Launch launch;
+  Begun begun;
   // Parts of different sizes cannot be exchanged in place.
   const bool is_in_place = !is_even && input.is_alias_of(output);
-  const Buffer from = moved(read_from(is_in_place ? input.clone() : input, launch));
-  const Buffer to = moved(write_to(output, launch));
+  const Buffer from = moved(read_from(is_in_place ? input.clone() : input, begun));
+  const Buffer to = moved(write_to(output, begun));
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
-  const Communicator group = group_for(input.device(), launch);
-  launch.works.push_back(is_even ? group.all_to_all(from, to)
-                                 : group.all_to_all_v(from, given, to, taken));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  const Communicator group = group_for(input, begun);
+  begun.works.push_back(is_even ? group.all_to_all(from, to)
+                                : group.all_to_all_v(from, given, to, taken));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs,
@@ -286,15 +285,15 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   check_tensors("all_to_all", inputs);
   check_tensors("all_to_all", outputs);
   check_alike("all_to_all", inputs.front(), outputs.front());
-  Launch launch;
-  const Packed from = read_from(inputs, launch), to = write_to(outputs, launch);
+  Begun begun;
+  const Packed from = read_from(inputs, begun), to = write_to(outputs, begun);
   const bool is_in_place = from.flat().is_alias_of(to.flat());
-  const at::Tensor source = is_in_place ? read_from(from.flat().clone(), launch) : from.flat();
+  const at::Tensor source = is_in_place ? read_from(from.flat().clone(), begun) : from.flat();
   const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
-  launch.works.push_back(
-      group_for(source.device(), launch)
+  begun.works.push_back(
+      group_for(source, begun)
           .all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()), to.counts(outputs)));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 }  // namespace xylem::pytorch

@@ -38,10 +38,10 @@ bool OnDevice::blocks(const Works& works) const noexcept {
   return !std::ranges::all_of(works, &xylem::Work::runs_on_devices);
 }
 
-void OnDevice::copy_back(const Works& works, const std::vector<CopyBack>& copies) {
+void OnDevice::land(const Works& works, const std::vector<Landing>& landings) {
   const bool has_failed = std::ranges::any_of(
       works, [](const xylem::Work& work) { return work.ended() && !work.status(); });
-  if (copies.empty() || has_failed) return;
+  if (landings.empty() || has_failed) return;
   const bool have_ended = std::ranges::all_of(works, &xylem::Work::ended);
   const DeviceStream own_stream =
       own(have_ended ? OwnStreams::Purpose::prompt : OwnStreams::Purpose::follow);
@@ -49,19 +49,19 @@ void OnDevice::copy_back(const Works& works, const std::vector<CopyBack>& copies
   const c10::StreamGuard guard(own_stream.torch);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::VirtualGuardImpl impl(device().type());
-  for (const CopyBack& copy : copies) {
-    impl.recordDataPtrOnStream(copy.memory.storage().data_ptr(), own_stream.torch);
-    impl.recordDataPtrOnStream(copy.tensor.storage().data_ptr(), own_stream.torch);
-    copy.tensor.copy_(copy.memory, /*non_blocking=*/true);
+  for (const Landing& landing : landings) {
+    impl.recordDataPtrOnStream(landing.memory.storage().data_ptr(), own_stream.torch);
+    impl.recordDataPtrOnStream(landing.tensor.storage().data_ptr(), own_stream.torch);
+    landing.tensor.copy_(landing.memory, /*non_blocking=*/true);
   }
-  c10::Event copied(device().type());
-  copied.record(own_stream.torch);
-  copied_.emplace(std::move(copied));
+  c10::Event landed(device().type());
+  landed.record(own_stream.torch);
+  landed_.emplace(std::move(landed));
 }
 
 void OnDevice::block(const DeviceStream& stream, const Works& works) const {
-  if (copied_) {
-    copied_->block(stream.torch);
+  if (landed_) {
+    landed_->block(stream.torch);
   } else {
     block_for(stream, works);
   }

@@ -5,7 +5,7 @@
 //   the caller's stream:  producer ── call ── other work ── wait() ── consumer
 //                                      │                      ▲
 //   Xylem:                             └──► the call ─────────┤
-//   the group's own stream:                     └──► copies ──┘   if results are copied back
+//   the group's own stream:                     └──► copies ──┘   if there are landings
 //
 // The call begins when the caller's stream has done what it was given before the call. The stream
 // goes on meanwhile, and waits only where Task::wait() is called. So computation and communication
@@ -34,7 +34,7 @@ namespace xylem::pytorch {
 using Works = c10::SmallVector<xylem::Work, 1>;
 
 /// A copy to be made after the operations have succeeded.
-struct CopyBack {
+struct Landing {
   at::Tensor memory;
   at::Tensor tensor;
 };
@@ -78,9 +78,9 @@ class OnDevice {
   /// Lets a stream of the group make the copies after the operations have ended. Only if they have
   /// not ended yet, the stream waits for them. The allocator learns that this stream uses the
   /// tensors. Call it at most once.
-  void copy_back(const Works& works, const std::vector<CopyBack>& copies);
+  void land(const Works& works, const std::vector<Landing>& landings);
   /// Whether the copies have been made. True if there are none.
-  bool has_copied() const { return !copied_ || copied_->query(); }
+  bool has_landed() const { return !landed_ || landed_->query(); }
   /// Lets a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;
@@ -93,7 +93,7 @@ class OnDevice {
   const Communicator group_;
   const DeviceStream stream_;
   const std::shared_ptr<DeviceCaller> caller_;
-  std::optional<c10::Event> copied_;
+  std::optional<c10::Event> landed_;
 };
 
 }  // namespace xylem::pytorch

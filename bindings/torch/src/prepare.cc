@@ -12,46 +12,37 @@
 
 namespace xylem::pytorch {
 
-Communicator on_device(const at::Device& device,
-                       const Communicator& group,
-                       const std::shared_ptr<DeviceCaller>& caller,
-                       Launch& launch) {
-  if (device.is_cpu()) return group;
-  launch.device = std::make_unique<OnDevice>(group, device, caller);
-  return launch.device->group();
-}
-
-at::Tensor read_from(const at::Tensor& tensor, Launch& launch) {
+at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
   at::Tensor memory = tensor;
   if (!is_plain(tensor)) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     memory = at::empty(tensor.sizes(), tensor.options());
     memory.copy_(tensor);
   }
-  launch.kept.push_back(memory);
+  begun.kept.push_back(memory);
   return memory;
 }
 
-at::Tensor write_to(const at::Tensor& tensor, Launch& launch) {
-  launch.outputs.push_back(tensor);
+at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
+  begun.outputs.push_back(tensor);
   if (is_plain(tensor)) return tensor;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
-  launch.copies.push_back({memory, tensor});
+  begun.landings.push_back({memory, tensor});
   return memory;
 }
 
-at::Tensor update(const at::Tensor& tensor, Launch& launch) {
-  if (!is_plain(tensor)) return update_apart(tensor, launch);
-  launch.outputs.push_back(tensor);
+at::Tensor update(const at::Tensor& tensor, Begun& begun) {
+  if (!is_plain(tensor)) return update_apart(tensor, begun);
+  begun.outputs.push_back(tensor);
   return tensor;
 }
 
-at::Tensor update_apart(const at::Tensor& tensor, Launch& launch) {
+at::Tensor update_apart(const at::Tensor& tensor, Begun& begun) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
   memory.copy_(tensor);
-  launch.outputs.push_back(tensor);
-  launch.copies.push_back({memory, tensor});
+  begun.outputs.push_back(tensor);
+  begun.landings.push_back({memory, tensor});
   return memory;
 }
 
@@ -74,19 +65,19 @@ std::vector<bool> overlapping(const Tensors& tensors) {
   return marks;
 }
 
-Packed read_from(const Tensors& parts, Launch& launch) {
+Packed read_from(const Tensors& parts, Begun& begun) {
   Packed packed(parts);
   packed.pack(parts);
-  launch.kept.push_back(packed.flat());
+  begun.kept.push_back(packed.flat());
   return packed;
 }
 
-Packed write_to(const Tensors& parts, Launch& launch) {
+Packed write_to(const Tensors& parts, Begun& begun) {
   Packed packed(parts);
-  launch.kept.push_back(packed.flat());
-  launch.outputs.insert(launch.outputs.end(), parts.begin(), parts.end());
+  begun.kept.push_back(packed.flat());
+  begun.outputs.insert(begun.outputs.end(), parts.begin(), parts.end());
   for (std::size_t i = 0; !packed.is_view() && i < parts.size(); ++i) {
-    launch.copies.push_back({packed.part(parts, i), parts[i]});
+    begun.landings.push_back({packed.part(parts, i), parts[i]});
   }
   return packed;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Preparation of calls: tensors are checked and turned into buffers. Everything that may be refused
-// is refused here, when no operation that uses the tensors has launch.
+// is refused here, when no operation that uses the tensors has begun.
 #pragma once
 
 #include "task.h"
@@ -10,37 +10,29 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace xylem::pytorch {
 
 /// The buffers that an operation reads and writes.
-struct InOut {
+struct Sides {
   Buffer input, output;
 };
 
-/// `group`, for calls on tensors on `device`. If that is not the CPU, they follow what is on the
-/// device's current stream, and `launch` knows the device.
-Communicator on_device(const at::Device& device,
-                       const Communicator& group,
-                       const std::shared_ptr<DeviceCaller>& caller,
-                       Launch& launch);
-
 /// For an input: the tensor itself if its memory has the elements in logical order, otherwise a
-/// contiguous copy, which `launch` keeps.
-at::Tensor read_from(const at::Tensor& tensor, Launch& launch);
+/// contiguous copy, which `begun` keeps.
+at::Tensor read_from(const at::Tensor& tensor, Begun& begun);
 /// For an output of the call: the tensor itself if its memory has the elements in logical order,
 /// otherwise new memory, from which the elements are copied to the tensor at the end.
-at::Tensor write_to(const at::Tensor& tensor, Launch& launch);
+at::Tensor write_to(const at::Tensor& tensor, Begun& begun);
 /// Like write_to(), for a tensor that is both input and output: new memory begins with its
 /// elements.
-at::Tensor update(const at::Tensor& tensor, Launch& launch);
+at::Tensor update(const at::Tensor& tensor, Begun& begun);
 /// Like update(), but always with separate memory.
-at::Tensor update_apart(const at::Tensor& tensor, Launch& launch);
+at::Tensor update_apart(const at::Tensor& tensor, Begun& begun);
 /// Like the functions above, for lists of tensors, which are treated as one tensor.
-Packed read_from(const Tensors& parts, Launch& launch);
-Packed write_to(const Tensors& parts, Launch& launch);
+Packed read_from(const Tensors& parts, Begun& begun);
+Packed write_to(const Tensors& parts, Begun& begun);
 
 /// For each tensor, whether it shares memory with another tensor that is not marked itself.
 std::vector<bool> overlapping(const Tensors& tensors);

@@ -4,12 +4,10 @@
 #include "backend.h"
 #include "failure.h"
 #include "prepare.h"
-#include "sparse.h"
 
 #include <c10/util/StringUtil.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,21 +18,18 @@ using c10d::OpType;
 
 namespace {
 
-InOut prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Launch& launch) {
-  const Buffer buffer = reduced(update(tensor, launch), op);
+Sides prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Begun& begun) {
+  const Buffer buffer = reduced(update(tensor, begun), op);
   return {buffer, buffer};
 }
 
-InOut prepare_reduce_scatter(const at::Tensor& output,
-                             const at::Tensor& input,
-                             int size,
-                             const ReduceOp& op,
-                             Launch& launch) {
+Sides prepare_reduce_scatter(
+    const at::Tensor& output, const at::Tensor& input, int size, const ReduceOp& op, Begun& begun) {
   check_tensor("reduce_scatter", output);
   check_tensor("reduce_scatter", input);
   check_alike("reduce_scatter", input, output);
   check_parts("reduce_scatter", "output", output, "input", input, size);
-  return {reduced(read_from(input, launch), op), reduced(write_to(output, launch), op)};
+  return {reduced(read_from(input, begun), op), reduced(write_to(output, begun), op)};
 }
 
 }  // namespace
@@ -45,12 +40,11 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   }
   const at::Tensor& tensor = only("all_reduce", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  const InOut buffers = prepare_all_reduce(tensor, op, launch);
+  Begun begun;
+  const Sides sides = prepare_all_reduce(tensor, op, begun);
   const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
-  launch.works.push_back(
-      group_for(tensor.device(), launch).all_reduce(buffers.input, buffers.output, op));
-  return submit(task, std::move(launch), options.timeout, tensors);
+  begun.works.push_back(group_for(tensor, begun).all_reduce(sides.input, sides.output, op));
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
@@ -62,47 +56,45 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   }
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
-  const auto call = std::make_shared<SparseCall>(tensors.front(), op.op == RedOp::avg,
-                                                 limit_of(options.timeout), tasks_->note());
-  const auto make_step = [this] {
-    return c10::make_intrusive<Task>(getRank(), OpType::_ALLREDUCE_SPARSE, nullptr, tasks_,
-                                     Tensors());
-  };
-  const TaskPtr task = open(OpType::_ALLREDUCE_SPARSE, "xylem:all_reduce", tensors);
-  const TaskPtr gather = make_step(), exchange = make_step();
-  Launch launch;
-  const Communicator group = group_for(at::kCPU, launch);
-  constexpr std::uint32_t kTags = 1U << 31U;  // Tags of the program are below this.
-  launch = call->gather_shapes(group, kTags + sparse_calls_++ % kTags);
-  gather->then(exchange,
-               [call, messages = membership_.group] { return call->exchange_entries(messages); });
-  exchange->then(task, [call] { return call->add(); });
-  return submit(task, std::move(launch), options.timeout, tensors);
+  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++here().sequence,
+                        limit_of(options.timeout), options.timeout != c10d::kUnsetTimeout};
+  // The operation name that torch's tool knows.
+  call.record = Recorder::get().begin(label(),
+                                      {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
+                                       messages_, getRank(), -1, call.timeout},
+                                      tensors, tensors);
+  const std::uint64_t record = call.record;
+  try {
+    return here().sparse->reduce(std::move(call));
+  } catch (...) {
+    Recorder::get().end(record, false);
+    throw;
+  }
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   check_tensors("all_reduce_coalesced", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  std::vector<InOut> calls;
+  Begun begun;
+  std::vector<Sides> calls;
   calls.reserve(tensors.size());
   const std::vector<bool> overlaps = overlapping(tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!overlaps[i]) {
-      calls.push_back(prepare_all_reduce(tensors[i], op, launch));
+      calls.push_back(prepare_all_reduce(tensors[i], op, begun));
     } else {
       // Operations work in place. This tensor overlaps another one, so it needs memory of its own.
-      const Buffer apart = reduced(update_apart(tensors[i], launch), op);
+      const Buffer apart = reduced(update_apart(tensors[i], begun), op);
       calls.push_back({apart, apart});
     }
   }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
-  const Communicator group = group_for(tensors.front().device(), launch);
+  const Communicator group = group_for(tensors.front(), begun);
   for (const auto& [input, output] : calls) {
-    launch.works.push_back(group.all_reduce(input, output, op));
+    begun.works.push_back(group.all_reduce(input, output, op));
   }
-  return submit(task, std::move(launch), options.timeout, tensors);
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -111,26 +103,25 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const std::uint32_t root = peer("reduce", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  const Buffer buffer = reduced(is_root ? update(tensor, launch) : read_from(tensor, launch), op);
-  if (!is_root) launch.outputs.push_back(tensor);
+  Begun begun;
+  const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
+  if (!is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
-  launch.works.push_back(
-      group_for(tensor.device(), launch).reduce(buffer, is_root ? buffer : Buffer(), op, root));
-  return submit(task, std::move(launch), options.timeout, tensors);
+  begun.works.push_back(
+      group_for(tensor, begun).reduce(buffer, is_root ? buffer : Buffer(), op, root));
+  return submit(task, std::move(begun), options.timeout, tensors);
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
                                                at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  const InOut buffers = prepare_reduce_scatter(output, input, getSize(), op, launch);
+  Begun begun;
+  const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
-  launch.works.push_back(
-      group_for(output.device(), launch).reduce_scatter(buffers.input, buffers.output, op));
-  return submit(task, std::move(launch), options.timeout, inputs);
+  begun.works.push_back(group_for(output, begun).reduce_scatter(sides.input, sides.output, op));
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
@@ -138,22 +129,22 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   check_count("reduce_scatter_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  std::vector<InOut> calls;
+  Begun begun;
+  std::vector<Sides> calls;
   calls.reserve(outputs.size());
   check_one_device("reduce_scatter_tensor_coalesced", outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, launch));
+    calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
   }
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(outputs.front().device(), launch);
+    const Communicator group = group_for(outputs.front(), begun);
     for (const auto& [input, output] : calls) {
-      launch.works.push_back(group.reduce_scatter(input, output, op));
+      begun.works.push_back(group.reduce_scatter(input, output, op));
     }
   }
-  return submit(task, std::move(launch), options.timeout, inputs);
+  return submit(task, std::move(begun), options.timeout, inputs);
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
@@ -172,15 +163,15 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
                     "; both must have the same number"));
   }
   const ReduceOp op = reduction(options.reduceOp);
-  Launch launch;
-  const Packed packed = read_from(parts, launch);
-  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, launch), op);
+  Begun begun;
+  const Packed packed = read_from(parts, begun);
+  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
   const auto counts = packed.counts(parts);
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
-  const Communicator group = group_for(output.device(), launch);
-  launch.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
-                                           : group.reduce_scatter_v(from, to, counts, op));
-  return submit(task, std::move(launch), options.timeout, parts);
+  const Communicator group = group_for(output, begun);
+  begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
+                                          : group.reduce_scatter_v(from, to, counts, op));
+  return submit(task, std::move(begun), options.timeout, parts);
 }
 
 }  // namespace xylem::pytorch

@@ -2,24 +2,158 @@
 #include "sparse.h"
 
 #include "failure.h"
+#include "recorder.h"
+#include "store.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace xylem::pytorch {
 namespace {
 
-/// Memory for the rows of all ranks.
-at::Tensor rows_of_all(const at::Tensor& own, std::int64_t count) {
-  std::vector<std::int64_t> sizes = own.sizes().vec();
-  sizes[0] = count;
-  return at::empty(sizes, own.options());
+constexpr std::size_t kMostDimensions = 16;
+constexpr const char* kAborted = "torch.distributed aborted the group";
+
+/// What a rank tells the others about its tensor.
+struct Shape {
+  std::int64_t entries = 0;
+  std::int64_t sparse_dimensions = 0;
+  std::int64_t dimensions = 0;
+  std::array<std::int64_t, kMostDimensions> sizes{};
+
+  bool is_like(const Shape& other) const noexcept {
+    return sparse_dimensions == other.sparse_dimensions && dimensions == other.dimensions &&
+           sizes == other.sizes;
+  }
+  std::string text() const {
+    return c10::str("sizes ", at::IntArrayRef(sizes.data(), static_cast<std::size_t>(dimensions)),
+                    ", ", sparse_dimensions, " of them sparse");
+  }
+};
+
+Shape shape_of(const at::Tensor& tensor) {
+  Shape shape{tensor._nnz(), tensor.sparse_dim(), tensor.dim(), {}};
+  std::ranges::copy(tensor.sizes(), shape.sizes.begin());
+  return shape;
+}
+
+/// State that the steps of a call share.
+struct Walk {
+  const Communicator group;
+  std::chrono::milliseconds timeout;
+  bool has_own_limit;       ///< Whether `timeout` is the call's own and not that of the group.
+  const std::string& note;  ///< Text that is appended to errors.
+  Status outcome{};         ///< The failure of the step that failed; OK while none has failed.
+
+  void await(const xylem::Work& work) {
+    work.set_timeout(timeout);
+    outcome = work.wait();
+    check_outcome();
+  }
+  void check_outcome() const {
+    check(outcome, std::string(has_own_limit ? "" : remedy_of_group_limit(outcome)) + note);
+  }
+};
+
+/// The rows of all ranks, one after the other.
+at::Tensor gather_rows(Walk& walk, const at::Tensor& mine, const std::vector<Shape>& shapes) {
+  std::int64_t sum = 0, row = static_cast<std::int64_t>(elements_per_item(mine));
+  for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
+  std::vector<std::uint64_t> counts;
+  for (const Shape& shape : shapes) {
+    sum += shape.entries;
+    counts.push_back(static_cast<std::uint64_t>(shape.entries * row));
+  }
+  std::vector<std::int64_t> sizes = mine.sizes().vec();
+  sizes[0] = sum;
+  at::Tensor all = at::empty(sizes, mine.options());
+  walk.await(walk.group.all_gather_v(moved(mine), moved(all), counts));
+  return all;
+}
+
+at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
+  const Communicator& group = walk.group;
+  const at::Tensor mine = tensor.coalesce();
+  const Shape shape = shape_of(mine);
+  constexpr std::size_t kWords = sizeof(Shape) / sizeof(std::int64_t);
+  std::vector<Shape> shapes(group.size());
+  walk.await(group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
+                              Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
+  for (std::uint32_t rank = 0; rank < shapes.size(); ++rank) {
+    if (shapes[rank].is_like(shape)) continue;
+    // All ranks detect this, so the next call is not affected.
+    check(failure(Code::mismatch,
+                  c10::str("all_reduce of sparse tensors: rank ", group.world_rank(group.rank()),
+                           " has ", shape.text(), ", rank ", group.world_rank(rank), " has ",
+                           shapes[rank].text()),
+                  group.world_rank(rank)),
+          walk.note);
+  }
+  const at::Tensor indices = gather_rows(walk, mine._indices().t().contiguous(), shapes).t();
+  const at::Tensor values = gather_rows(walk, mine._values().contiguous(), shapes);
+  at::Tensor sum =
+      at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
+  if (!is_average) return sum;
+  // Integers are truncated, as for dense tensors.
+  const bool truncates = at::isIntegralType(sum.scalar_type(), true);
+  const std::int64_t size = group.size();
+  return truncates ? sum.div_(size, "trunc") : sum.div_(size);
 }
 
 }  // namespace
+
+SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
+    : Work(rank, c10d::OpType::_ALLREDUCE_SPARSE, "xylem:sparse_all_reduce", Tensors{call.tensor}),
+      call_(std::move(call)),
+      reducer_(&reducer),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
+
+void SparseTask::carry_out(const Communicator& group,
+                           const Status& group_state,
+                           Pending& pending) noexcept {
+  Walk walk{group.labelled(call_.label), call_.timeout, call_.has_own_limit, pending.note(),
+            group_state};
+  try {
+    walk.check_outcome();
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  Recorder::get().end(call_.record, !error_);
+  if (is_worth_a_record(walk.outcome)) Recorder::get().dump_once();
+  if (breaks_group(walk.outcome)) pending.note_failure();
+}
+
+bool SparseTask::wait(std::chrono::milliseconds timeout) {
+  if (SparseReducer::of_this_thread == reducer_ && !isCompleted()) {
+    refuse(
+        "a callback of an all_reduce of sparse tensors waits for another one of its group, which "
+        "begins only after it");
+  }
+  return Work::wait(timeout);
+}
+
+void SparseTask::complete_future() noexcept {
+  try {
+    // The user may have completed the future already.
+    if (error_) {
+      future_->setErrorIfNeeded(error_);
+    } else if (!future_->completed()) {
+      future_->markCompleted(c10::IValue(Tensors{call_.tensor}));
+    }
+  } catch (const std::exception& callback) {
+    TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
+  }
+}
 
 void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
@@ -30,109 +164,167 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
     check(failure(Code::unsupported,
                   c10::str(name(op.op), " of sparse tensors; they are summed or averaged")));
   }
-  if (tensor.dim() > static_cast<std::int64_t>(SparseCall::kMostDimensions)) {
-    check(
-        failure(Code::unsupported, c10::str("all_reduce of a sparse tensor of ", tensor.dim(),
-                                            " dimensions; at most ", SparseCall::kMostDimensions)));
+  if (tensor.dim() > static_cast<std::int64_t>(kMostDimensions)) {
+    check(failure(Code::unsupported, c10::str("all_reduce of a sparse tensor of ", tensor.dim(),
+                                              " dimensions; at most ", kMostDimensions)));
   }
 }
 
-bool SparseCall::Shape::is_like(const Shape& other) const noexcept {
-  return type == other.type && sparse_dimensions == other.sparse_dimensions &&
-         dimensions == other.dimensions && sizes == other.sizes;
-}
+thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 
-std::string SparseCall::Shape::text() const {
-  return c10::str("sizes ", at::IntArrayRef(sizes.data(), static_cast<std::size_t>(dimensions)),
-                  ", ", sparse_dimensions, " of them sparse, of ",
-                  static_cast<at::ScalarType>(type));
-}
-
-SparseCall::SparseCall(const at::Tensor& tensor,
-                       bool is_average,
-                       std::chrono::milliseconds limit,
-                       std::string note)
-    : tensor_(tensor), is_average_(is_average), limit_(limit), note_(std::move(note)) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::Tensor own = tensor.coalesce();
-  own_indices_ = own._indices().t().contiguous();
-  own_values_ = own._values().contiguous();
-}
-
-std::span<SparseCall::Shape> SparseCall::shapes() const {
-  return {static_cast<Shape*>(shapes_.data_ptr()), static_cast<std::size_t>(shapes_.size(0))};
-}
-
-Launch SparseCall::gather_shapes(const Communicator& collectives, std::uint32_t proposed) {
-  constexpr std::size_t kWords = sizeof(Shape) / sizeof(std::int64_t);
-  shapes_ = at::empty({collectives.size(), kWords}, at::kLong);
-  Shape& own = shapes()[collectives.rank()];
-  own = {proposed,
-         own_values_.size(0),
-         static_cast<std::int64_t>(tensor_.scalar_type()),
-         tensor_.sparse_dim(),
-         tensor_.dim(),
-         {}};
-  std::ranges::copy(tensor_.sizes(), own.sizes.begin());
-  Launch launch;
-  launch.outputs = {tensor_};
-  launch.kept = {shapes_};
-  launch.works.push_back(
-      collectives.all_gather(ConstBuffer(&own, kWords, DataType::int64), moved(shapes_)));
-  return launch;
-}
-
-Launch SparseCall::exchange_entries(const Communicator& messages) {
-  const std::uint32_t own = messages.rank();
-  std::int64_t count = 0;
-  for (std::uint32_t rank = 0; rank < messages.size(); ++rank) {
-    count += shapes()[rank].entries;
-    if (shapes()[rank].is_like(shapes()[own])) continue;
-    // All ranks detect this, so the next call is not affected.
-    check(failure(Code::mismatch,
-                  c10::str("all_reduce of sparse tensors: rank ", messages.world_rank(own), " has ",
-                           shapes()[own].text(), ", rank ", messages.world_rank(rank), " has ",
-                           shapes()[rank].text()),
-                  messages.world_rank(rank)),
-          note_);
-  }
-  // No operation may have been started if there is no memory.
-  indices_ = rows_of_all(own_indices_, count);
-  values_ = rows_of_all(own_values_, count);
-  Launch launch;
-  launch.kept = {own_indices_, own_values_, indices_, values_};
-  const auto tag = static_cast<std::uint32_t>(shapes().front().tag);
-  for (const auto& [mine, all] :
-       {std::pair(own_indices_, indices_), std::pair(own_values_, values_)}) {
-    std::int64_t first = 0;
-    for (std::uint32_t rank = 0; rank < messages.size(); ++rank) {
-      const at::Tensor rows = all.narrow(0, std::exchange(first, first + shapes()[rank].entries),
-                                         shapes()[rank].entries);
-      if (rank == own) {
-        rows.copy_(mine);
-      } else {
-        launch.works.push_back(messages.recv(moved(rows), rank, tag));
-        launch.works.push_back(messages.send(moved(mine), rank, tag));
-      }
+c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
+  c10::intrusive_ptr<SparseTask> task;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_closed_) refuse("the group has been destroyed");
+    if (!meeting_) begin_meeting(call.timeout);
+    if (!thread_.joinable()) {
+      thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
+    call.number = called_ + 1;
+    call.group = pending_->id();
+    call.label = pending_->label_of_calls();
+    task =
+        c10::make_intrusive<SparseTask>(static_cast<int>(parent_.rank()), std::move(call), *this);
+    tasks_.push_back(task);
+    ++called_;
   }
-  for (const xylem::Work& work : launch.works) work.set_timeout(limit_);
-  return launch;
+  changed_.notify_all();
+  return task;
 }
 
-Launch SparseCall::add() {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::Tensor sum =
-      at::sparse_coo_tensor(indices_.t(), values_, tensor_.sizes(), tensor_.options()).coalesce();
-  if (is_average_) {
-    // Integers are truncated, as for dense tensors.
-    const std::int64_t size = shapes_.size(0);
-    sum = at::isIntegralType(sum.scalar_type(), true) ? sum.div_(size, "trunc") : sum.div_(size);
+void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
+  const auto job = job_.lock();
+  if (!job) refuse("the group has been destroyed");
+  meeting_ = std::make_unique<Meeting>();
+  Meeting& meeting = *meeting_;
+  // Without a seat, this rank must still tell the others.
+  if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
+  meeting.mine.seat = meeting.seat.number();
+  fill_at_random(&meeting.mine.number, sizeof meeting.mine.number);
+  meeting.all.resize(parent_.size());
+  constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
+  meeting.gathered =
+      parent_.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
+                         Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
+  meeting.gathered.set_timeout(timeout);
+}
+
+Status SparseReducer::form() {
+  if (group_.size() != 0) return {};
+  XYLEM_TRY(meeting_->gathered.wait());
+  const auto job = job_.lock();
+  if (!job) return failure(Code::cancelled, "the group was destroyed");
+  Formation formation;
+  formation.uid = meeting_->all.front().number;
+  for (std::uint32_t rank = 0; rank < parent_.size(); ++rank) {
+    const auto seat = static_cast<std::uint32_t>(meeting_->all[rank].seat);
+    if (seat == 0) {
+      return failure(Code::exhausted,
+                     c10::str("all_reduce of sparse tensors needs a communicator of its own, and "
+                              "rank ",
+                              parent_.world_rank(rank), " has 1024 already"));
+    }
+    formation.members.push_back({parent_.world_rank(rank), seat});
   }
-  tensor_.copy_(sum);
-  Launch launch;
-  launch.outputs = {tensor_};
-  return launch;
+  XYLEM_TRY(auto group, job->runtime.form(std::move(meeting_->seat), formation));
+  Recorder::dump_on_failure_of(group);
+  const std::lock_guard lock(mutex_);
+  group_ = std::move(group);
+  if (is_aborted_) (void)group_.abort(kAborted);
+  return {};
+}
+
+void SparseReducer::run() {
+  of_this_thread = this;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_closed_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    is_busy_ = true;
+    Status state = state_;
+    lock.unlock();
+    if (state) state = form();
+    task->carry_out(group_, state, *pending_);
+    task->end();
+    lock.lock();
+    is_busy_ = false;
+    ++ended_;
+    changed_.notify_all();
+    lock.unlock();
+    // A thread that waits for the task may destroy the group immediately after this.
+    {
+      const Pending::Callbacks callbacks;
+      task->complete_future();
+      task.reset();
+    }
+    lock.lock();
+  }
+}
+
+SparseCalls SparseReducer::calls_so_far() const noexcept {
+  if (of_this_thread == this) return {};
+  const std::lock_guard lock(mutex_);
+  if (ended_ == called_) return {};
+  return {shared_from_this(), called_};
+}
+
+bool SparseCalls::ended() const noexcept { return !reducer || reducer->ended_ >= count; }
+
+bool SparseCalls::are_of_this_thread() const noexcept {
+  return reducer && SparseReducer::of_this_thread == reducer.get();
+}
+
+void SparseCalls::wait(Deadline deadline) const noexcept {
+  if (!reducer || are_of_this_thread()) return;
+  std::unique_lock lock(reducer->mutex_);
+  reducer->changed_.wait_until(lock, deadline.point(), [this] { return ended(); });
+}
+
+void SparseReducer::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_aborted_ = true;
+  (void)group_.abort(kAborted);
+}
+
+void SparseReducer::close() noexcept {
+  constexpr std::chrono::seconds kPatience{5};
+  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduced";
+  bool goes_on = false;
+  {
+    std::unique_lock lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+    // If a callback of a task has called close(), this is the thread that executes the tasks. None
+    // of them would end while it waits, so it does not wait.
+    const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
+    goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
+    // After the runtime has shut down, a call on it would be an invalid argument.
+    if (goes_on) state_ = failure(Code::cancelled, kWhy);
+  }
+  const std::lock_guard lock(mutex_);
+  if (goes_on) {
+    is_aborted_ = true;
+    (void)group_.abort(kWhy);
+    return;
+  }
+  // Other ranks that call get an error, and the seat becomes free.
+  Communicator group = group_;
+  (void)group.destroy();
+  if (meeting_) meeting_->seat = Seat();
+}
+
+void SparseReducer::stop() noexcept {
+  if (!thread_.joinable()) return;
+  // Detach for the same reason as the group's servers do. In addition, destroying the tensors of a
+  // task may destroy the group.
+  if (of_this_thread == this || Pending::Callbacks::are_running()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
 }
 
 }  // namespace xylem::pytorch

@@ -1,72 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// all_reduce of sparse tensors, in three steps (Task::then()), each of which depends on the result
-// of the one before it:
-//
-//   gather the shapes ──► exchange the entries ──► add them
-//
-// The first step is a collective, in the order of all others. When it ends, in relation to later
-// calls of the program, depends on timing. So the second step consists of messages, which have no
-// order, under a tag that no other call uses.
+// all_reduce of sparse tensors. The ranks exchange the numbers of their entries, then gather all
+// entries and add them. The second step depends on the result of the first. So a separate thread
+// executes the steps of one call after the other, on a communicator that nothing else uses. It is
+// made with the first call.
 #pragma once
 
-#include "task.h"
+#include "jobs.h"
+#include "pending.h"
 #include "tensors.h"
 #include "xylem/xylem.h"
 
-#include <array>
+#include <atomic>
 #include <chrono>
-#include <cstddef>
+#include <condition_variable>
 #include <cstdint>
-#include <span>
-#include <string>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 namespace xylem::pytorch {
+
+class SparseReducer;
+
+/// One call, executed by the reducer's thread.
+class SparseTask final : public c10d::Work {
+ public:
+  struct Call {
+    at::Tensor tensor;
+    bool is_average = false;
+    std::uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{};
+    bool has_own_limit = false;  ///< Whether `timeout` is not that of the group.
+    std::uint64_t record = 0;    ///< Id for the recorder.
+    // Set by the reducer:
+    std::uint64_t number = 0;  ///< Counts the calls of the reducer.
+    std::uint64_t group = 0;   ///< Pending::id().
+    std::uint64_t label = 0;   ///< Of the operations (Communicator::labelled()).
+  };
+  /// `reducer` executes the call.
+  SparseTask(int rank, Call call, const SparseReducer& reducer);
+
+  /// Executes the call and blocks until it has ended. Reports a failure to `pending`. If
+  /// `group_state` is a failure, the call fails with it.
+  void carry_out(const Communicator& group, const Status& group_state, Pending& pending) noexcept;
+  /// Completes the task for all that wait for it.
+  void end() noexcept { finish(error_); }
+  /// Completes the future, which runs its callbacks. Call after end().
+  void complete_future() noexcept;
+
+  /// Throws if it is called in a callback of the reducer's own tasks, where the thread would wait
+  /// for itself.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  Tensors result() override { return {call_.tensor}; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// The origin of calls that the callbacks of its future make.
+  Origin origin_of_callbacks() const noexcept {
+    return Origin::callback_of(origin_, /*is_sparse=*/true, call_.number, call_.group);
+  }
+  std::uint64_t getSequencenumber() const override { return call_.sequence; }
+
+ private:
+  Call call_;
+  const SparseReducer* const reducer_;  ///< Only compared, never dereferenced.
+  const Origin origin_ = Pending::origin();
+  std::exception_ptr error_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
 
 /// Throws unless the tensor is sparse and in CPU memory, and `op` is sum or avg.
 void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
-/// One call. Each function starts the operations of one step.
-class SparseCall {
+class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  static constexpr std::size_t kMostDimensions = 16;
+  /// For calls that are ordered by `parent`, of a process group to which `pending` belongs.
+  SparseReducer(const std::shared_ptr<SharedJob>& job,
+                Communicator parent,
+                std::shared_ptr<Pending> pending)
+      : job_(job), parent_(std::move(parent)), pending_(std::move(pending)) {}
+  SparseReducer(const SparseReducer&) = delete;
+  SparseReducer& operator=(const SparseReducer&) = delete;
+  ~SparseReducer() = default;
 
-  /// Reduces `tensor`, which must have been checked, in place. Each message may take `limit`.
-  /// `note` is appended to errors.
-  SparseCall(const at::Tensor& tensor,
-             bool is_average,
-             std::chrono::milliseconds limit,
-             std::string note);
-
-  /// `proposed` is the tag of the messages if this rank is the first one.
-  Launch gather_shapes(const Communicator& collectives, std::uint32_t proposed);
-  /// Throws if the tensors of the ranks have different shapes.
-  Launch exchange_entries(const Communicator& messages);
-  Launch add();
+  /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
+  /// executed in order.
+  c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
+  /// The calls that reduce() has begun so far, for somebody who waits for them. Empty on the
+  /// reducer's own thread, which runs callbacks.
+  SparseCalls calls_so_far() const noexcept;
+  /// Ends calls in progress, on all ranks; later calls fail.
+  void abort() noexcept;
+  /// Waits a short time for calls in progress; later calls are refused.
+  void close() noexcept;
+  /// Ends the thread, after the callbacks that it runs. Call after close(), and without Python's
+  /// lock.
+  void stop() noexcept;
 
  private:
-  /// What a rank tells the others, in words of 64 bits.
-  struct Shape {
-    std::int64_t tag = 0;
-    std::int64_t entries = 0;
-    std::int64_t type = 0;
-    std::int64_t sparse_dimensions = 0;
-    std::int64_t dimensions = 0;
-    std::array<std::int64_t, kMostDimensions> sizes{};
-
-    bool is_like(const Shape& other) const noexcept;
-    std::string text() const;
+  friend class SparseTask;
+  friend struct SparseCalls;
+  /// How the ranks agree on the communicator. Each gives a seat, and the first rank a number.
+  struct Meeting {
+    struct Rank {
+      std::uint64_t seat = 0, number = 0;
+    };
+    Seat seat;
+    Rank mine;
+    std::vector<Rank> all;
+    xylem::Work gathered;
   };
 
-  std::span<Shape> shapes() const;
+  void run();
+  /// Begins to make the communicator, in the order of the other calls on `parent_`.
+  void begin_meeting(std::chrono::milliseconds timeout);
+  /// Makes it, if there is none yet, and returns why there is none.
+  Status form();
 
-  const at::Tensor tensor_;
-  const bool is_average_;
-  const std::chrono::milliseconds limit_;
-  const std::string note_;
-  at::Tensor own_indices_, own_values_;  ///< One row for each entry of this rank.
-  at::Tensor indices_, values_;          ///< Those of all ranks, one after the other.
-  at::Tensor shapes_;                    ///< A Shape for each rank.
+  /// The reducer whose thread this is, if any.
+  static thread_local const SparseReducer* of_this_thread;
+
+  const std::weak_ptr<SharedJob> job_;
+  const Communicator parent_;
+  const std::shared_ptr<Pending> pending_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
+  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call.
+  Communicator group_;                ///< Empty until it is formed.
+  std::thread thread_;
+  std::uint64_t called_ = 0;              ///< How many calls there were.
+  std::atomic<std::uint64_t> ended_ = 0;  ///< How many of them have ended.
+  bool is_busy_ = false;
+  bool is_closed_ = false;
+  bool is_aborted_ = false;
+  Status state_;  ///< A failure if the reducer was closed before all its calls had ended.
 };
 
 }  // namespace xylem::pytorch

@@ -9,92 +9,108 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace xylem::pytorch {
 
 bool Task::belongs_in_stream_order() const noexcept {
-  if (opType_ == c10d::OpType::BARRIER) return false;
-  if (launch_.parts.empty()) return !launch_.device->blocks(launch_.works);
-  return std::ranges::all_of(launch_.parts,
+  if (!begun_.device || name_.type == c10d::OpType::BARRIER) return false;
+  if (begun_.parts.empty()) return !begun_.device->blocks(begun_.works);
+  return std::ranges::all_of(begun_.parts,
                              [](const TaskPtr& part) { return part->is_in_stream_order_; });
 }
 
-void Task::copy_back() noexcept {
-  auto state = State::copy_due;
-  if (state_.load(std::memory_order_relaxed) != state ||
-      !state_.compare_exchange_strong(state, State::copying, std::memory_order_acquire)) {
+void Task::land() noexcept {
+  auto state = Landed::due;
+  if (!landed_.compare_exchange_strong(state, Landed::being_given, std::memory_order_acquire)) {
     return;
   }
   try {
-    launch_.device->copy_back(launch_.works, std::exchange(launch_.copies, {}));
+    const std::vector<Landing> landings = std::exchange(begun_.landings, {});
+    begun_.device->land(begun_.works, landings);
   } catch (...) {
-    copy_back_error_ = std::current_exception();
+    unlanded_ = std::current_exception();
   }
-  // If the copies took too long, another thread has settled the task meanwhile.
-  state = State::copying;
-  state_.compare_exchange_strong(state, State::copied, std::memory_order_release);
+  landed_.store(Landed::given, std::memory_order_release);
 }
 
-bool Task::copies_ended() const noexcept {
-  if (state_.load(std::memory_order_acquire) < State::copied) return false;
+void Task::land_if_ended() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->land_if_ended();
+  if (landed_.load(std::memory_order_relaxed) == Landed::due && works_ended()) land();
+}
+
+std::exception_ptr Task::landing_error() const noexcept {
+  const bool is_known = landed_.load(std::memory_order_acquire) == Landed::given;
+  return is_known ? unlanded_ : nullptr;
+}
+
+bool Task::has_landed() const noexcept {
+  if (landed_.load(std::memory_order_acquire) != Landed::given) return false;
   try {
-    return (!launch_.device || launch_.device->has_copied()) &&
-           std::ranges::all_of(launch_.parts,
-                               [](const TaskPtr& part) { return part->copies_ended(); });
+    return (!begun_.device || begun_.device->has_landed()) &&
+           std::ranges::all_of(begun_.parts,
+                               [](const TaskPtr& part) { return part->has_landed(); });
   } catch (const std::exception&) {
     return true;  // The device has failed, so nothing is pending on it.
   }
 }
 
+void Task::wait_for_landing(Deadline deadline) noexcept {
+  // The copies follow operations that have ended, so they take little time.
+  constexpr std::chrono::microseconds kPause{20};
+  while (works_ended()) {
+    land_if_ended();
+    if (has_landed() || deadline.passed()) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 void Task::block(const DeviceStream& stream) const {
   blocks_streams_.store(true, std::memory_order_relaxed);
-  if (launch_.parts.empty()) return launch_.device->block(stream, launch_.works);
-  for (const TaskPtr& part : launch_.parts) part->block(stream);
+  if (begun_.parts.empty()) return begun_.device->block(stream, begun_.works);
+  for (const TaskPtr& part : begun_.parts) part->block(stream);
 }
 
 void Task::block_current_stream() {
-  if (state_.load(std::memory_order_acquire) >= State::copied && copy_back_error_) {
-    std::rethrow_exception(copy_back_error_);
-  }
-  const DeviceStream current = current_stream(launch_.device->device());
+  if (unlanded_) std::rethrow_exception(unlanded_);
+  const DeviceStream current = current_stream(begun_.device->device());
   block(current);
-  // Memory that this stream frees is used again only by what the stream does later.
-  if (current.torch == launch_.device->stream().torch) drop_kept();
+  // Memory that this stream gives back is used again only by what the stream does later.
+  if (current.torch == begun_.device->stream().torch) drop_kept();
 }
 
-Tensors Task::drop_kept() noexcept {
-  for (const TaskPtr& part : launch_.parts) part->drop_kept();
-  Tensors kept;  // Destroyed by the caller without the lock, since this may need Python's lock.
-  const std::lock_guard lock(mutex_);
-  kept.swap(launch_.kept);
-  return kept;
+void Task::drop_kept() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->drop_kept();
+  Tensors kept;  // Destroyed after the lock is released, as in settle().
+  const std::lock_guard lock(settling_);
+  kept.swap(begun_.kept);
 }
 
 Task::FuturePtr Task::make_future(c10::TypePtr type) const {
   std::vector<c10::Device> devices;
-  if (device()) devices.push_back(device()->device());
+  if (begun_.device) devices.push_back(begun_.device->device());
   return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
 }
 
 Task::FuturePtr Task::future_in_stream_order() {
   const WithoutPython released;  // The driver may wait for room in a stream.
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(settling_);
     if (values_) return values_;
   }
   const FuturePtr made = make_future(c10::ListType::ofTensors());
-  if (settle_if_ended() || ended()) settle();
-  if (is_settled() && exception()) {
+  if (settle_if_ended() && exception()) {
     made->setError(exception());
   } else {
-    const DeviceStream own = launch_.device->own(OwnStreams::Purpose::follow);
+    const DeviceStream own = begun_.device->own(OwnStreams::Purpose::follow);
     block(own);
     const c10::StreamGuard guard(own.torch);
-    made->markCompleted(c10::IValue(launch_.outputs));
+    made->markCompleted(c10::IValue(begun_.outputs));
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(settling_);
   if (!values_) values_ = made;
   return values_;
 }

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pending.h"
+
+#include <c10/util/SmallVector.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace xylem::pytorch {
+namespace {
+
+/// How long a server of messages waits for its first task before it checks the others. The time
+/// doubles up to the limit, since a task that does not end soon may take long, and short waits use
+/// more CPU time.
+constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
+/// How long drain() waits for landings of operations that have ended. They take longer only on a
+/// device that does not work.
+constexpr std::chrono::seconds kLongestLandings{5};
+
+}  // namespace
+
+struct Pending::Borrowed {
+  std::shared_ptr<Pending> group;
+  Server* server;
+};
+
+thread_local const Pending::Callbacks* Pending::outermost = nullptr;
+thread_local Origin Pending::origin_here;
+std::atomic<std::uint64_t> Pending::made{0};
+
+Pending::Callbacks::Callbacks() noexcept : within_({Origin::kUnknown, 0}) {
+  if (!outermost) outermost = this;
+}
+
+Pending::Callbacks::~Callbacks() {
+  if (outermost != this) return;
+  outermost = nullptr;
+  for (const auto& [group, server] : borrowed_) group->give_back(*server);
+}
+
+int Pending::rank_of(std::uint32_t job_rank) const noexcept {
+  return static_cast<int>(std::ranges::find(job_ranks_, job_rank) - job_ranks_.begin());
+}
+
+bool Pending::Callbacks::are_running() noexcept { return outermost != nullptr; }
+
+void Pending::add(const TaskPtr& task) {
+  const std::lock_guard lock(mutex_);
+  task->place_ = tasks_.insert(tasks_.end(), task);
+  task->is_listed_.store(true, std::memory_order_relaxed);
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+void Pending::remove(Task& task) noexcept {
+  if (!task.is_listed_.load(std::memory_order_relaxed)) return;
+  TaskPtr last;  // Destroyed after the lock is released.
+  const std::lock_guard lock(mutex_);
+  if (!task.is_listed_.exchange(false, std::memory_order_relaxed)) return;
+  last = std::move(*task.place_);
+  tasks_.erase(task.place_);
+  listed_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+void Pending::sweep(std::size_t looks) noexcept {
+  if (listed_.load(std::memory_order_relaxed) == 0) return;
+  // Their operations have ended. Landings on a device may still have to be made.
+  c10::SmallVector<TaskPtr, kFew> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t left = std::min(looks, tasks_.size()); left > 0; --left) {
+      if (tasks_.front()->works_ended()) ended.push_back(tasks_.front());
+      // Check other tasks next time, since the tasks in front may never end.
+      tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
+    }
+  }
+  for (const TaskPtr& task : ended) task->settle_if_ended();
+}
+
+void Pending::drain() noexcept {
+  const Deadline landing = Deadline::after(kLongestLandings);
+  while (true) {
+    TaskPtr task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (tasks_.empty()) return;
+      task = tasks_.front();
+    }
+    for (const xylem::Work& work : task->works()) (void)work.wait();
+    task->wait_for_landing(landing);
+    task->settle();
+    remove(*task);  // Another thread may be about to do the same.
+  }
+}
+
+bool Pending::serve(const TaskPtr& task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return false;
+    const bool is_callbacks = Callbacks::are_running();
+    Server* server = is_callbacks ? borrowed_server() : home_of(*task);
+    const bool is_next = !server || !task->is_ordered() || is_through(*server);
+    if (is_next && task->is_settled()) return false;
+    if (!server) server = is_callbacks ? &borrow() : (home_of(*task) = &make_server());
+    server->queue.push_back({++promised_, task});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Pending::stop() noexcept {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (Server& server : servers_) threads.push_back(std::move(server.thread));
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads) {
+    // A callback that destroys the group may run on one of these threads, or one of them may be
+    // waiting for it.
+    if (Callbacks::are_running()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+}
+
+Pending::Server& Pending::make_server() {
+  Server& server = servers_.emplace_back();
+  try {
+    server.thread = std::thread([self = shared_from_this(), &server] { self->run(server); });
+  } catch (...) {
+    servers_.pop_back();
+    throw;
+  }
+  return server;
+}
+
+Pending::Server*& Pending::home_of(const Task& task) noexcept {
+  return task.is_ordered() ? of_collectives_ : of_messages_;
+}
+
+Pending::Server* Pending::borrowed_server() const noexcept {
+  if (!outermost) return nullptr;
+  const auto mine = std::ranges::find(outermost->borrowed_, this,
+                                      [](const Borrowed& one) { return one.group.get(); });
+  return mine == outermost->borrowed_.end() ? nullptr : mine->server;
+}
+
+Pending::Server& Pending::borrow() {
+  const auto spare = std::ranges::find_if(servers_, [this](const Server& server) {
+    return &server != of_collectives_ && &server != of_messages_ && !server.is_borrowed &&
+           server.is_idle;
+  });
+  Server& server = spare == servers_.end() ? make_server() : *spare;
+  outermost->borrowed_.push_back({shared_from_this(), &server});
+  server.is_borrowed = true;
+  return server;
+}
+
+void Pending::give_back(Server& server) noexcept {
+  const std::lock_guard lock(mutex_);
+  server.is_borrowed = false;
+  // If the server is running callbacks, it calls send_home() itself after them.
+  if (!server.is_fulfilling) send_home(server);
+}
+
+void Pending::send_home(Server& server) noexcept {
+  if (stop_) return;  // Its thread continues until its queue is empty.
+  for (Promised& promised : std::exchange(server.queue, {})) {
+    Server*& home = home_of(*promised.task);
+    try {
+      if (!home) home = &make_server();
+    } catch (const std::system_error&) {
+      home = &server;  // The task stays here.
+    }
+    const auto place =
+        std::ranges::upper_bound(home->queue, promised.number, {}, &Promised::number);
+    home->queue.insert(place, std::move(promised));
+  }
+  changed_.notify_all();
+}
+
+bool Pending::is_through(const Server& server) noexcept {
+  return !server.is_fulfilling && std::ranges::none_of(server.queue, [](const Promised& promised) {
+    return promised.task->is_ordered();
+  });
+}
+
+/// Takes messages that have ended, and collectives that have ended up to the first that has not.
+std::vector<TaskPtr> Pending::take_ended(Server& server) {
+  bool goes_on = false;
+  std::vector<TaskPtr> ended;
+  std::vector<Promised> rest;
+  for (Promised& promised : server.queue) {
+    const bool is_ordered = promised.task->is_ordered();
+    if (!(is_ordered && goes_on) && promised.task->ended()) {
+      ended.push_back(std::move(promised.task));
+    } else {
+      goes_on = goes_on || is_ordered;
+      rest.push_back(std::move(promised));
+    }
+  }
+  server.queue = std::move(rest);
+  return ended;
+}
+
+void Pending::run(Server& own) {
+  ::prctl(PR_SET_NAME, "xylem futures");
+  auto look = kFirstLook;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (own.queue.empty()) {
+      own.is_idle = true;
+      changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
+      if (own.queue.empty()) return;
+      look = kFirstLook;
+    }
+    // A server that was made for a task has never waited for its first task, so `is_idle` must be
+    // cleared here, too.
+    own.is_idle = false;
+    // A waiting thread advances all operations of the group, so it is enough to wait for one of
+    // them.
+    const auto is_ordered = [](const Promised& promised) { return promised.task->is_ordered(); };
+    const auto ordered = std::ranges::find_if(own.queue, is_ordered);
+    TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
+    // Collectives are fulfilled in order, so others need not be checked before this one ends.
+    // Messages may end at any time.
+    const auto limit = std::ranges::all_of(own.queue, is_ordered) ? kLongestLook : look;
+    lock.unlock();
+    awaited->wait_for_end(&xylem::Work::wait_beside_program, limit);
+    awaited.reset();
+    lock.lock();
+    std::vector<TaskPtr> ended = take_ended(own);
+    if (ended.empty()) {
+      look = std::min(2 * look, kLongestLook);
+      continue;
+    }
+    look = kFirstLook;
+    own.is_fulfilling = true;
+    lock.unlock();
+    {
+      const Callbacks callbacks;  // Destroying tensors may run Python code, too.
+      for (const TaskPtr& task : ended) {
+        task->settle();
+        task->fulfil();
+      }
+      ended.clear();
+    }
+    lock.lock();
+    own.is_fulfilling = false;
+    const bool is_home = &own == of_collectives_ || &own == of_messages_;
+    if (!is_home && !own.is_borrowed) send_home(own);
+  }
+}
+
+}  // namespace xylem::pytorch

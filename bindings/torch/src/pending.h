@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pending: the tasks of a group that have not ended, and the threads that complete the futures of
+// tasks.
+//
+//   getFuture() ──serve()──► a server's queue ──(ended, in its order)──► settled and fulfilled:
+//                                                                        callbacks run
+//
+// A group has two servers, each with a thread once it has its first future. One serves collectives,
+// in the order in which their futures were requested, so that callbacks that call further
+// collectives do so in the same order on all ranks. The other serves messages, as they end. While a
+// callback runs, on any thread, the futures of its own calls go to another server, which it
+// borrows, so the callback may wait for them. After the outermost callback of a thread has
+// returned, futures left on the borrowed server move to the group's own servers, at the position at
+// which they were requested, unless the borrowed server is running callbacks; then they move after
+// these.
+#pragma once
+
+#include "task.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace xylem::pytorch {
+
+/// Thread-safe. Keeps tasks, and so their tensors, until they are settled.
+class Pending : public std::enable_shared_from_this<Pending> {
+  struct Server;
+  struct Borrowed;
+
+ public:
+  /// `note` is appended to the errors of tasks. `job_ranks` has the rank in the job of each rank of
+  /// the group.
+  Pending(std::string note, std::vector<std::uint32_t> job_ranks)
+      : id_(++made), note_(std::move(note)), job_ranks_(std::move(job_ranks)) {}
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  ~Pending() = default;
+
+  /// Tells the group from all others of this process.
+  std::uint64_t id() const noexcept { return id_; }
+  const std::string& note() const noexcept { return note_; }
+  /// The rank in the group of a rank of the job; the size of the group if it has no such rank.
+  int rank_of(std::uint32_t job_rank) const noexcept;
+  void add(const TaskPtr& task);
+  void remove(Task& task) noexcept;
+  /// Settles tasks that have ended without being waited for. Looks at some, by itself at a few.
+  /// Runs no callbacks.
+  void sweep(std::size_t looks = kFew) noexcept;
+  /// Each new call looks at a few tasks, so that tasks for which nobody waits do not accumulate.
+  static constexpr std::size_t kFew = 2, kAll = ~std::size_t{0};
+  /// The operations of pending tasks that `choose` accepts.
+  template <typename Choose>
+  Works works_of(const Choose& choose) const {
+    Works works;
+    const std::lock_guard lock(mutex_);
+    for (const TaskPtr& task : tasks_) {
+      if (choose(*task)) works.append(task->works().begin(), task->works().end());
+    }
+    return works;
+  }
+  void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
+  /// Whether any task has failed.
+  bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
+  /// True at the first call: the group has received a message that is shorter than its tensor.
+  bool note_short_message() noexcept { return !has_short_message_.exchange(true); }
+  /// Arranges that the task is fulfilled after it has ended. Returns false if the task is settled
+  /// and no earlier one is waiting, and after stop(): the caller must then fulfil it. Throws
+  /// std::system_error if no more threads can be made.
+  bool serve(const TaskPtr& task);
+  /// Waits until every task is settled. They must have been aborted, or end by themselves.
+  void drain() noexcept;
+  /// Ends the threads after they have fulfilled their tasks. Call after drain(), and without
+  /// Python's lock.
+  void stop() noexcept;
+
+  /// Exists while a callback may run on this thread, and tells the origin of its calls. Futures
+  /// that Python gets set it for each of their own callbacks (futures.h).
+  class InCallback {
+   public:
+    explicit InCallback(Origin origin) noexcept : before_(std::exchange(origin_here, origin)) {}
+    InCallback(const InCallback&) = delete;
+    InCallback& operator=(const InCallback&) = delete;
+    ~InCallback() { origin_here = before_; }
+
+   private:
+    const Origin before_;
+  };
+  /// The origin of calls that are made on this thread now.
+  static Origin origin() noexcept { return origin_here; }
+  /// The label of collectives that are called on this group now, on this thread
+  /// (Communicator::labelled()). The calls of another group may have other numbers at other ranks.
+  std::uint64_t label_of_calls() const noexcept {
+    const bool is_ours = origin_here.is_program() || origin_here.group == id_;
+    return is_ours ? origin_here.label : Origin::kUnknown;
+  }
+
+  /// Exists while callbacks run, also such of which only torch knows to what they belong, as those
+  /// of collect_all(). Servers borrowed by callbacks are returned when the outermost Callbacks
+  /// object of a thread is destroyed.
+  class Callbacks {
+   public:
+    Callbacks() noexcept;
+    Callbacks(const Callbacks&) = delete;
+    Callbacks& operator=(const Callbacks&) = delete;
+    ~Callbacks();
+    /// Whether callbacks run on this thread. Such a thread must not wait for another that runs
+    /// callbacks.
+    static bool are_running() noexcept;
+
+   private:
+    friend class Pending;
+    InCallback within_;
+    /// Servers that callbacks on this thread have borrowed, from any group; empty in nested scopes.
+    mutable std::vector<Borrowed> borrowed_;
+  };
+
+ private:
+  struct Promised {
+    std::uint64_t number = 0;  ///< Number of the serve() call.
+    TaskPtr task;
+  };
+  struct Server {
+    /// In the order of the numbers. Some tasks may have been fulfilled by other threads.
+    std::vector<Promised> queue;
+    bool is_borrowed = false;    ///< True while a running callback has borrowed the server.
+    bool is_fulfilling = false;  ///< True while the server may be running callbacks of its tasks.
+    bool is_idle = true;
+    std::thread thread;
+  };
+
+  Server& make_server();
+  /// The group's own server for tasks of this kind (collective or message); null before the first
+  /// task of that kind.
+  Server*& home_of(const Task& task) noexcept;
+  /// The server for calls made by callbacks of this thread, if they have one yet.
+  Server* borrowed_server() const noexcept;
+  /// Returns the server that callbacks of this thread use, and borrows one if they have none yet.
+  /// Requires that callbacks run on this thread.
+  Server& borrow();
+  void give_back(Server& server) noexcept;
+  void send_home(Server& server) noexcept;
+  void run(Server& own);
+  /// Whether a collective that is added now would be the next to be fulfilled.
+  static bool is_through(const Server& server) noexcept;
+  static std::vector<TaskPtr> take_ended(Server& server);
+
+  /// The outermost Callbacks object of this thread; null while it runs no callbacks.
+  static thread_local const Callbacks* outermost;
+  static thread_local Origin origin_here;
+
+  static std::atomic<std::uint64_t> made;
+
+  const std::uint64_t id_;
+  const std::string note_;
+  const std::vector<std::uint32_t> job_ranks_;
+  mutable std::mutex mutex_;
+  std::list<TaskPtr> tasks_;
+  std::atomic<std::size_t> listed_{0};  ///< Size of `tasks_`.
+  std::condition_variable changed_;
+  std::list<Server> servers_;
+  Server* of_collectives_ = nullptr;
+  Server* of_messages_ = nullptr;
+  std::uint64_t promised_ = 0;
+  bool stop_ = false;
+  std::atomic<bool> has_failed_{false};
+  std::atomic<bool> has_short_message_{false};
+};
+
+}  // namespace xylem::pytorch
