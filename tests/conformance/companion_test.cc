@@ -186,7 +186,7 @@ TEST(CompanionOfAGroup, FailsWithTheGroup) {
       EXPECT_EQ(outcome.code(), Code::mismatch);
       EXPECT_EQ(other.barrier().wait().code(), Code::mismatch);
       if (fails_in_companion) {
-        EXPECT_THAT(outcome, FailsWith("the companion of communicator "));
+        EXPECT_THAT(outcome, fails_with("the companion of communicator "));
       }
     }
     have_made.arrive_and_wait();
@@ -204,7 +204,7 @@ TEST(CompanionOfAGroup, NamesWhoDidNotCall) {
       const Status outcome = never.wait();
       EXPECT_EQ(outcome.code(), Code::timed_out);
       EXPECT_EQ(outcome.peer(), 1U);
-      EXPECT_THAT(outcome, FailsWith("rank 1 did not call it; rank 1 has called nothing yet"));
+      EXPECT_THAT(outcome, fails_with("rank 1 did not call it; rank 1 has called nothing yet"));
     }
     is_over.arrive_and_wait();
     EXPECT_EQ(world.barrier().wait().code(), Code::timed_out);
@@ -243,7 +243,7 @@ void expect_mismatch(std::array<std::uint64_t, 2> labels,
     std::int64_t value = 1;
     EXPECT_TRUE(call(runtime.world().labelled(7), value).wait().is_ok());
     const Status outcome = call(runtime.world().labelled(labels[runtime.rank()]), value).wait();
-    EXPECT_THAT(outcome, FailsAs(Code::mismatch, text));
+    EXPECT_THAT(outcome, fails_as(Code::mismatch, text));
     is_over.arrive_and_wait();
   });
 }

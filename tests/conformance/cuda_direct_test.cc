@@ -344,7 +344,7 @@ TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
           world.rank() == 0
               ? world.send(buffers.make(kCount, 0), 1).wait()
               : world.recv(Buffer(words.data(), kCount, DataType::uint32, Memory{}), 0).wait();
-      EXPECT_THAT(ended, FailsAs(Code::internal, "CUDA device 0: CUDA's cu"));
+      EXPECT_THAT(ended, fails_as(Code::internal, "CUDA device 0: CUDA's cu"));
       EXPECT_FALSE(world.barrier().wait());
     });
   }

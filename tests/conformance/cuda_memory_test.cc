@@ -285,7 +285,7 @@ TEST(CudaMemory, IsAllocatedOnADeviceAndFreedOnce) {
   { const auto second = allocate(kBytes, where); }
   EXPECT_EQ(allocate(0, where).code(), Code::invalid_argument);
   EXPECT_THAT(allocate(kBytes, {MemoryKind::cuda, 99}),
-              FailsAs(Code::unsupported, "there is no CUDA device 99"));
+              fails_as(Code::unsupported, "there is no CUDA device 99"));
   const auto most = allocate(std::uint64_t{1} << 50, where);
   EXPECT_EQ(most.code(), Code::exhausted) << most.status().to_string();
 }
@@ -314,9 +314,9 @@ TEST(CudaMemory, OfTwoKindsInOneCallIsAnError) {
     Words words(kCount);
     const Buffer there = unstated(devices.memory(0).allocate(kBytes));
     EXPECT_THAT(runtime.world().all_reduce(unstated(words.data()), there, RedOp::sum).wait(),
-                FailsAs(Code::invalid_argument,
-                        "the input is in host memory, the output in cuda memory of "
-                        "device 0; copy one of them"));
+                fails_as(Code::invalid_argument,
+                         "the input is in host memory, the output in cuda memory of "
+                         "device 0; copy one of them"));
     // A null buffer of no elements goes with either.
     const Buffer nothing(nullptr, 0, DataType::uint32);
     const std::uint64_t counts[] = {0};
@@ -335,7 +335,7 @@ TEST(CudaMemory, ThatIsStatedWronglyIsAnError) {
     for (void* const address : wrong) {
       const Buffer buffer(address, kCount, DataType::uint32, devices.kind(0));
       EXPECT_THAT(runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait(),
-                  FailsAs(Code::invalid_argument, "it is said to be in cuda memory of"));
+                  fails_as(Code::invalid_argument, "it is said to be in cuda memory of"));
     }
   });
 }
@@ -380,7 +380,7 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
     Words pageable(kCount);
     const Buffer refused = unstated(pageable.data());
     EXPECT_THAT(world.all_reduce(refused, refused, RedOp::sum).wait(),
-                FailsAs(Code::invalid_argument, "or in pinned memory"));
+                fails_as(Code::invalid_argument, "or in pinned memory"));
   });
 }
 

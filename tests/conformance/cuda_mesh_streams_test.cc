@@ -343,7 +343,7 @@ TEST(CudaMeshStreams, GoOnWhenARankDoesNotCallInTime) {
       Round round = self.round();
       const Work work = round.give(self.on(), 1);
       work.set_timeout(milliseconds(500));
-      EXPECT_THAT(work.wait(), FailsAs(Code::timed_out, "rank 0 did not call it"));
+      EXPECT_THAT(work.wait(), fails_as(Code::timed_out, "rank 0 did not call it"));
       EXPECT_EQ(round.wait(), CUDA_SUCCESS);
     }
     self.meet();
@@ -367,8 +367,8 @@ TEST(CudaMeshStreams, NameBothSidesOfAMismatch) {
         work = self.on().all_reduce(round.buffer(), round.buffer());
       }
       const Status outcome = work.wait();
-      EXPECT_THAT(outcome, FailsAs(Code::mismatch, "rank 0 calls all_reduce"));
-      EXPECT_THAT(outcome, FailsWith(", on a stream"));
+      EXPECT_THAT(outcome, fails_as(Code::mismatch, "rank 0 calls all_reduce"));
+      EXPECT_THAT(outcome, fails_with(", on a stream"));
       EXPECT_EQ(round.wait(), CUDA_SUCCESS);
       self.meet();
     });
@@ -558,7 +558,7 @@ TEST(CudaMeshStreams, AreNotCapturedWithoutAMesh) {
     const Graph graph(devices.driver(), devices.memory(0), [&] {
       for (const auto& communicator : {world.on(stream), world.after(stream)}) {
         EXPECT_THAT(communicator.all_reduce(round.buffer(), round.buffer()).wait(),
-                    FailsAs(Code::unsupported, "captured"));
+                    fails_as(Code::unsupported, "captured"));
       }
       round.consume();
     });

@@ -25,7 +25,7 @@ RankOptions options_for(CudaRanks& devices) {
 }
 
 void expect_refused(const Status& status) {
-  EXPECT_THAT(status, FailsAs(Code::unsupported, "CUDA_DEVICE_MAX_CONNECTIONS=1"));
+  EXPECT_THAT(status, fails_as(Code::unsupported, "CUDA_DEVICE_MAX_CONNECTIONS=1"));
 }
 
 TEST(CudaOneQueue, CarriesOutCallsThatDoNotHoldTheirStream) {

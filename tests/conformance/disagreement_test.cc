@@ -165,8 +165,8 @@ TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
     // A call that only sends may have succeeded; then the next call reports the mismatch.
     const bool ended_well = status.is_ok();
     if (ended_well) status = world.barrier().wait();
-    EXPECT_THAT(status, FailsAs(Code::mismatch, what.said));
-    EXPECT_THAT(status, FailsWith(what.instead));
+    EXPECT_THAT(status, fails_as(Code::mismatch, what.said));
+    EXPECT_THAT(status, fails_with(what.instead));
     // With two ranks, an output is either untouched or holds the rank's own data.
     if (world.size() == 2 && !ended_well) {
       const float own = static_cast<float>(world.rank() + 1);
@@ -210,7 +210,7 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
       calls.push_back(world.all_reduce(in(input, count), part));
     }
     const Status outcome = calls.back().wait();
-    EXPECT_THAT(outcome, FailsAs(Code::mismatch, "call 4 of"));
+    EXPECT_THAT(outcome, fails_as(Code::mismatch, "call 4 of"));
   });
 }
 
@@ -230,7 +230,7 @@ TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
         status = world.broadcast(out(data, 9), 0).wait();
       }
       if (status) status = world.barrier().wait();
-      EXPECT_THAT(status, FailsAs(Code::mismatch, "call 1 of"));
+      EXPECT_THAT(status, fails_as(Code::mismatch, "call 1 of"));
     });
   }
 }
@@ -274,10 +274,10 @@ TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
                 << "rank 1 gets another type, so its receive must fail";
             if (status)
               status = world.barrier().wait();  // A small message may have been sent already.
-            EXPECT_THAT(status, FailsAs(Code::mismatch, "sends " + std::to_string(count) +
-                                                            " float32 to rank 1 with tag 7, which "
-                                                            "receives " +
-                                                            std::to_string(room) + " int32"));
+            EXPECT_THAT(status, fails_as(Code::mismatch, "sends " + std::to_string(count) +
+                                                             " float32 to rank 1 with tag 7, which "
+                                                             "receives " +
+                                                             std::to_string(room) + " int32"));
           });
     }
   }
@@ -299,9 +299,9 @@ TEST(Timeout, NamesTheRankThatDidNotCall) {
       return;
     }
     const Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
-    EXPECT_THAT(status, FailsAs(Code::timed_out, "rank 2 did not call it"));
-    EXPECT_THAT(status, FailsWith(" waits too"));
-    EXPECT_THAT(status, FailsWith("last call was call 1, all_reduce of 8 float32, sum"));
+    EXPECT_THAT(status, fails_as(Code::timed_out, "rank 2 did not call it"));
+    EXPECT_THAT(status, fails_with(" waits too"));
+    EXPECT_THAT(status, fails_with("last call was call 1, all_reduce of 8 float32, sum"));
   });
 }
 
@@ -315,7 +315,7 @@ TEST(Timeout, OfOneCallIsItsOwn) {
     if (world.rank() == 1) call.set_timeout(std::chrono::milliseconds(300));
     const Status status = message.wait();
     EXPECT_TRUE(message.ended());
-    EXPECT_THAT(status, FailsAs(Code::timed_out, "rank 2 did not call it"));
+    EXPECT_THAT(status, fails_as(Code::timed_out, "rank 2 did not call it"));
     if (world.rank() != 2) {
       EXPECT_EQ(call.wait().code(), Code::timed_out) << call.wait().to_string();
     }
@@ -353,7 +353,7 @@ TEST(Abort, EndsPendingWorkOnAllRanksWithinASecond) {
     const Status status = world.all_reduce(in(a, 8), out(b, 8)).wait();
     EXPECT_EQ(status.code(), Code::cancelled) << status.to_string();
     EXPECT_EQ(status.peer(), 2U) << "rank " << world.rank();
-    EXPECT_THAT(status, FailsWith("rank 2 aborted communicator 0: the test says so"));
+    EXPECT_THAT(status, fails_with("rank 2 aborted communicator 0: the test says so"));
   });
 }
 
@@ -395,7 +395,7 @@ TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
     const auto world = runtime.world();
     std::vector<float> a(9, 1.0F), b(9);
     const auto says = [](const Work& work, Code code, const char* text) {
-      EXPECT_THAT(work.status(), FailsAs(code, text));
+      EXPECT_THAT(work.status(), fails_as(code, text));
     };
     says(world.all_reduce(in(a, 8), out(b, 7)), Code::invalid_argument,
          "the output has 7 elements, the call needs 8");

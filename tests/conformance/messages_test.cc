@@ -586,7 +586,7 @@ TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
       const Status outcome = never.wait();
       EXPECT_EQ(outcome.code(), Code::timed_out);
       EXPECT_EQ(outcome.peer(), 0U) << outcome.message();
-      EXPECT_THAT(outcome, FailsWith("rank 0 left the job"));
+      EXPECT_THAT(outcome, fails_with("rank 0 left the job"));
     } else {
       has_met.arrive_and_wait();
       EXPECT_TRUE(world.send(one(value), 1, 1).wait());

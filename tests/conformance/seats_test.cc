@@ -176,7 +176,7 @@ TEST(SeatsOfARank, AreLimitedAndCanBeTakenAgain) {
     const auto none = runtime.take_seat();
     EXPECT_EQ(none.status().code(), Code::exhausted);
     EXPECT_EQ(none.status().peer(), 0U);
-    EXPECT_THAT(none, FailsWith("rank 0 has 1024 communicators already"));
+    EXPECT_THAT(none, fails_with("rank 0 has 1024 communicators already"));
     EXPECT_EQ(groups[500].duplicate().status().code(), Code::exhausted);
     ASSERT_TRUE(groups[500].destroy().is_ok());
     EXPECT_EQ(runtime.take_seat()->number(), 501U);
@@ -263,7 +263,7 @@ TEST(LettingGo, EndsCallsThatWaitForTheRank) {
       const Status outcome = group.barrier().wait();
       EXPECT_EQ(outcome.code(), Code::peer_lost);
       EXPECT_EQ(outcome.peer(), 2U);
-      EXPECT_THAT(outcome, FailsWith("rank 2 left the communicator before it took its part"));
+      EXPECT_THAT(outcome, fails_with("rank 2 left the communicator before it took its part"));
     }
     is_over.arrive_and_wait();
     use(runtime.world());
@@ -286,7 +286,7 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
       const Status outcome = group.recv(into(got), 1, 2).wait();
       EXPECT_EQ(outcome.code(), Code::peer_lost);
       EXPECT_EQ(outcome.peer(), 1U);
-      EXPECT_THAT(outcome, FailsWith("rank 1 left the communicator before it sent"));
+      EXPECT_THAT(outcome, fails_with("rank 1 left the communicator before it sent"));
     }
     is_over.arrive_and_wait();
     use(runtime.world());

@@ -37,16 +37,16 @@ void report_exceptions(const Body& body) try {
 }
 
 /// Matches a Status or a Result that failed with a message that contains `text`.
-MATCHER_P(FailsWith, text, "fails with a message that contains \"" + std::string(text) + "\"") {
+MATCHER_P(fails_with, text, "fails with a message that contains \"" + std::string(text) + "\"") {
   const Status status = detail::status_of(arg);
   *result_listener << status.to_string();
   return !status && status.message().find(text) != std::string_view::npos;
 }
 
 /// Matches a Status or a Result that failed with `code` and a message that contains `text`.
-MATCHER_P2(FailsAs, code, text, "fails as " + std::string(name(code)) + " with \"" + text + "\"") {
+MATCHER_P2(fails_as, code, text, "fails as " + std::string(name(code)) + " with \"" + text + "\"") {
   return detail::status_of(arg).code() == code &&
-         testing::ExplainMatchResult(FailsWith(text), arg, result_listener);
+         testing::ExplainMatchResult(fails_with(text), arg, result_listener);
 }
 
 }  // namespace xylem

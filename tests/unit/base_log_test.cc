@@ -67,9 +67,9 @@ TEST(LogOptions, RefuseWhatTheyDoNotKnow) {
        {"", "loud", "Warn", "warn,", "warn,file=", "warn,path=x", "file=x", "warn ,file=x"}) {
     EXPECT_EQ(parse_log_options(text).code(), Code::invalid_argument) << text;
   }
-  EXPECT_THAT(parse_log_options("loud"), FailsWith("\"loud\""));
+  EXPECT_THAT(parse_log_options("loud"), fails_with("\"loud\""));
   for (const char* text : {"warn,file=a%", "warn,file=%q", "warn,file=%R"}) {
-    EXPECT_THAT(parse_log_options(text), FailsWith("%r (rank)"));
+    EXPECT_THAT(parse_log_options(text), fails_with("%r (rank)"));
   }
 }
 
@@ -148,7 +148,7 @@ std::string read_now(const UniqueFd& pipe) {
 TEST_F(LogFile, FifoWithoutAReaderIsAnErrorAtOnce) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   EXPECT_THAT(Logger::open({LogLevel::info, path("fifo")}, {}),
-              FailsAs(Code::invalid_argument, "start the reader of a FIFO"));
+              fails_as(Code::invalid_argument, "start the reader of a FIFO"));
 }
 
 TEST_F(LogFile, FifoThatIsNotReadLosesLinesAndSaysSo) {

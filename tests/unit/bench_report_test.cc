@@ -151,7 +151,7 @@ TEST_F(ReportFileTest, WritesLinksInPlace) {
 
 TEST_F(ReportFileTest, SaysWhyItCannotBeWritten) {
   EXPECT_THAT(ReportFile::open(path("none/report")),
-              FailsWith("none/report cannot be written: No such file"));
+              fails_with("none/report cannot be written: No such file"));
   auto full = value_of(ReportFile::open("/dev/full"));
   EXPECT_THAT(std::string(full.write("text").message()), HasSubstr("No space left on device"));
 }

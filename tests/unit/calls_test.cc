@@ -250,7 +250,8 @@ TEST(CallOnStream, NeedsADeviceAndItsStream) {
     return put_on_stream(call, caller, stream, /*holds_stream=*/true);
   };
   for (const Stream& stream : {of_host, of_unknown}) {
-    EXPECT_THAT(refused({0, 1, &none}, stream), FailsAs(Code::invalid_argument, "name the device"));
+    EXPECT_THAT(refused({0, 1, &none}, stream),
+                fails_as(Code::invalid_argument, "name the device"));
   }
   EXPECT_EQ(refused({0, 1, nullptr}, of_device).code(), Code::unsupported);
   EXPECT_EQ(refused({0, 1, &none}, of_device).code(), Code::unsupported);

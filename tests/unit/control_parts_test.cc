@@ -386,7 +386,7 @@ TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
   EXPECT_FALSE(choose_interface(machine(), "^lo,docker0,eth0,ib0", {}));
   for (const char* setting : {"", "eth7"}) {
     EXPECT_THAT(choose_interface({}, setting, {}),
-                FailsAs(Code::invalid_argument, "ip link set lo up"));
+                fails_as(Code::invalid_argument, "ip link set lo up"));
   }
 }
 

@@ -115,7 +115,7 @@ TEST_F(CudaComputeTest, KernelsForOtherGpusAreUnsupportedAndNameTheSettingOfTheB
 
 TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
   begin({});  // Without FAKE_CUDA_KERNELS no kernel is found.
-  EXPECT_THAT(make(), FailsWith("cuLibraryGetKernel"));
+  EXPECT_THAT(make(), fails_with("cuLibraryGetKernel"));
 }
 
 class CudaComputeWithKernels : public CudaComputeTest {
@@ -169,8 +169,8 @@ TEST_F(CudaComputeWithKernels, AWorkThatTheDriverRefusesCompletesWithAFault) {
   EXPECT_TRUE(compute->health());
   wait(*compute, copy(*compute, target, source));
   const Status health = compute->health();
-  EXPECT_THAT(health, FailsAs(Code::internal, "CUDA device 0"));
-  EXPECT_THAT(health, FailsWith("cuLaunchKernel"));
+  EXPECT_THAT(health, fails_as(Code::internal, "CUDA device 0"));
+  EXPECT_THAT(health, fails_with("cuLaunchKernel"));
 }
 
 TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault) {
@@ -300,7 +300,7 @@ TEST_F(CudaComputeReads, ThatTheDriverRefusesFail) {
   const auto first = read(), second = read();
   EXPECT_EQ(memory().state_of(second), State::failed);
   EXPECT_EQ(end_of(first), State::done);
-  EXPECT_THAT(compute->health(), FailsAs(Code::internal, "CUDA's cuMemcpyAsync failed"));
+  EXPECT_THAT(compute->health(), fails_as(Code::internal, "CUDA's cuMemcpyAsync failed"));
 }
 
 TEST_F(CudaComputeReads, WhoseNumberIsNotWrittenFail) {

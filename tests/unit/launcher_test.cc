@@ -136,7 +136,7 @@ TEST(Launcher, ANumberThatIsNoneIsNamed) {
 
 TEST(Launcher, AnMpichThatHidesTheSizeIsNotTakenForJobsOfOne) {
   EXPECT_THAT(detect({{"PMI_PORT", "vm:35043"}, {"PMI_ID", "1"}}),
-              FailsAs(Code::unsupported, "XYLEM_RENDEZVOUS"));
+              fails_as(Code::unsupported, "XYLEM_RENDEZVOUS"));
 }
 
 TEST(Launcher, ABatchScriptOfSlurmIsAJobOfOne) {
@@ -245,12 +245,12 @@ TEST(OpenStore, AJobOfOneNeedsNoneAndAUsersStoreWins) {
 
 TEST(OpenStore, WithoutAPlaceToMeetSaysWhatToSet) {
   EXPECT_THAT(open_error({{"XYLEM_RANK", "1"}, {"XYLEM_SIZE", "2"}}),
-              FailsAs(Code::invalid_argument, "XYLEM_RENDEZVOUS"));
-  EXPECT_THAT(open_error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), FailsWith("MASTER_ADDR"));
+              fails_as(Code::invalid_argument, "XYLEM_RENDEZVOUS"));
+  EXPECT_THAT(open_error({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), fails_with("MASTER_ADDR"));
   EXPECT_THAT(open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}),
-              FailsAs(Code::unsupported, "PMI_FD"));
+              fails_as(Code::unsupported, "PMI_FD"));
   EXPECT_THAT(open_error({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "999"}}),
-              FailsWith("PMI_FD is 999"));
+              fails_with("PMI_FD is 999"));
 }
 
 }  // namespace

@@ -289,7 +289,7 @@ TEST(ControlRecords, ALengthBeyondTheLimitIsRefusedBeforeAnythingFollows) {
     WireWriter(length).number(size);
     RecordReader reader(some_key(1));
     ByteVector plain;
-    EXPECT_THAT(reader.read(length, plain), FailsWith(std::to_string(size)));
+    EXPECT_THAT(reader.read(length, plain), fails_with(std::to_string(size)));
     EXPECT_EQ(plain.capacity(), 0U) << "no memory is allocated for a wrong length";
     EXPECT_FALSE(reader.read(ByteVector(100), plain)) << "for ever";
   }
@@ -476,7 +476,7 @@ TEST(HandshakeKeys, AMemberWithoutAKeyIsRefused) {
     const HandmadeCaller caller(key, callee, point);
     ByteVector out;
     ASSERT_TRUE(callee.receive(caller.preamble, out));
-    EXPECT_THAT(callee.receive(caller.proof, out), FailsAs(Code::cancelled, "key"));
+    EXPECT_THAT(callee.receive(caller.proof, out), fails_as(Code::cancelled, "key"));
     EXPECT_NE(callee.state(), Handshake::State::done);
     EXPECT_EQ(callee.keys().outgoing, SealKey{});
   }

@@ -146,7 +146,7 @@ TEST(PmiStore, ARankThatNeverComesTimesOut) {
   const auto store = value_of(PmiStore::open(launcher.fd(0), 0, soon_enough()));
   ASSERT_TRUE(store->set("a.0", {}));
   EXPECT_THAT(store->get("a.1", Deadline::after(milliseconds(50))),
-              FailsAs(Code::timed_out, "barrier"));
+              fails_as(Code::timed_out, "barrier"));
   EXPECT_EQ(store->get("a.0", soon_enough()).code(), Code::timed_out)
       << "after a time-out, answers cannot be matched to requests";
 }
@@ -171,7 +171,7 @@ TEST(PmiStore, ALauncherThatIsNoneIsNamed) {
   UniqueFd other(ends[1]);
   ASSERT_TRUE(runtime::send_all(other.get(), bytes_of("220 smtp ready\n"), soon_enough()));
   EXPECT_THAT(PmiStore::open(process.get(), 0, soon_enough()),
-              FailsAs(Code::unsupported, "220 smtp ready"));
+              fails_as(Code::unsupported, "220 smtp ready"));
   other.reset();
   EXPECT_EQ(PmiStore::open(process.get(), 0, soon_enough()).code(), Code::link_lost);
 }

@@ -214,13 +214,13 @@ TEST(TcpStore, AnotherVersionIsToldToAll) {
     if (rank == 0) {
       const auto store = value_of(open(meeting, placement_of(0, 2)));
       EXPECT_THAT(store->get("never", soon_enough()),
-                  AllOf(FailsAs(Code::mismatch, "9.9.9"), FailsWith(XYLEM_VERSION)));
+                  AllOf(fails_as(Code::mismatch, "9.9.9"), fails_with(XYLEM_VERSION)));
       return;
     }
     const Status status = shake_hands(
         meeting,
         Handshake(Handshake::Side::caller, store_key(placement), {1, 2, {}}, {1, "9.9.9"}));
-    EXPECT_THAT(status, AllOf(FailsAs(Code::mismatch, "9.9.9"), FailsWith(XYLEM_VERSION)));
+    EXPECT_THAT(status, AllOf(fails_as(Code::mismatch, "9.9.9"), fails_with(XYLEM_VERSION)));
   });
 }
 
@@ -230,7 +230,7 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
   auto placement = placement_of(1, 2);
   placement.secret = "guess";
   EXPECT_THAT(open(meeting, placement),
-              AllOf(FailsAs(Code::mismatch, "XYLEM_SECRET"), FailsWith("127.0.0.1")));
+              AllOf(fails_as(Code::mismatch, "XYLEM_SECRET"), fails_with("127.0.0.1")));
 }
 
 /// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
@@ -311,8 +311,8 @@ TEST(TcpStore, WhoCannotProveTheSecretServesNobody) {
     const std::uint16_t port = free_port();
     const Impostor impostor(port, says, placement);
     EXPECT_THAT(open(at("127.0.0.1", port), placement),
-                AllOf(FailsAs(Code::mismatch, "is not rank 0 of this job"),
-                      FailsWith("XYLEM_SECRET"), FailsWith("does not know this job's secret")));
+                AllOf(fails_as(Code::mismatch, "is not rank 0 of this job"),
+                      fails_with("XYLEM_SECRET"), fails_with("does not know this job's secret")));
     EXPECT_GE(impostor.answered(), 1);
     EXPECT_EQ(impostor.believed(), 0);
   }
@@ -354,7 +354,7 @@ TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {
   const auto first = open(meeting, placement_of(1, 2));
   ASSERT_TRUE(server && first);
   EXPECT_THAT(open(meeting, placement_of(1, 2), Deadline::after(milliseconds(300))),
-              FailsAs(Code::busy, "another process has come as rank 1"));
+              fails_as(Code::busy, "another process has come as rank 1"));
 }
 
 TEST(TcpStore, StartsAgainOnTheSamePort) {
@@ -374,7 +374,7 @@ TEST(TcpStore, AMissingServerIsRankZeroMissing) {
   const auto store =
       open(at("127.0.0.1", free_port()), placement_of(1, 2), Deadline::after(milliseconds(200)));
   EXPECT_THAT(store,
-              AllOf(FailsAs(Code::timed_out, "rank 0 did not answer"), FailsWith("127.0.0.1")));
+              AllOf(fails_as(Code::timed_out, "rank 0 did not answer"), fails_with("127.0.0.1")));
   EXPECT_EQ(store.status().peer(), 0U);
 }
 
@@ -382,7 +382,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const std::uint16_t port = SocketAddress::of_socket(taken->get())->port();
   EXPECT_THAT(open(at("127.0.0.1", port), placement_of(0, 2)),
-              AllOf(FailsAs(Code::busy, std::to_string(port)), FailsWith("XYLEM_RENDEZVOUS")));
+              AllOf(fails_as(Code::busy, std::to_string(port)), fails_with("XYLEM_RENDEZVOUS")));
 }
 
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
@@ -453,7 +453,7 @@ TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
   const auto expect_exhausted = [](const TcpMeeting& meeting, const char* what) {
     const NoThreads full;
     EXPECT_THAT(open(meeting, placement_of(0, 2)),
-                AllOf(FailsAs(Code::exhausted, what), FailsWith("ulimit -u")));
+                AllOf(fails_as(Code::exhausted, what), fails_with("ulimit -u")));
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");
@@ -469,7 +469,7 @@ TEST(TcpStore, RefusesWhatItsRulesExclude) {
   const ByteVector large(runtime::kLargestValue + 1);
   EXPECT_EQ(store->set("big", large).code(), Code::invalid_argument);
   EXPECT_TRUE(store->set("key", bytes_of("1")));
-  EXPECT_THAT(store->set("key", bytes_of("2")), FailsWith("set before"));
+  EXPECT_THAT(store->set("key", bytes_of("2")), fails_with("set before"));
   EXPECT_EQ(text_of(store->get("key", soon_enough()).value()), "1");
 }
 

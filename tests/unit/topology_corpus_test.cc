@@ -288,7 +288,7 @@ TEST_F(Corpus, EveryMatrixOfNvidiaSmiCanBeRead) {
 
 TEST_F(Corpus, NcclTemplateWithoutClassesIsRefused) {
   EXPECT_THAT(read_file((corpus() / kNoTopology).string()),
-              FailsAs(Code::invalid_argument, "neither a class"));
+              fails_as(Code::invalid_argument, "neither a class"));
 }
 
 TEST_F(Corpus, EveryMachineReadsBackFromJson) {

@@ -90,14 +90,14 @@ TEST(Json, IsRefusedByPlaceAndRule) {
     SCOPED_TRACE(name);
     const auto read =
         read_json(replaced(file_text(golden_path("ladder.json")), from, to), "m.json");
-    EXPECT_THAT(read, FailsWith(message));
+    EXPECT_THAT(read, fails_with(message));
     EXPECT_TRUE(read.status().message().starts_with("m.json: "));
   }
 }
 
 TEST(Json, RefusesNestingAndSizeWithoutBound) {
-  EXPECT_THAT(read_json(std::string(1'000'000, '['), "deep"), FailsWith("nested deeper"));
-  EXPECT_THAT(read_json("[" + std::string(5'000'000, ','), "wide"), FailsWith("larger"));
+  EXPECT_THAT(read_json(std::string(1'000'000, '['), "deep"), fails_with("nested deeper"));
+  EXPECT_THAT(read_json("[" + std::string(5'000'000, ','), "wide"), fails_with("larger"));
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST(NcclReader, RefusesWithTheFileTheLineAndTheRule) {
   for (const auto& [name, text, line, rule] : nccl_refusals()) {
     SCOPED_TRACE(name);
     const auto read = read_nccl_xml(text, "machine.xml");
-    EXPECT_THAT(read, FailsAs(Code::invalid_argument, rule));
+    EXPECT_THAT(read, fails_as(Code::invalid_argument, rule));
     EXPECT_TRUE(read.status().message().starts_with("machine.xml:" + std::to_string(line) + ":"));
   }
 }
@@ -226,14 +226,14 @@ TEST(NcclReader, RefusesNestingWithoutBound) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "<pci busid=\"01:00.0\" class=\"0x060400\">";
   for (int i = 0; i < 300; ++i) text += "</pci>";
-  EXPECT_THAT(read_nccl_xml(file_with(text), "machine.xml"), FailsWith("more than 255 bridges"));
+  EXPECT_THAT(read_nccl_xml(file_with(text), "machine.xml"), fails_with("more than 255 bridges"));
 }
 
 TEST(NcclReader, RefusesMoreFunctionsThanAHostHas) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += "<pci busid=\"01:00.0\" class=\"0x030200\"/>";
   EXPECT_THAT(read_nccl_xml(file_with(text), "machine.xml"),
-              FailsWith("PCI functions: not a machine"));
+              fails_with("PCI functions: not a machine"));
 }
 
 // A data processing unit contains a switch. NCCL writes what is below it into the <pci> of the NIC.

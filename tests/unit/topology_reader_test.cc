@@ -79,8 +79,8 @@ TEST(HwlocReader, RefusesWithTheFileTheLineAndTheRule) {
   for (const auto& [name, text, place, rule] : refusals()) {
     SCOPED_TRACE(name);
     const auto topology = read_hwloc_xml(text, "m.xml");
-    EXPECT_THAT(topology, FailsAs(Code::invalid_argument, place));
-    EXPECT_THAT(topology, FailsWith(rule));
+    EXPECT_THAT(topology, fails_as(Code::invalid_argument, place));
+    EXPECT_THAT(topology, fails_with(rule));
   }
 }
 
@@ -96,7 +96,7 @@ TEST(HwlocReader, RefusesNestingWithoutBound) {
   EXPECT_THAT(read_hwloc_xml(machine(repeated("<object type=\"Group\">", kLevels) +
                                      repeated("</object>", kLevels)),
                              "deep"),
-              FailsWith("nested deeper than"));
+              fails_with("nested deeper than"));
 }
 
 TEST(HwlocReader, RefusesMoreBridgesInAChainThanBusesExist) {
@@ -109,14 +109,14 @@ TEST(HwlocReader, RefusesMoreBridgesInAChainThanBusesExist) {
         std::to_string(i / 256) + ".0\" pci_type=\"0604 [1:1] [1:1] 00\">";
   }
   EXPECT_THAT(read_hwloc_xml(machine(chain + kGpu + repeated("</object>", 300)), "chain"),
-              FailsWith("more than 255 bridges"));
+              fails_with("more than 255 bridges"));
 }
 
 TEST(HwlocReader, RefusesMoreTextAndMoreElementsThanAMachineHas) {
   EXPECT_THAT(read_hwloc_xml(std::string(kMaxSourceBytes + 1, ' '), "large"),
-              FailsWith("more than the"));
+              fails_with("more than the"));
   EXPECT_THAT(read_hwloc_xml(machine(repeated("<a/>", 2'000'001)), "many"),
-              FailsWith("XML elements"));
+              fails_with("XML elements"));
 }
 
 TEST(HwlocReader, ManyDevicesBelowOneLargeSetAreReadInLinearTime) {
@@ -150,10 +150,10 @@ TEST(HwlocReader, DeviceWithoutAnyBridgeIsKept) {
 
 TEST(ReadFile, SaysWhichFileItCannotReadAndWhy) {
   EXPECT_THAT(read_file("/nonexistent/machine.xml"),
-              FailsWith("/nonexistent/machine.xml: cannot read it (No such file"));
-  EXPECT_THAT(read_file("/"), FailsWith("/: cannot read it"));
-  EXPECT_THAT(read_file("/dev/null"), FailsWith("the file is empty"));
-  EXPECT_THAT(read_file("/dev/zero"), FailsWith("must be a file of at most 16 MiB"));
+              fails_with("/nonexistent/machine.xml: cannot read it (No such file"));
+  EXPECT_THAT(read_file("/"), fails_with("/: cannot read it"));
+  EXPECT_THAT(read_file("/dev/null"), fails_with("the file is empty"));
+  EXPECT_THAT(read_file("/dev/zero"), fails_with("must be a file of at most 16 MiB"));
 }
 
 }  // namespace

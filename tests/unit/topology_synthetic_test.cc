@@ -97,8 +97,8 @@ TEST(Synthetic, RefusesAndNamesTheClauseAndTheRule) {
       {std::string(5000, 'x'), "more than 4096 bytes"}};
   for (const auto& [text, rule] : refused) {
     const auto read = read_synthetic(text, "description");
-    EXPECT_THAT(read, FailsAs(Code::invalid_argument, rule)) << text;
-    EXPECT_THAT(read, FailsWith("description: ")) << text;
+    EXPECT_THAT(read, fails_as(Code::invalid_argument, rule)) << text;
+    EXPECT_THAT(read, fails_with("description: ")) << text;
   }
 }
 

@@ -88,7 +88,7 @@ TEST(Topology, IsRefusedByName) {
   for (const auto& [name, act, message] : kBreakages) {
     Machine machine = whole_machine();
     act(machine);
-    EXPECT_THAT(Topology::create(machine), FailsWith(message)) << name;
+    EXPECT_THAT(Topology::create(machine), fails_with(message)) << name;
   }
 }
 

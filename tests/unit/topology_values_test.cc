@@ -64,7 +64,7 @@ TEST(CpuSet, TextThatIsNoListIsRefusedByName) {
   for (const char* text : {"x", "1-", "-1", "5-3", "1,", ",1", "1,,2", "65536", "1 2"}) {
     const auto set = CpuSet::parse(text);
     ASSERT_FALSE(set.is_ok()) << text;
-    EXPECT_THAT(set, FailsWith(std::string("\"") + text));
+    EXPECT_THAT(set, fails_with(std::string("\"") + text));
   }
 }
 

@@ -63,7 +63,7 @@ TEST(UcxReach, WithoutAWireTheErrorNamesWhatThereIs) {
                                          {"cma", "memory", Kind::shared_memory}};
   for (const UcxReach reach : {UcxReach::host, UcxReach::network, UcxReach::tcp}) {
     const auto status = allowed_transports(reach, lonely).status();
-    EXPECT_THAT(status, FailsAs(Code::unsupported, "cma/memory, self/memory0"));
+    EXPECT_THAT(status, fails_as(Code::unsupported, "cma/memory, self/memory0"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(name(reach))));
   }
   EXPECT_THAT(std::string(allowed_transports(UcxReach::tcp, {}).status().message()),
@@ -85,7 +85,8 @@ TEST(UcxReach, DevicesMustExistAndBeOfTheReach) {
   EXPECT_EQ(devices, "eth0,mlx5_0:1");
 
   options.reach = UcxReach::tcp;
-  EXPECT_THAT(allowed_devices(options, gpu_machine()), FailsAs(Code::invalid_argument, "mlx5_0:1"));
+  EXPECT_THAT(allowed_devices(options, gpu_machine()),
+              fails_as(Code::invalid_argument, "mlx5_0:1"));
 
   options.devices = {"eth7"};
   EXPECT_EQ(allowed_devices(options, gpu_machine()).code(), Code::invalid_argument);

@@ -179,7 +179,7 @@ TEST(UcxTransport, IsSetByNamesThatUcxKnows) {
 
 TEST(UcxTransport, VariableThatUcxCannotReadIsAnErrorThatSaysSo) {
   const Environment environment("UCX_RNDV_THRESH", "plenty");
-  EXPECT_THAT(make_ucx(of(UcxReach::host), Logger()), FailsAs(Code::invalid_argument, "UCX_"));
+  EXPECT_THAT(make_ucx(of(UcxReach::host), Logger()), fails_as(Code::invalid_argument, "UCX_"));
 }
 
 TEST(UcxTransport, KeepsToTheDevicesNamed) {
@@ -198,8 +198,8 @@ TEST(UcxTransport, UnknownDeviceIsRefusedByName) {
   auto options = of(UcxReach::tcp);
   options.devices = {"no_such_device0"};
   const auto status = make_ucx(options, Logger()).status();
-  EXPECT_THAT(status, FailsAs(Code::invalid_argument, "no_such_device0"));
-  EXPECT_THAT(status, FailsWith("tcp/lo"));
+  EXPECT_THAT(status, fails_as(Code::invalid_argument, "no_such_device0"));
+  EXPECT_THAT(status, fails_with("tcp/lo"));
 }
 
 TEST(UcxTransport, KeepaliveMustBePositive) {
@@ -341,11 +341,11 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
 
 TEST(UcxTransport, LibraryThatIsMissingOrIsNotUcxIsAnErrorThatNamesIt) {
   EXPECT_THAT(ucx::load_api("libno_such_ucp.so.0"),
-              FailsAs(Code::unsupported, "libno_such_ucp.so.0"));
+              fails_as(Code::unsupported, "libno_such_ucp.so.0"));
   EXPECT_THAT(ucx::load_api("libm.so.6"),
-              FailsAs(Code::unsupported, "libm.so.6 has no function ucp_"));
+              fails_as(Code::unsupported, "libm.so.6 has no function ucp_"));
   EXPECT_THAT(ucx::load_api(XYLEM_OLD_UCX),
-              FailsAs(Code::unsupported, "UCX 1.12.1 is too old: install UCX 1.13 or newer"));
+              fails_as(Code::unsupported, "UCX 1.12.1 is too old: install UCX 1.13 or newer"));
 }
 
 using Handlers = std::array<void (*)(int), NSIG>;

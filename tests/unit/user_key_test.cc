@@ -36,8 +36,9 @@ using testing::Not;
 class UserKey : public testing::Test {
  protected:
   void expect_refused(const fs::path& named) {
-    EXPECT_THAT(secret_of_user(folder, "job"),
-                AllOf(FailsAs(Code::invalid_argument, named.string()), FailsWith("XYLEM_SECRET")));
+    EXPECT_THAT(
+        secret_of_user(folder, "job"),
+        AllOf(fails_as(Code::invalid_argument, named.string()), fails_with("XYLEM_SECRET")));
   }
 
   const TemporaryDirectory directory;

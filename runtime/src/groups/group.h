@@ -66,6 +66,8 @@ class Group final : public std::enable_shared_from_this<Group>,
   std::shared_ptr<Group> make_another(GroupSpec spec, collectives::CostModel model) const {
     return make(context_, observer_, std::move(spec), std::move(model));
   }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
   ~Group();  ///< Called by the token holder, as long as the job runs.
 
   // Any thread may call these functions:

@@ -18,7 +18,6 @@ using execution::body_tag;
 using execution::group_tag;
 using execution::TagKind;
 
-using collectives::kNone;
 using transport::Posted;
 
 namespace {

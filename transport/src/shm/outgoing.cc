@@ -205,7 +205,7 @@ unsigned Outgoing::pump_copies() {
 void Outgoing::copy_ended(const Operation& operation, bool has_failed) {
   const auto found = queue_.find(operation);
   if (!found) return;
-  const SendQueue::Position at = *found;
+  const auto at = *found;
   --at->copies;
   if (at->stage != Sending::Stage::announced) {
     if (has_failed && at->code == Code::ok) at->code = Code::internal;
@@ -267,7 +267,7 @@ void Outgoing::withdraw(SendQueue::Position at, Code code) {
 bool Outgoing::cancel(const Operation& operation) {
   const auto found = queue_.find(operation);
   if (!found) return false;
-  const SendQueue::Position at = *found;
+  const auto at = *found;
   const bool is_all_in_ring =
       at->stage == Sending::Stage::copying || (at->copies > 0 && at->sent == at->message.bytes);
   if (is_all_in_ring) return true;

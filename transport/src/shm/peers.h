@@ -53,6 +53,7 @@ class Peers {
       : own_(&own), socket_(std::move(socket)), wake_(wake), logger_(std::move(logger)) {}
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
+  ~Peers() = default;
 
   /// Sends a hello or an accept, with the descriptors of this transport.
   Sent connect(const Nonce& to, const PeerMessage& message) noexcept;

@@ -253,7 +253,7 @@ class Segment {
   }
   std::byte* memory() const noexcept { return memory_.get(); }
   /// Leaves the memory mapped after the end of this object.
-  void leave_mapped() noexcept { (void)memory_.release(); }
+  void leave_mapped() noexcept { [[maybe_unused]] const auto* const left = memory_.release(); }
 
  private:
   Segment(UniqueFd fd, Mapping memory, const Geometry& geometry) noexcept

@@ -87,6 +87,10 @@ class UcxTransport final : public Transport, public HostPeers {
   HostPeers* host_peers() noexcept override {
     return facts_.reach == UcxReach::host ? this : nullptr;
   }
+  // UCX wakes its peers by itself, and they do not learn whether this process computes.
+  void hold_wakes(bool /*held*/) noexcept override {}
+  void show_computing(bool /*computes*/) noexcept override {}
+  bool do_peers_compute() const noexcept override { return false; }
   void note_death() noexcept override { stranger_died_ = true; }
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;

@@ -13,16 +13,16 @@ class HostPeers {
   /// With true, peers that sleep are not woken when something is put in place for them, so that
   /// they find more when they are. With false they are woken, and at once from then on. The caller
   /// must end a hold before it waits for peers.
-  virtual void hold_wakes([[maybe_unused]] bool held) noexcept {}
+  virtual void hold_wakes(bool held) noexcept = 0;
 
   /// Shows all peers whether this process computes, and so needs its core.
-  virtual void show_computing([[maybe_unused]] bool computes) noexcept {}
+  virtual void show_computing(bool computes) noexcept = 0;
   /// Whether a peer shows this. A peer that has ended, or whose endpoints are closed, does not.
-  virtual bool do_peers_compute() const noexcept { return false; }
+  virtual bool do_peers_compute() const noexcept = 0;
 
   /// Call this when a process of this host has died to which the transport has no endpoint. That
   /// process may have had an endpoint to this transport.
-  virtual void note_death() noexcept {}
+  virtual void note_death() noexcept = 0;
 
  protected:
   ~HostPeers() = default;
