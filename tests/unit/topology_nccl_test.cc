@@ -13,8 +13,6 @@
 namespace xylem::topology::test {
 namespace {
 
-using testing::ElementsAre;
-
 PathClass to_nic(const Topology& topology, std::uint32_t from, std::uint32_t to) {
   return path(topology, gpu(from), nic(to)).path_class;
 }
