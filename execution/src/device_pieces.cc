@@ -4,6 +4,7 @@
 #include "slices.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace xylem::execution {
 
@@ -154,28 +155,33 @@ void DevicePieces::fetch(Execution& execution, StepId id) {
   }
 }
 
-/// The same for some slices of Run::unfetched.
+/// Enqueues the copy of consecutive views of Run::unfetched to the place of their step.
 void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices) {
   auto& run = execution.run;
   const auto begin = run.unfetched.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end = begin + slices;
   const StepId id = begin->step;
   const Ticket ticket = enqueue_to_target(run, *begin, slices);
-  if (ticket.is_pending()) ++run.steps[id].pieces;
-  for (std::uint32_t i = 0; i < slices; ++i) {
-    const HeldView& view = begin[i];
-    if (ticket.is_pending()) {
+  if (ticket.is_pending()) {
+    ++run.steps[id].pieces;
+    for (auto view = begin; view != end; ++view) {
       pending_.add({.execution = &execution,
                     .step = id,
-                    .slice = view.slice,
+                    .slice = view->slice,
                     .ticket = ticket,
-                    .view = view,
-                    .is_last = i + 1 == slices});
-      continue;
+                    .view = *view,
+                    .is_last = view + 1 == end});
     }
-    if (!view.views->release(view.view)) views_.on_withdrawn(execution, id);
-    if (!run.is_lost) execution.complete_slice(id, view.slice);
+    run.unfetched.erase(begin, end);
+    return;
   }
-  run.unfetched.erase(begin, begin + slices);
+  // The execution may end here, and then releases what is left in Run::unfetched.
+  const std::vector<HeldView> copied(begin, end);
+  run.unfetched.erase(begin, end);
+  for (const HeldView& view : copied) {
+    if (!view.views->release(view.view)) views_.on_withdrawn(execution, id);
+    if (!run.is_lost && !execution.has_ended) execution.complete_slice(id, view.slice);
+  }
 }
 
 bool DevicePieces::enqueue_copy(Execution& execution, const OnDevice::Copy& copy) {

@@ -46,8 +46,11 @@ void compute_shared(HeldViews& views,
     HostCompute::run(work);
     is_in_slot_only = true;
   }
-  views.release_sources(execution, step, slice);
-  if (!run.is_lost) slot.commit();
+  if (const StepId withdrawn = views.end_sources(run, step, slice); withdrawn != kNone) {
+    slot.abandon();
+    return views.on_withdrawn(execution, withdrawn);
+  }
+  slot.commit();
   if (is_in_slot_only) copy_bytes(target, slot.memory(), work.bytes);
 }
 
@@ -92,7 +95,10 @@ void receive_slice(HeldViews& views, Execution& execution, const HeldView& view)
     if (!view.view.may_change) slot.commit();
   }
   if (is_copied_apart) copy_to_target(run, step, slice, data);
-  if (!view.views->release(view.view)) return views.on_withdrawn(execution, view.step);
+  if (!view.views->release(view.view)) {
+    slot.abandon();
+    return views.on_withdrawn(execution, view.step);
+  }
   if (slot) slot.commit();
 }
 

@@ -30,12 +30,20 @@ void HeldViews::release(Execution& execution, HeldView& held) {
   if (!end(execution.run, held)) on_withdrawn(execution, held.step);
 }
 
+StepId HeldViews::end_sources(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  StepId withdrawn = kNone;
+  for (const OperandLayout& source : run.program->sources_of(step)) {
+    HeldView* const held = run.view_of(source, slice);
+    if (held != nullptr && !end(run, *held) && withdrawn == kNone) withdrawn = held->step;
+  }
+  return withdrawn;
+}
+
 void HeldViews::release_sources(Execution& execution,
                                 const ProgramStep& step,
                                 std::uint32_t slice) {
-  for (const OperandLayout& source : execution.run.program->sources_of(step)) {
-    if (HeldView* held = execution.run.view_of(source, slice)) release(execution, *held);
-  }
+  const StepId withdrawn = end_sources(execution.run, step, slice);
+  if (withdrawn != kNone) on_withdrawn(execution, withdrawn);
 }
 
 void HeldViews::release_all(Execution& execution) {

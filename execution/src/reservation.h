@@ -37,6 +37,8 @@ class Reservation {
   void fill(const void* data, CopyTarget also) const noexcept { views_->fill(data, also); }
   /// Sends the slice. It may be read at memory() until the next call of the transport.
   void commit();
+  /// Returns the slot, if there is one that has not been committed.
+  void abandon() noexcept { views_.reset(); }
 
  private:
   struct Abandon {

@@ -11,6 +11,7 @@
 #include "xylem/transport/views.h"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -86,6 +87,7 @@ class NotedErrors final : public EngineListener {
  public:
   void on_wire_error(Execution& /*execution*/, std::uint32_t peer, Code code) override {
     wire_errors.emplace_back(peer, code);
+    if (on_error) on_error();
   }
   void on_ended(Execution& /*execution*/, Status /*outcome*/) override {}
   void on_compute_error(Execution& /*execution*/, const Status& /*why*/) override {}
@@ -94,6 +96,7 @@ class NotedErrors final : public EngineListener {
   void on_late_gate(Execution& /*execution*/, const OnDevice::Copy& /*copy*/) override {}
 
   std::vector<std::pair<std::uint32_t, Code>> wire_errors;
+  std::function<void()> on_error;
 };
 
 }  // namespace xylem::execution

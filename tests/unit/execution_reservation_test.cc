@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "execution/src/fusion.h"
 #include "execution/src/reservation.h"
 #include "support/engine_call.h"
 #include "support/engine_parts.h"
@@ -6,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -100,6 +102,36 @@ TEST_F(ReservationTest, IsNotMadeForWhatCannotBeSentNow) {
   peers.links[1].inline_bytes = 4096;
   EXPECT_FALSE(reserve());
   EXPECT_THAT(views.reserved_for, IsEmpty());
+}
+
+// The listener may cancel messages, which a reserved slot forbids.
+TEST_F(ReservationTest, IsAbandonedBeforeALostMessageIsReported) {
+  const EngineCall chain{collectives::find_planner(Collective::broadcast, "ring"), 3, 700};
+  program = chain.program(chain.plan(0), {.slice_bytes = 1024, .window = 3});
+  peers.rank = 0;
+  auto& run = execution.run;
+  run.program = program.get();
+  run.steps.assign(program->steps.size(), {});
+  run.lanes.assign(program->lanes.size(), {});
+  const auto passed_on = std::ranges::find_if(program->steps, [](const ProgramStep& step) {
+    return step.kind == collectives::StepKind::recv && step.cast != collectives::kNone;
+  });
+  ASSERT_NE(passed_on, program->steps.end());
+  NotedErrors errors;
+  PendingWork pending;
+  HeldViews held(errors, pending);
+  unsigned abandoned = 0;
+  errors.on_error = [&] { abandoned = views.abandoned; };
+  views.is_withdrawn = true;
+  const auto id = static_cast<StepId>(passed_on - program->steps.begin());
+  transport::View view;
+  view.data = memory;
+  view.bytes = 1024;
+  view.may_change = true;
+  receive_slice(held, execution, {.views = &views, .view = view, .step = id});
+  EXPECT_EQ(abandoned, 1U);
+  EXPECT_THAT(errors.wire_errors, ElementsAre(testing::Pair(2U, Code::peer_lost)));
+  EXPECT_THAT(views.sent_to, IsEmpty());
 }
 
 }  // namespace

@@ -36,12 +36,16 @@ class HeldViews {
   bool end(Run& run, HeldView& held) noexcept;
   /// Does both: ends a view, and handles a withdrawn message.
   void release(Execution& execution, HeldView& held);
-  /// Releases the views that a slice of a step reads.
+  /// Ends the views that a slice of a step reads. Returns the step whose message the sender has
+  /// withdrawn, to be passed to on_withdrawn(); kNone if there is none.
+  StepId end_sources(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
+  /// Does both, for the views that a slice of a step reads.
   void release_sources(Execution& execution, const ProgramStep& step, std::uint32_t slice);
   /// Releases the views of an execution that ends, except those that a device still reads.
   void release_all(Execution& execution);
   /// The sender has withdrawn a message while it was read. The execution computes and sends nothing
-  /// more, and ends when the reason is known.
+  /// more, and ends when the reason is known. No slot must be reserved, since the listener may
+  /// cancel messages.
   void on_withdrawn(Execution& execution, StepId id);
 
   /// Evicts the views of the executions in a list (Execution::active_next). A view in device memory
