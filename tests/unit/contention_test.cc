@@ -118,7 +118,7 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
 }
 
 /// The calls of a rank that waits for a peer.
-class Calls : public WorkSource, public HostSignals {
+class Calls : public WorkSource, public transport::HostPeers {
  public:
   explicit Calls(const WaitPolicy& policy) {
     sources.add(*this);

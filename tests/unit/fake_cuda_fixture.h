@@ -129,7 +129,7 @@ class FakeCuda : public testing::Test {
     must(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
     return event;
   }
-  /// Makes `to` wait for what `from` was given.
+  /// Makes `to` wait for all work that is enqueued on `from`.
   void order(CUstream from, CUstream to) const {
     const CUevent event = make_event();
     must(CU(cuEventRecord)(event, from));

@@ -198,7 +198,7 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
 /// thread has looked at the program some times. If the thread cannot sleep, the call ends when
 /// the thread is no longer bound after that. The program is bound to the core that is expected
 /// next.
-class BesideAProgram : public testing::Test, public WorkSource, public HostSignals {
+class BesideAProgram : public testing::Test, public WorkSource, public transport::HostPeers {
  protected:
   BesideAProgram() {
     WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);

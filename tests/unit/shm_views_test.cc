@@ -506,6 +506,33 @@ TEST_F(ShmReadable, MemoryOfThoseWhoHaveLeftIsUnmapped) {
   EXPECT_EQ(shared_mappings(), before - 1);
 }
 
+TEST_F(ShmReadable, MemoryIsMappedAgainAfterBothHaveReconnected) {
+  const auto a = *make_shm({.endpoints = 2}), b = *make_shm({.endpoints = 2});
+  const auto drive_both = [&] {
+    for (int round = 0; round < 200; ++round) {
+      a->progress();
+      b->progress();
+    }
+  };
+  for (const bool is_again : {false, true}) {
+    SCOPED_TRACE(is_again);
+    const EndpointId to_b = *a->connect(b->address()), to_a = *b->connect(a->address());
+    drive_both();
+    Counted sent, received;
+    a->send(to_b, 1, source(Where::shared), sent);
+    b->views()->recv_view(1, {}, received);
+    drive_both();
+    ASSERT_EQ(received.ended, 1);
+    ASSERT_NE(received.view.data, nullptr) << "it is not read where it is";
+    memory[0] ^= std::byte{1};
+    EXPECT_EQ(received.view.data[0], memory[0]);
+    EXPECT_TRUE(b->views()->release(received.view));
+    a->close(to_b);
+    b->close(to_a);
+    drive_both();
+  }
+}
+
 TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
   auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};

@@ -75,10 +75,8 @@ TEST_P(TransportSleep, TwoThreadsThatSleepLoseNoWakeUp) {
   EXPECT_FALSE(failed);
 }
 
-TEST_P(TransportSleep, OnlyTransportsWithinAHostHaveHostPeers) {
-  const auto kind = GetParam().kind;
-  EXPECT_EQ(a->host_peers() != nullptr,
-            kind == Subject::Kind::shm || kind == Subject::Kind::ucx_host);
+TEST_P(TransportSleep, OnlySharedMemoryKnowsItsPeersAsProcesses) {
+  EXPECT_EQ(a->host_peers() != nullptr, GetParam().kind == Subject::Kind::shm);
 }
 
 INSTANTIATE_TEST_SUITE_P(On, TransportSleep, ::testing::ValuesIn(all_subjects()), label_of);

@@ -5,7 +5,6 @@
 #include "support/outcome.h"
 #include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"
-#include "xylem/transport/host_peers.h"
 #include "xylem/transport/ucx.h"
 
 #include <gmock/gmock.h>
@@ -243,7 +242,7 @@ class UcxAnswerThatWaits : public ::testing::Test {
 };
 
 TEST_F(UcxAnswerThatWaits, EndsWithItsTransport) {
-  survivor->host_peers()->note_death();
+  survivor->note_death();
   survivor.reset();
 }
 

@@ -61,7 +61,7 @@ class Mailbox final : public WorkSource {
   UniqueFd descriptor_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-class NoHost final : public HostSignals {
+class NoHost final : public transport::HostPeers {
   void hold_wakes(bool /*held*/) noexcept override {}
   void show_computing(bool /*computes*/) noexcept override {}
   bool do_peers_compute() const noexcept override { return false; }

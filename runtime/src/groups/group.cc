@@ -207,12 +207,13 @@ Operation& Group::make_operation() {
 Operation& Group::begin_operation() { return activate(make_operation()); }
 
 Operation& Group::adopt_spare() {
-  return activate(context_->operations.keep_spare(context_->progress.assert_held(), self()));
+  Operation& operation = context_->operations.keep_spare(context_->progress.assert_held(), self());
+  operation.source = spec_.own_world_rank();
+  operation.peers = &peers_;
+  return activate(operation);
 }
 
 Operation& Group::activate(Operation& operation) {
-  operation.source = spec_.own_world_rank();
-  operation.peers = &peers_;
   ++pending_;
   context_->scheduler.activate(context_->progress.assert_held(), operation);
   return operation;

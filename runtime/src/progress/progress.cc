@@ -65,25 +65,25 @@ class Counted {
 Progress::Progress(WorkSources& sources)
     : sources_(sources), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-void Progress::open(WaitPolicy policy, HostSignals& host) noexcept {
+void Progress::open(WaitPolicy policy, transport::HostPeers& peers) noexcept {
   policy_ = policy;
-  host_ = &host;
+  peers_ = &peers;
   contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
 }
 
 unsigned Progress::turn(Token token) {
-  if (is_patient_) host_->hold_wakes(true);
+  if (is_patient_) peers_->hold_wakes(true);
   const unsigned done = sources_.turn(token);
   if (is_patient_ && (done == 0 || ++turns_in_a_row_ == kTurnsInARow)) {
     turns_in_a_row_ = 0;
-    host_->hold_wakes(false);
+    peers_->hold_wakes(false);
   }
   return done;
 }
 
 void Progress::set_patient(bool is_patient) noexcept {
   is_patient_ = is_patient;
-  if (!is_patient) host_->hold_wakes(false);
+  if (!is_patient) peers_->hold_wakes(false);
 }
 
 void Progress::poke() {
@@ -150,7 +150,7 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
       drive_eagerly(ended, deadline, waiter, binding);
     }
   } while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed());
-  if (waiter == Waiter::beside) host_->show_computing(false);
+  if (waiter == Waiter::beside) peers_->show_computing(false);
 }
 
 /// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
@@ -203,8 +203,8 @@ bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
 /// not while a device works, since this thread then polls and needs a core that is free.
 bool Progress::look_at_programs(CoreBinding& binding) {
   const auto [computes, core] = program_.look();
-  host_->show_computing(computes);
-  const bool peers_compute = host_->do_peers_compute();
+  peers_->show_computing(computes);
+  const bool peers_compute = peers_->do_peers_compute();
   if (policy_.stays_by_program && computes && peers_compute && !needs_polling(assert_held())) {
     binding.bind(core);
   } else {

@@ -23,6 +23,7 @@
 #include "progress/work_source.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
+#include "xylem/transport/host_peers.h"
 
 #include <poll.h>
 
@@ -43,20 +44,6 @@ enum class Waiter : std::uint8_t {
   beside,   ///< A thread that serves the program, which may compute meanwhile.
 };
 
-/// What a waiter shares with the other ranks of its host. For the token holder only.
-class HostSignals {
- public:
-  /// While true, sleeping peers are not woken.
-  virtual void hold_wakes(bool held) noexcept = 0;
-  /// Publishes whether the program of this rank computes.
-  virtual void show_computing(bool computes) noexcept = 0;
-  /// Whether the program of another rank of this host computes.
-  virtual bool do_peers_compute() const noexcept = 0;
-
- protected:
-  ~HostSignals() = default;
-};
-
 /// A thread that drives a job when no other thread does.
 class Attendant {
  public:
@@ -75,9 +62,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() = default;
 
-  /// Sets how threads wait, and how they signal to the ranks of this host. Call it only before any
-  /// thread waits. `host` outlives the last turn.
-  void open(WaitPolicy policy, HostSignals& host) noexcept;
+  /// Sets how threads wait, and the other ranks of this host. Call it only before any thread waits.
+  /// `peers` outlives the last turn, and only the token holder calls it.
+  void open(WaitPolicy policy, transport::HostPeers& peers) noexcept;
   /// Sets the attendant, which outlives the last turn. Call it before a second thread uses this
   /// object.
   void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
@@ -190,7 +177,7 @@ class Progress {
   void set_patient(bool is_patient) noexcept;
 
   WorkSources& sources_;
-  HostSignals* host_ = nullptr;
+  transport::HostPeers* peers_ = nullptr;
   Attendant* attendant_ = nullptr;
   WaitPolicy policy_;
   SpinLearner learner_;    ///< Learns from the holder's idle periods.

@@ -51,7 +51,7 @@ class WorkSources {
   /// Lets the next turn end with a tick.
   void request_tick() noexcept { is_tick_due_.store(true, std::memory_order_relaxed); }
 
-  /// One turn of all sources, then the tick if it is due.
+  /// One turn of all sources, then the tick if one was requested.
   unsigned turn(Token token);
   bool arm(Token token, std::vector<pollfd>& descriptors);
   bool needs_polling(Token token) const noexcept;

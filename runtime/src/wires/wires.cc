@@ -2,7 +2,6 @@
 #include "wires/wires.h"
 
 #include "wires/rdma_ports.h"
-#include "xylem/transport/host_peers.h"
 #include "xylem/transport/shm.h"
 #include "xylem/transport/ucx.h"
 
@@ -385,8 +384,8 @@ void Wires::close(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
   if (link.transport != nullptr) {
     link.transport->close(link.endpoint);
-  } else if (auto* const host_peers = host_peers_of(wires_[wire_of(world_rank)])) {
-    host_peers->note_death();
+  } else if (const auto& transport = wires_[wire_of(world_rank)].transport) {
+    transport->note_death();
   }
 }
 

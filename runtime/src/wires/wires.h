@@ -9,7 +9,6 @@
 
 #include "bootstrap/control_plane.h"
 #include "config.h"
-#include "progress/progress.h"
 #include "progress/token.h"
 #include "progress/work_source.h"
 #include "wires/hosts.h"
@@ -19,6 +18,7 @@
 #include "xylem/execution/link.h"
 #include "xylem/runtime/path_info.h"
 #include "xylem/transport/device_memory.h"
+#include "xylem/transport/host_peers.h"
 #include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 
@@ -79,7 +79,7 @@ class WiresListener {
   ~WiresListener() = default;
 };
 
-class Wires final : public WorkSource, public HostSignals, private transport::TcpOwner {
+class Wires final : public WorkSource, public transport::HostPeers, private transport::TcpOwner {
  public:
   /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
   /// their addresses. Two ranks that claim to be on one host use the host wire if each has met the
@@ -124,7 +124,7 @@ class Wires final : public WorkSource, public HostSignals, private transport::Tc
   /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
   /// same number.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
-  // The functions of HostPeers with these names, of all wires:
+  // The ranks of this host, by all wires:
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;

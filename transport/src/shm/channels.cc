@@ -64,6 +64,10 @@ void Channels::on_accept(const PeerMessage& accept, Peer& peer) {
   if (accept.credit >= peer.segment.geometry().channels) {
     return peers_->refuse("it names no credit");
   }
+  const bool is_only_one = std::ranges::none_of(endpoints_, [&](const Endpoint& other) {
+    return other.peer == &peer && other.outgoing.is_open();
+  });
+  if (is_only_one) peers_->withdraw_all(peer);
   Endpoint& endpoint = endpoints_[accept.channel];
   endpoint.outgoing.open(peer.owner(), peer.segment.credit(accept.credit));
   endpoint.peer = &peer;
@@ -116,7 +120,6 @@ void Channels::close(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
   endpoint.outgoing.close(endpoint.has_said_hello);
   if (open_endpoint_to(endpoint.nonce) != nullptr) return;
-  peers_->forget_shared(endpoint.nonce);
   for (Source& source : sources_) {
     if (source.peer->nonce == endpoint.nonce) source.incoming.give_up();
   }

@@ -21,12 +21,6 @@ Peers::Sent Peers::connect(const Nonce& to, const PeerMessage& message) noexcept
   return send(to, message, std::array{own_->fd(), wake_});
 }
 
-void Peers::forget_shared(const Nonce& nonce) noexcept {
-  for (Peer& peer : peers_) {
-    if (peer.nonce == nonce) peer.shared.clear();
-  }
-}
-
 bool Peers::share(Peer& peer, const Allocation& allocation) {
   if (std::ranges::find(peer.shared, allocation.id) != peer.shared.end()) return true;
   const PeerMessage message{
@@ -36,13 +30,20 @@ bool Peers::share(Peer& peer, const Allocation& allocation) {
   return is_sent;
 }
 
+Peers::Sent Peers::withdraw(const Peer& peer, std::uint32_t allocation) noexcept {
+  return send(peer.nonce, {.kind = PeerMessage::Kind::forget, .allocation = allocation}, {});
+}
+
+void Peers::withdraw_all(Peer& peer) noexcept {
+  std::erase_if(peer.shared, [&](std::uint32_t id) { return withdraw(peer, id) != Sent::later; });
+}
+
 bool Peers::forget_others(const std::vector<Allocation>& list) {
   bool is_complete = true;
   for (Peer& peer : peers_) {
     std::erase_if(peer.shared, [&](std::uint32_t id) {
       if (std::ranges::find(list, id, &Allocation::id) != list.end()) return false;
-      const PeerMessage message{.kind = PeerMessage::Kind::forget, .allocation = id};
-      const bool is_late = send(peer.nonce, message, {}) == Sent::later;
+      const bool is_late = withdraw(peer, id) == Sent::later;
       is_complete = is_complete && !is_late;
       return !is_late;
     });

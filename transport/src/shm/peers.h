@@ -57,8 +57,10 @@ class Peers {
 
   /// Sends a hello or an accept, with the descriptors of this transport.
   Sent connect(const Nonce& to, const PeerMessage& message) noexcept;
-  /// No endpoint to this peer is open any more, so it drops the allocations that it has.
-  void forget_shared(const Nonce& nonce) noexcept;
+  /// Makes a peer forget all allocations, so that they are passed again when they are next needed.
+  /// Call this when the first endpoint to it opens again: without one, the peer may have dropped
+  /// them.
+  void withdraw_all(Peer& peer) noexcept;
   /// Passes an allocation to a peer, unless the peer has it. True if it has it now.
   bool share(Peer& peer, const Allocation& allocation);
   /// Informs all peers which of the allocations that they have are not in `list` any more. False if
@@ -83,6 +85,7 @@ class Peers {
 
  private:
   Sent send(const Nonce& to, PeerMessage message, std::span<const int> descriptors) noexcept;
+  Sent withdraw(const Peer& peer, std::uint32_t allocation) noexcept;
   Peer* peer_of(ReceivedMessage& received);
 
   const Segment* own_;

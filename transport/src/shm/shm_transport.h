@@ -85,7 +85,6 @@ class ShmTransport final : public Transport, public Views, public HostPeers {
     segment_.header().computes.store(computes, std::memory_order_relaxed);
   }
   bool do_peers_compute() const noexcept override;
-  void note_death() noexcept override {}  // The segments say who has ended.
 
  private:
   /// A slot that is being written.

@@ -24,7 +24,6 @@
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/unique_fd.h"
-#include "xylem/transport/host_peers.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"
 
@@ -55,7 +54,7 @@ struct ContextFacts {
   bool aborts_on_answers = false;
 };
 
-class UcxTransport final : public Transport, public HostPeers {
+class UcxTransport final : public Transport {
  public:
   static Result<std::unique_ptr<Transport>> create(Context context,
                                                    Worker worker,
@@ -84,13 +83,6 @@ class UcxTransport final : public Transport, public HostPeers {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
-  HostPeers* host_peers() noexcept override {
-    return facts_.reach == UcxReach::host ? this : nullptr;
-  }
-  // UCX wakes its peers by itself, and they do not learn whether this process computes.
-  void hold_wakes(bool /*held*/) noexcept override {}
-  void show_computing(bool /*computes*/) noexcept override {}
-  bool do_peers_compute() const noexcept override { return false; }
   void note_death() noexcept override { stranger_died_ = true; }
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostPeers: the peers of a transport as processes of one host, which share cores and a kernel.
-// Only transports within a host know them (Transport::host_peers()).
+// HostPeers: the peers as processes of one host, which share its cores. Of the transports, only
+// shared memory knows them as such (Transport::host_peers()).
 #pragma once
 
 namespace xylem::transport {
 
-/// Belongs to its transport and lives as long; the same rules of threads hold. Each function has
-/// no effect in a transport that does not need it.
+/// That of a transport lives as long as the transport; the same rules of threads hold.
 class HostPeers {
  public:
   /// With true, peers that sleep are not woken when something is put in place for them, so that
@@ -19,10 +18,6 @@ class HostPeers {
   virtual void show_computing(bool computes) noexcept = 0;
   /// Whether a peer shows this. A peer that has ended, or whose endpoints are closed, does not.
   virtual bool do_peers_compute() const noexcept = 0;
-
-  /// Call this when a process of this host has died to which the transport has no endpoint. That
-  /// process may have had an endpoint to this transport.
-  virtual void note_death() noexcept = 0;
 
  protected:
   ~HostPeers() = default;
