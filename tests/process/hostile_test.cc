@@ -184,7 +184,7 @@ void flood_ports(const Stranger::Line& line, const std::vector<Target>& used) {
 }
 
 /// Opens 2000 connections to the rendezvous that stay silent, and 500 that send garbage. Then,
-/// until it is told to end, opens more of both kinds to each port on its host that it sees
+/// until it is stopped, opens more of both kinds to each port on its host that it sees
 /// listening.
 void crowd_the_start(const Stranger::Line& line) {
   constexpr std::size_t kIdle = 2000;
@@ -301,7 +301,7 @@ class Intruder {
   bool is_open_ = false;
 };
 
-/// Sends every kind of datagram to the sockets of the ranks on its host, until it is told to end.
+/// Sends every kind of datagram to the sockets of the ranks on its host, until it is stopped.
 void write_to_sockets(const Stranger::Line& line) {
   const Intruder intruder(1);
   const auto sockets = intruder.sockets();
