@@ -355,18 +355,18 @@ double Simulation::compute_us(Global step, double bytes) const {
   double time = passes * bytes / (speed * kBytesPerUsPerGBps);
   for (const Operand& source : schedule.sources(it)) {
     if (source.rank == schedule.rank) continue;
-    time += model_.local.alpha_us + bytes / (model_.local.bandwidth_GBps * kBytesPerUsPerGBps);
+    const LinkCost& read = model_.link(schedule.rank, source.rank);
+    time += read.alpha_us + bytes / (read.bandwidth_GBps * kBytesPerUsPerGBps);
   }
   return time;
 }
 
 bool Simulation::is_local(Global step) const {
-  const std::uint32_t from = world_.owner[step];
-  return model_.host.empty() || model_.host[from] == model_.host[world_.step(step).peer];
+  return model_.are_together(world_.owner[step], world_.step(step).peer);
 }
 
 const LinkCost& Simulation::link(Global step) const {
-  return is_local(step) ? model_.local : model_.remote;
+  return model_.link(world_.owner[step], world_.step(step).peer);
 }
 
 }  // namespace xylem::collectives

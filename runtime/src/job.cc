@@ -71,7 +71,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
 
 Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config, deadline));
-  const WireMaker make = parts.wires;
+  const WireKinds wires = parts.wires;
   PeerFacts facts = parts.facts;
   // Either all ranks take part in measuring, or none does.
   const bool is_measured = parts.loaded.config.tuning != "off";
@@ -82,7 +82,7 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
   std::shared_ptr<Job> job(new Job(std::move(parts), std::move(given)), end);
-  if (Status opened = job->open(facts, make, deadline); !opened) {
+  if (Status opened = job->open(facts, wires, deadline); !opened) {
     (void)job->shutdown(true);
     return opened;
   }
@@ -100,14 +100,14 @@ Job::Job(JobParts parts, GivenSchedules given)
                std::move(given),
                std::move(parts.control)) {}
 
-Status Job::open(const PeerFacts& facts, const WireMaker& make, Deadline deadline) {
+Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadline) {
   if (size() > kMaxRanks) {
     return failure(Code::unsupported,
                    fmt::format("{} ranks; tags tell apart at most {}", size(), kMaxRanks));
   }
   const Config& config = context_.config();
   XYLEM_TRY(context_.wires,
-            Wires::connect(*context_.control, facts, make, wire_options(config, &context_.devices),
+            Wires::connect(*context_.control, facts, wires, wire_options(config, &context_.devices),
                            events_, context_.logger, deadline));
   list_sources();
   const Hosts& hosts = context_.wires->hosts();

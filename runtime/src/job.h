@@ -38,7 +38,7 @@ struct JobParts {
   PeerFacts facts;               ///< own_facts(), except in tests.
   std::shared_ptr<Store> store;  ///< Kept until all ranks have met.
   std::unique_ptr<ControlPlane> control;
-  WireMaker wires;
+  WireKinds wires;
   Logger logger;
   std::vector<ComputeDevice> devices{};  ///< Devices that are there from the start; in tests.
   ComputeDeviceMaker make_device{};      ///< Makes other devices when their memory is first used.
@@ -66,7 +66,7 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
 
  private:
   Job(JobParts parts, GivenSchedules given);
-  Status open(const PeerFacts& facts, const WireMaker& make, Deadline deadline);
+  Status open(const PeerFacts& facts, const WireKinds& wires, Deadline deadline);
   void list_sources();
   Status meet_world(Deadline deadline);
   std::uint32_t rank() const noexcept { return context_.rank(); }

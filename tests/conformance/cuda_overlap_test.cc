@@ -10,7 +10,7 @@
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda.h"
-#include "xylem/transport/tcp.h"
+#include "xylem/transport/transport.h"
 
 #include <gtest/gtest.h>
 
@@ -141,10 +141,10 @@ void write_trace(const std::vector<Event>& events, const char* path) {
 // ---- messages ----
 
 /// A TCP transport that records when each of its messages was sent, and when it had left.
-class RecordedTcp final : public transport::TcpTransport {
+class RecordedTcp final : public transport::Transport {
  public:
   RecordedTcp(std::uint32_t rank, std::unique_ptr<transport::Transport> tcp)
-      : rank_(rank), tcp_(&dynamic_cast<TcpTransport&>(*tcp)), owner_(std::move(tcp)) {}
+      : rank_(rank), tcp_(std::move(tcp)) {}
 
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override {
     const long long begin = now();
@@ -194,12 +194,7 @@ class RecordedTcp final : public transport::TcpTransport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override {
     return tcp_->bytes_sent(endpoint);
   }
-  void set_owner(transport::TcpOwner* owner) noexcept override { tcp_->set_owner(owner); }
-  Status adopt(EndpointId endpoint, transport::TcpConnection connection) override {
-    return tcp_->adopt(endpoint, std::move(connection));
-  }
-  void end_silent(Clock::time_point at) noexcept override { tcp_->end_silent(at); }
-  bool has_met(EndpointId endpoint) const noexcept override { return tcp_->has_met(endpoint); }
+  transport::Connections* connections() noexcept override { return tcp_->connections(); }
 
  private:
   struct Sent {
@@ -232,8 +227,7 @@ class RecordedTcp final : public transport::TcpTransport {
   }
 
   const std::uint32_t rank_;
-  TcpTransport* const tcp_;
-  const std::unique_ptr<transport::Transport> owner_;
+  const std::unique_ptr<transport::Transport> tcp_;
 };
 
 // ---- the test ----
@@ -260,9 +254,13 @@ TEST(CudaOverlap, OfCopiesReductionsAndMessages) {
   if (!watch(&note_command)) GTEST_SKIP() << "a GPU's driver does not tell when its commands run";
   RankOptions options{.size = kRanks, .transport = "auto", .hosts = {0, 0, 1, 1}};
   options.devices = [&](std::uint32_t rank) { return device_of(devices, rank); };
-  options.adjust_wire = [](std::uint32_t rank, runtime::Reach reach, runtime::Wire wire) {
-    if (reach == runtime::Reach::host) return wire;
-    return runtime::Wire{wire.name, std::make_unique<RecordedTcp>(rank, std::move(wire.transport))};
+  options.adjust_wires = [](std::uint32_t rank, std::vector<runtime::WireKind>& kinds) {
+    kinds.back().make = [rank, make = kinds.back().make](
+                            std::uint32_t peers) -> Result<std::unique_ptr<transport::Transport>> {
+      XYLEM_TRY(auto tcp, make(peers));
+      tcp = std::make_unique<RecordedTcp>(rank, std::move(tcp));
+      return tcp;
+    };
   };
   std::vector<Event> events;
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {

@@ -89,7 +89,7 @@ TEST(FilesThatAreLimited, AreAnErrorThatNamesTheLimit) {
 TEST(FilesThatAreLimited, LeaveTheNetwork) {
   const Finished done = bench_with_files_of("1000", "auto");
   EXPECT_EQ(done.exit_status, 0) << done.err;
-  EXPECT_THAT(done.err + done.out, HasSubstr("raise ulimit -f); the network is used"));
+  EXPECT_THAT(done.err + done.out, HasSubstr("raise ulimit -f); tcp is used"));
 }
 
 /// A folder in which libucp.so.0 is no library, for LD_LIBRARY_PATH: a machine without UCX.

@@ -9,11 +9,51 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace xylem::test {
 namespace {
+
+using transport::Transport;
+
+/// Loopback within hosts and, unless `is_host_only`, also between them.
+runtime::WireKinds loopback_wires(transport::LoopbackFabric& fabric,
+                                  bool has_no_host_wire,
+                                  bool is_host_only) {
+  return
+      [&fabric, has_no_host_wire, is_host_only](const runtime::Hosts&, transport::DeviceMemory*) {
+        const auto make = [&fabric](std::uint32_t) -> Result<std::unique_ptr<Transport>> {
+          return fabric.attach();
+        };
+        const auto make_none = [](std::uint32_t) -> Result<std::unique_ptr<Transport>> {
+          return failure(Code::exhausted, "no memory to share");
+        };
+        std::vector<runtime::WireKind> kinds(is_host_only ? 1 : 2);
+        kinds[0] = {.name = "loopback",
+                    .may_join = [](const auto& a, const auto& b) { return a.kernel == b.kernel; },
+                    .make = make};
+        if (has_no_host_wire) kinds[0].make = make_none;
+        if (is_host_only) return kinds;
+        kinds[1] = {.name = "loopback-network",
+                    .may_join = [](const auto&, const auto&) { return true; },
+                    .make = make};
+        return kinds;
+      };
+}
+
+/// The same kinds of transport, changed by `adjust`.
+runtime::WireKinds adjusted(runtime::WireKinds usual,
+                            std::function<void(std::vector<runtime::WireKind>&)> adjust) {
+  return [usual = std::move(usual), adjust = std::move(adjust)](const runtime::Hosts& hosts,
+                                                                transport::DeviceMemory* devices) {
+    auto kinds = usual(hosts, devices);
+    adjust(kinds);
+    return kinds;
+  };
+}
 
 Result<Runtime> start_rank(const RankOptions& options,
                            std::uint32_t rank,
@@ -40,32 +80,21 @@ Result<Runtime> start_rank(const RankOptions& options,
   }
   parts.control = hub->attach(rank);
   if (options.transport == "loopback") {
-    const bool has_no_host_wire = options.without_host_wire == rank;
-    parts.wires = [&fabric,
-                   has_no_host_wire](const runtime::WireRequest& request) -> Result<runtime::Wire> {
-      const bool is_host = request.reach == runtime::Reach::host;
-      if (is_host && has_no_host_wire) return failure(Code::exhausted, "no memory to share");
-      return runtime::Wire{is_host ? "loopback" : "loopback-network", fabric.attach()};
-    };
+    parts.wires = loopback_wires(fabric, options.without_host_wire == rank,
+                                 parts.loaded.config.transport == "shm");
   } else {
     parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
     if (options.past_cache) {
-      parts.wires = [usual = std::move(parts.wires)](
-                        const runtime::WireRequest& request) -> Result<runtime::Wire> {
-        if (request.reach != runtime::Reach::host) return usual(request);
-        runtime::Wire wire{"shm", nullptr};
-        XYLEM_TRY(wire.transport,
-                  transport::make_shm({request.peers, 0, transport::ShmWrites::past_cache}));
-        return wire;
-      };
+      parts.wires = adjusted(std::move(parts.wires), [](auto& kinds) {
+        kinds.front().make = [](std::uint32_t peers) {
+          return transport::make_shm({peers, 0, transport::ShmWrites::past_cache});
+        };
+      });
     }
   }
-  if (options.adjust_wire) {
-    parts.wires = [usual = std::move(parts.wires), &options,
-                   rank](const runtime::WireRequest& request) -> Result<runtime::Wire> {
-      XYLEM_TRY(auto wire, usual(request));
-      return options.adjust_wire(rank, request.reach, std::move(wire));
-    };
+  if (options.adjust_wires) {
+    parts.wires = adjusted(std::move(parts.wires),
+                           [&options, rank](auto& kinds) { options.adjust_wires(rank, kinds); });
   }
   XYLEM_TRY(auto job,
             runtime::Job::start(std::move(parts), Deadline::after(std::chrono::seconds(60))));

@@ -6,7 +6,7 @@
 
 #include "runtime/src/config/config.h"
 #include "runtime/src/wires/compute_devices.h"
-#include "runtime/src/wires/wires.h"
+#include "runtime/src/wires/transports.h"
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
 
@@ -34,9 +34,8 @@ struct RankOptions {
   bool allocates_buffers = false;
   /// The devices of each rank, besides the CPU. Those of the machine if this is empty.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
-  /// Changes the transports that ranks make; not for loopback.
-  std::function<runtime::Wire(std::uint32_t rank, runtime::Reach reach, runtime::Wire wire)>
-      adjust_wire = nullptr;
+  /// Changes the kinds of transport that a rank may use.
+  std::function<void(std::uint32_t rank, std::vector<runtime::WireKind>&)> adjust_wires = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.
   /// Changes the variables of one rank, after those of all ranks have been set.
   std::function<void(std::uint32_t rank, runtime::Environment&)> adjust = nullptr;

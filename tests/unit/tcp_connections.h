@@ -4,7 +4,7 @@
 #pragma once
 
 #include "xylem/base/unique_fd.h"
-#include "xylem/transport/tcp.h"
+#include "xylem/transport/connections.h"
 
 #include <gtest/gtest.h>
 
@@ -40,11 +40,10 @@ inline SealKey test_key(std::uint8_t seed) {
   return key;
 }
 
-inline std::pair<TcpConnection, TcpConnection> connected_pair(Protection protection,
-                                                              Cipher cipher) {
+inline std::pair<Connection, Connection> connected_pair(Protection protection, Cipher cipher) {
   auto sockets = connected_sockets();
-  return {TcpConnection{std::move(sockets.first), protection, cipher, test_key(1), test_key(2)},
-          TcpConnection{std::move(sockets.second), protection, cipher, test_key(2), test_key(1)}};
+  return {Connection{std::move(sockets.first), protection, cipher, test_key(1), test_key(2)},
+          Connection{std::move(sockets.second), protection, cipher, test_key(2), test_key(1)}};
 }
 
 }  // namespace xylem::transport::testing

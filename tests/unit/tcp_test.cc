@@ -30,7 +30,7 @@ namespace xylem::transport::testing {
 namespace {
 
 /// Records what a transport tells its owner.
-struct Owner final : TcpOwner {
+struct Owner final : ConnectionOwner {
   void on_wanted(EndpointId endpoint) override { wanted.push_back(endpoint); }
   void on_lost(EndpointId endpoint, const Status& why) override {
     lost.emplace_back(endpoint, why.code());
@@ -42,12 +42,14 @@ struct Owner final : TcpOwner {
 
 struct End {
   Owner owner;
-  std::unique_ptr<TcpTransport> transport;
+  std::unique_ptr<Transport> transport;
+  Connections* connections = nullptr;  ///< Those of the transport.
   EndpointId peer = 0;
 
   explicit End(std::uint64_t ahead = 1 << 20) {
     transport = value_of(make_tcp({.ahead = ahead}));
-    transport->set_owner(&owner);
+    connections = transport->connections();
+    connections->set_owner(&owner);
   }
   void meet(const End& other) { peer = value_of(transport->connect(other.transport->address())); }
 };
@@ -74,8 +76,8 @@ class Tcp : public ::testing::Test {
   }
   void adopt(const Protected& how = {Protection::auth, Cipher::chacha20_poly1305}) {
     auto ends = connected_pair(how.protection, how.cipher);
-    ASSERT_TRUE(a.transport->adopt(a.peer, std::move(ends.first)));
-    ASSERT_TRUE(b.transport->adopt(b.peer, std::move(ends.second)));
+    ASSERT_TRUE(a.connections->adopt(a.peer, std::move(ends.first)));
+    ASSERT_TRUE(b.connections->adopt(b.peer, std::move(ends.second)));
   }
   template <typename Condition>
   bool both(Condition condition) {
@@ -114,9 +116,9 @@ struct Interception {
     auto first = connected_sockets(), second = connected_sockets();
     from_a = std::move(first.second);
     to_b = std::move(second.first);
-    EXPECT_TRUE(a.transport->adopt(
+    EXPECT_TRUE(a.connections->adopt(
         a.peer, {std::move(first.first), how.protection, how.cipher, test_key(1), test_key(2)}));
-    EXPECT_TRUE(b.transport->adopt(
+    EXPECT_TRUE(b.connections->adopt(
         b.peer, {std::move(second.second), how.protection, how.cipher, test_key(2), test_key(1)}));
   }
   /// The bytes that `a` writes when it sends `source`.
@@ -327,7 +329,7 @@ TEST_F(Tcp, WhatWaitsForAConnectionCanBeCancelledAndClosed) {
 TEST_F(Tcp, ASecondConnectionOfAnEndpointEnds) {
   adopt();
   auto sockets = connected_sockets();
-  ASSERT_TRUE(a.transport->adopt(a.peer, {std::move(sockets.first)}));
+  ASSERT_TRUE(a.connections->adopt(a.peer, {std::move(sockets.first)}));
   std::byte nothing{};
   EXPECT_EQ(::recv(sockets.second.get(), &nothing, 1, 0), 0);
   std::uint64_t value = 5, got = 0;

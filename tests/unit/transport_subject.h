@@ -104,8 +104,8 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
     if (GetParam().kind == Subject::Kind::tcp) {
       const EndpointId back = value_of(to.connect(from.address()));
       auto ends = connected_pair(GetParam().protection, GetParam().cipher);
-      EXPECT_TRUE(dynamic_cast<TcpTransport&>(from).adopt(endpoint, std::move(ends.first)));
-      EXPECT_TRUE(dynamic_cast<TcpTransport&>(to).adopt(back, std::move(ends.second)));
+      EXPECT_TRUE(from.connections()->adopt(endpoint, std::move(ends.first)));
+      EXPECT_TRUE(to.connections()->adopt(back, std::move(ends.second)));
     }
     return endpoint;
   }

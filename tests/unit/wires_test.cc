@@ -88,7 +88,7 @@ TEST(Wires, ThatMustShareMemoryAreRefusedWhereOneRankCannot) {
       });
   EXPECT_EQ(refused.size(), 3U);
   EXPECT_THAT(refused, testing::Contains(HasSubstr("no memory to share")).Times(1));
-  EXPECT_THAT(refused, testing::Contains(HasSubstr("rank 1 cannot share memory")).Times(2));
+  EXPECT_THAT(refused, testing::Contains(HasSubstr("rank 1 cannot use loopback")).Times(2));
 }
 
 void expect_all_refused(const RankOptions& options, Code code, const std::string& says) {
@@ -103,7 +103,7 @@ void expect_all_refused(const RankOptions& options, Code code, const std::string
 TEST(Wires, ThatMustShareMemoryAreRefusedBetweenHosts) {
   RankOptions options{.size = 2, .hosts = {1, 2}};
   options.environment["XYLEM_TRANSPORT"] = "shm";
-  expect_all_refused(options, Code::unsupported, "1 of 2 ranks share the host");
+  expect_all_refused(options, Code::unsupported, "have no transport in common");
 }
 
 TEST(Wires, ThatHaveTooLittleSharedMemoryAreRefused) {

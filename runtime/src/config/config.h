@@ -8,7 +8,7 @@
 #include "xylem/base/quantity.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/options.h"
-#include "xylem/transport/tcp.h"
+#include "xylem/transport/connections.h"
 
 #include <chrono>
 #include <cstdint>

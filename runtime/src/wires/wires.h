@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wires: the transports of a job, and which of them reaches which rank. Peers that are proven to be
-// on this host are reached over the host wire, which uses no network; all other peers are reached
-// over the network wire, which uses no shared memory. Between hosts that is RDMA by UCX if all
-// ranks have it, otherwise Xylem's own TCP, whose connections the control plane makes, each when it
-// is first needed.
+// Wires: the transports of a job, and which of them reaches which rank. Each pair of ranks uses the
+// first kind of transport that may join them and that works at both (transports.h): shared memory
+// within a host, where the two have met; between hosts RDMA by UCX if all ranks have it, otherwise
+// Xylem's own TCP, whose connections the control plane makes, each when it is first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -13,81 +12,43 @@
 #include "progress/work_source.h"
 #include "wires/hosts.h"
 #include "wires/peer_facts.h"
+#include "wires/transports.h"
+#include "wires/wire.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
-#include "xylem/execution/link.h"
 #include "xylem/runtime/path_info.h"
 #include "xylem/transport/device_memory.h"
 #include "xylem/transport/host_peers.h"
-#include "xylem/transport/tcp.h"
 #include "xylem/transport/transport.h"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <set>
 #include <span>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace xylem::runtime {
 
-using execution::Link;
-
-struct Wire {
-  std::string name;  ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback".
-  std::unique_ptr<transport::Transport> transport;
-};
-
-enum class Reach : std::uint8_t { host, network };
-
-/// What a wire is needed for.
-struct WireRequest {
-  Reach reach = Reach::host;
-  std::uint32_t peers = 0;   ///< How many other ranks the wire must reach.
-  std::uint32_t ranks = 0;   ///< Number of ranks of the job.
-  bool has_rdma = false;     ///< True if all ranks have RDMA.
-  bool is_one_host = false;  ///< True if all ranks are on this host.
-  /// The devices of this rank, which outlive the wire; null if there are none.
-  transport::DeviceMemory* devices = nullptr;
-};
-using WireMaker = std::function<Result<Wire>(const WireRequest& request)>;
-/// Makes wires as the configuration says: shared memory, TCP, or UCX. `interface` is the network
-/// interface by which the rendezvous is reached.
-WireMaker configured_wires(const Config& config, std::string interface, const Logger& logger);
-
 struct WireOptions {
-  bool use_host = true;       ///< If not set, all peers are reached over the network wire.
-  bool require_host = false;  ///< If set, it is an error if any peer needs the network wire.
-  /// How TCP protects payload.
+  /// How connections protect payload.
   transport::Protection protection = transport::Protection::auth;
-  transport::DeviceMemory* devices = nullptr;  ///< See WireRequest.
+  transport::DeviceMemory* devices = nullptr;  ///< See WireKinds.
   /// If set, rank 0 asks for the connection over which hosts are measured as soon as it knows the
   /// hosts, so that it is made while the ranks exchange addresses.
   bool meets_early = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
-/// The wires tell their listener of connections that end by themselves.
-class WiresListener {
+class Wires final : public WorkSource, public transport::HostPeers {
  public:
-  /// The connection to a rank has ended although nobody closed it here. Called by the token holder.
-  virtual void on_link_lost(std::uint32_t world_rank, const Status& why) = 0;
-
- protected:
-  ~WiresListener() = default;
-};
-
-class Wires final : public WorkSource, public transport::HostPeers, private transport::TcpOwner {
- public:
-  /// Meets all ranks over the control plane: compares settings, makes the wires needed, exchanges
-  /// their addresses. Two ranks that claim to be on one host use the host wire if each has met the
-  /// other there; both decide alike. Collective. The control plane and the listener outlive the
-  /// result.
+  /// Meets all ranks over the control plane: compares settings, and opens the kinds of transport in
+  /// their order, each at the ranks that need it. Both ends of a pair decide alike which one they
+  /// use. Fails at all ranks if any two have none. Collective. The control plane and the listener
+  /// outlive the result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
-                                                const WireMaker& make,
+                                                const WireKinds& kinds,
                                                 const WireOptions& options,
                                                 WiresListener& listener,
                                                 const Logger& logger,
@@ -96,7 +57,7 @@ class Wires final : public WorkSource, public transport::HostPeers, private tran
   Wires& operator=(const Wires&) = delete;
   ~Wires() override = default;
 
-  /// The link to a rank. Connects to the rank at first use.
+  /// The link to a rank. Connects to the rank at first use. Null for this rank itself.
   Result<Link> link(Token token, std::uint32_t world_rank);
   /// Adopts a connection for the endpoint to a rank, for which one of the two ranks asked.
   Status adopt(Token token, Encounter encounter);
@@ -106,9 +67,9 @@ class Wires final : public WorkSource, public transport::HostPeers, private tran
   void close(Token token, std::uint32_t world_rank) noexcept;
   /// Whether all that was sent to a rank has left this process.
   bool flush(Token token, std::uint32_t world_rank) noexcept;
-  /// Transport::discard() of all wires.
+  /// Transport::discard() of all transports.
   void discard(Token token, transport::Tag tag, transport::Tag mask) noexcept;
-  /// Views::pull_from() of the host wire, if its transport has views.
+  /// Views::pull_from() of the transports that have views.
   void pull_from(Token token, std::uint64_t bytes) noexcept;
 
   unsigned turn(Token token) override;
@@ -120,11 +81,11 @@ class Wires final : public WorkSource, public transport::HostPeers, private tran
   const Hosts& hosts() const noexcept { return hosts_; }
   /// What the wire to a rank is able to do. Nothing for this rank itself.
   transport::Capabilities capabilities(std::uint32_t world_rank) const noexcept;
-  /// The largest message that every pair of these ranks can read where it arrives. So it is also
-  /// the largest slice that can be fused. 0 if any pair shares no memory. All these ranks get the
-  /// same number.
-  std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const noexcept;
-  // The ranks of this host, by all wires:
+  /// The largest message that every pair of these ranks, of which this rank is one, can read where
+  /// it arrives. So it is also the largest slice that can be fused. 0 if any pair shares no memory.
+  /// All these ranks get the same number.
+  std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const;
+  // The ranks of this host, by all transports:
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
@@ -137,27 +98,16 @@ class Wires final : public WorkSource, public transport::HostPeers, private tran
         listener_(listener),
         logger_(std::move(logger)),
         rank_(control.rank()),
-        reach_(control.size(), Reach::network),
-        uses_network_(control.size() > 1),
-        wires_(2),
-        links_(control.size()) {}
-
-  void on_wanted(transport::EndpointId endpoint) override;
-  void on_lost(transport::EndpointId endpoint, const Status& why) override;
-  std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
+        wire_to_(control.size()) {}
 
   Status exchange_facts(const PeerFacts& mine, Deadline deadline);
-  void meet_early() const;
-  Status open_host(const WireMaker& make, Deadline deadline);
-  Status all_share(const Status& made) const;
-  Result<std::vector<std::byte>> meet_host(Deadline deadline);
-  Status note_meetings(const std::vector<std::vector<std::byte>>& all_met);
-  Status open_network(const WireMaker& make, Deadline deadline);
-  WireRequest request(Reach reach, std::uint32_t peers) const;
-  Status exchange_addresses(Reach reach, Deadline deadline);
-  std::size_t wire_of(std::uint32_t world_rank) const noexcept {
-    return static_cast<std::size_t>(reach_[world_rank]);
-  }
+  void meet_early(std::span<const WireKind> kinds) const;
+  Status open(std::span<const WireKind> kinds, Deadline deadline);
+  void assign(Wire& wire, std::span<const std::uint32_t> peers, std::string_view next);
+  bool may_join_any(const Wire& wire) const;
+  const Wire* wire_between(std::uint32_t a, std::uint32_t b) const;
+  Status check_pairs(std::span<const WireKind> kinds) const;
+  Status why_apart(std::uint32_t a, std::uint32_t b, std::span<const WireKind> kinds) const;
 
   ControlPlane& control_;
   const WireOptions options_;
@@ -165,16 +115,10 @@ class Wires final : public WorkSource, public transport::HostPeers, private tran
   const Logger logger_;
   std::uint32_t rank_ = 0;
   Hosts hosts_;
-  std::vector<Reach> reach_;   ///< reach_[r]: which wire reaches rank r.
-  bool uses_network_ = false;  ///< True if at least two ranks of the job use the network wire.
-  /// Pairs of ranks on one host that have not met in shared memory; the smaller rank first.
-  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
-  std::vector<Wire> wires_;  ///< wires_[r] is the wire for the Reach r; its transport may be null.
-  Clock::time_point next_look_{};           ///< When to look for silent connections next.
-  transport::TcpTransport* tcp_ = nullptr;  ///< The network wire, if that is TCP.
-  /// addresses_[w][r] is the address of rank r on wire w.
-  std::vector<std::vector<std::byte>> addresses_[2];
-  std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
+  std::vector<std::unique_ptr<Wire>> wires_;       ///< In the order in which pairs prefer them.
+  std::vector<transport::Transport*> transports_;  ///< Those of the wires that have one.
+  std::vector<Wire*> wire_to_;     ///< wire_to_[r] reaches rank r; null for this rank.
+  Clock::time_point next_look_{};  ///< When to look for silent connections next.
 };
 
 }  // namespace xylem::runtime

@@ -13,7 +13,7 @@
 
 namespace xylem::transport::tcp {
 
-void FrameReader::start(TcpConnection& connection) {
+void FrameReader::start(Connection& connection) {
   protection_ = connection.protection;
   if (protection_ != Protection::off) seal_.emplace(connection.cipher, connection.incoming);
   memory_ = std::make_unique_for_overwrite<std::byte[]>(kStaged);

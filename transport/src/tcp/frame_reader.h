@@ -9,8 +9,8 @@
 #pragma once
 
 #include "tcp/frame_writer.h"
+#include "xylem/transport/connections.h"
 #include "xylem/transport/seal.h"
-#include "xylem/transport/tcp.h"
 
 #include <array>
 #include <cstddef>
@@ -36,7 +36,7 @@ class FrameListener {
 
 class FrameReader {
  public:
-  void start(TcpConnection& connection);
+  void start(Connection& connection);
 
   /// Reads what has arrived, up to a limit. Adds the number of complete frames to `frames`.
   Io read(int fd, FrameListener& listener, unsigned& frames);

@@ -13,7 +13,7 @@
 
 namespace xylem::transport::tcp {
 
-void FrameWriter::start(TcpConnection& connection) {
+void FrameWriter::start(Connection& connection) {
   protection_ = connection.protection;
   if (protection_ != Protection::off) seal_.emplace(connection.cipher, connection.outgoing);
 }

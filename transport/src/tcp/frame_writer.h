@@ -6,8 +6,8 @@
 #pragma once
 
 #include "tcp/frame.h"
+#include "xylem/transport/connections.h"
 #include "xylem/transport/seal.h"
-#include "xylem/transport/tcp.h"
 
 #include <array>
 #include <cstddef>
@@ -35,7 +35,7 @@ class FrameWriter {
     borrowed,  ///< Read from the caller's memory, unless it is encrypted.
   };
 
-  void start(TcpConnection& connection);
+  void start(Connection& connection);
 
   bool has_room() const noexcept { return count_ < kSlots && bytes_ < kMostBytes; }
   bool is_empty() const noexcept { return count_ == 0; }

@@ -48,7 +48,7 @@ class Inbox final : public FrameListener {
   Inbox(EndpointId endpoint, Matcher& matcher, Outcomes& outcomes, Outbox& outbox)
       : endpoint_(endpoint), matcher_(&matcher), outcomes_(&outcomes), outbox_(&outbox) {}
 
-  void start(TcpConnection& connection) { reader_.start(connection); }
+  void start(Connection& connection) { reader_.start(connection); }
   Io read(int fd, unsigned& frames) { return reader_.read(fd, *this, frames); }
 
   // The functions of FrameListener, which the reader calls.

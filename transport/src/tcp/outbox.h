@@ -42,7 +42,7 @@ class Outbox {
   Outbox(Outcomes& outcomes, std::uint64_t ahead)
       : outcomes_(&outcomes), ahead_(ahead), credit_(ahead) {}
 
-  void start(TcpConnection& connection) { writer_.start(connection); }
+  void start(Connection& connection) { writer_.start(connection); }
 
   void send(Tag tag, ConstRegion source, Operation& operation);
   /// Sends a small message at once if nothing is waiting before it. Its bytes are copied.

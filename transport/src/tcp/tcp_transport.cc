@@ -37,14 +37,14 @@ struct Address {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpTransport>> SocketTransport::create(TcpOptions options,
-                                                              const Logger& logger) {
+Result<std::unique_ptr<Transport>> SocketTransport::create(TcpOptions options,
+                                                           const Logger& logger) {
   std::unique_ptr<SocketTransport> transport(new SocketTransport(std::move(options), logger));
   if (!transport->epoll_) {
     return failure(Code::exhausted, fmt::format("cannot watch sockets: {}; raise ulimit -n",
                                                 std::generic_category().message(errno)));
   }
-  return std::unique_ptr<TcpTransport>(std::move(transport));
+  return std::unique_ptr<Transport>(std::move(transport));
 }
 
 SocketTransport::SocketTransport(TcpOptions options, Logger logger)
@@ -94,7 +94,7 @@ Result<EndpointId> SocketTransport::connect(std::span<const std::byte> address) 
   return id;
 }
 
-Status SocketTransport::adopt(EndpointId id, TcpConnection connection) {
+Status SocketTransport::adopt(EndpointId id, Connection connection) {
   Endpoint& endpoint = at(id);
   const bool is_awaited =
       endpoint.state == Endpoint::State::fresh || endpoint.state == Endpoint::State::wanted;
@@ -326,7 +326,7 @@ std::uint64_t SocketTransport::bytes_sent(EndpointId id) const noexcept {
 
 }  // namespace tcp
 
-Result<std::unique_ptr<TcpTransport>> make_tcp(TcpOptions options, const Logger& logger) {
+Result<std::unique_ptr<Transport>> make_tcp(TcpOptions options, const Logger& logger) {
   return tcp::SocketTransport::create(std::move(options), logger);
 }
 

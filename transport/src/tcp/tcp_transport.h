@@ -24,9 +24,9 @@
 
 namespace xylem::transport::tcp {
 
-class SocketTransport final : public TcpTransport {
+class SocketTransport final : public Transport, private Connections {
  public:
-  static Result<std::unique_ptr<TcpTransport>> create(TcpOptions options, const Logger& logger);
+  static Result<std::unique_ptr<Transport>> create(TcpOptions options, const Logger& logger);
   SocketTransport(const SocketTransport&) = delete;
   SocketTransport& operator=(const SocketTransport&) = delete;
   ~SocketTransport() override;
@@ -37,13 +37,7 @@ class SocketTransport final : public TcpTransport {
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
-  void set_owner(TcpOwner* owner) noexcept override { owner_ = owner; }
-  Status adopt(EndpointId id, TcpConnection connection) override;
-  void end_silent(Clock::time_point now) noexcept override;
-  bool has_met(EndpointId id) const noexcept override {
-    return endpoints_[id]->state != Endpoint::State::fresh &&
-           endpoints_[id]->state != Endpoint::State::wanted;
-  }
+  Connections* connections() noexcept override { return this; }
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
   Posted recv(
       Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept override;
@@ -80,6 +74,14 @@ class SocketTransport final : public TcpTransport {
 
   SocketTransport(TcpOptions options, Logger logger);
 
+  void set_owner(ConnectionOwner* owner) noexcept override { owner_ = owner; }
+  Status adopt(EndpointId id, Connection connection) override;
+  void end_silent(Clock::time_point now) noexcept override;
+  bool has_met(EndpointId id) const noexcept override {
+    return endpoints_[id]->state != Endpoint::State::fresh &&
+           endpoints_[id]->state != Endpoint::State::wanted;
+  }
+
   Endpoint& at(EndpointId id);
   unsigned drive(EndpointId id);
   void pump(EndpointId id);
@@ -91,7 +93,7 @@ class SocketTransport final : public TcpTransport {
 
   const TcpOptions options_;
   const Logger logger_;
-  TcpOwner* owner_ = nullptr;
+  ConnectionOwner* owner_ = nullptr;
   UniqueFd epoll_;
   std::array<std::byte, 24> address_{};
   Matcher matcher_;

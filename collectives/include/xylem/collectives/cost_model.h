@@ -55,6 +55,14 @@ struct CostModel {
   /// Time until a core continues with its next rank: sched_yield and cold caches. The next rank may
   /// only find that it has to wait, and pass the core on.
   double switch_us = 1.5;
+
+  bool are_together(std::uint32_t a, std::uint32_t b) const {
+    return host.empty() || host[a] == host[b];
+  }
+  /// The link that messages between two ranks take.
+  const LinkCost& link(std::uint32_t a, std::uint32_t b) const {
+    return are_together(a, b) ? local : remote;
+  }
 };
 
 /// Assumed constants, used until something is measured: typical shared-memory and TCP transports,

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tcp: tagged messages over sockets that the owner of the transport has connected. The transport
-// opens no port and makes no connection: when an endpoint has something to send and no connection,
-// it asks its owner (TcpOwner) for one and continues once adopt() provides it. Both ends may ask;
-// one connection carries both directions.
+// tcp: tagged messages over sockets that the owner of the transport has connected (connections.h).
 //
 // Every frame is sealed with keys that belong to its connection (seal.h). So each frame that is
 // accepted was sent by a peer that holds the keys, and is accepted once and in order; anything else
 // ends the connection.
 #pragma once
 
-#include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
-#include "xylem/base/unique_fd.h"
-#include "xylem/transport/seal.h"
+#include "xylem/transport/connections.h"
 #include "xylem/transport/transport.h"
 
 #include <cstdint>
@@ -22,22 +17,6 @@
 #include <string>
 
 namespace xylem::transport {
-
-/// How payload is protected in transit. Frame heads are encrypted as well, except with `off`.
-enum class Protection : std::uint8_t {
-  off,      ///< Neither authenticated nor encrypted.
-  auth,     ///< Sent in clear, but authenticated: a changed message does not complete with success.
-  encrypt,  ///< Authenticated and encrypted.
-};
-
-/// A connection to an authenticated peer, and its keys. Both ends use the same protection and
-/// cipher, and the outgoing key of one end is the incoming key of the other.
-struct TcpConnection {
-  UniqueFd socket;
-  Protection protection = Protection::auth;
-  Cipher cipher = Cipher::chacha20_poly1305;
-  SealKey outgoing{}, incoming{};
-};
 
 struct TcpOptions {
   /// The device name that paths() reports: the network interface.
@@ -47,38 +26,8 @@ struct TcpOptions {
   std::uint64_t ahead = 1 << 20;
 };
 
-/// Makes connections for a TcpTransport, and is informed when one is lost.
-class TcpOwner {
- public:
-  /// An endpoint has something to send and no connection. The owner is expected to make one and to
-  /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
-  virtual void on_wanted(EndpointId endpoint) = 0;
-  /// The connection of an endpoint has ended although the endpoint was not closed. The code of
-  /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
-  /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
-  /// before the operations end that this connection had.
-  virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
-
- protected:
-  ~TcpOwner() = default;
-};
-
-class TcpTransport : public Transport {
- public:
-  /// Sets the owner. Call it before the first send. Null means no owner. The owner must outlive the
-  /// transport.
-  virtual void set_owner(TcpOwner* owner) noexcept = 0;
-  /// Sets the connection of an endpoint. If the endpoint already had one, or is closed,
-  /// `connection` is closed instead. Fails with `exhausted` if the socket cannot be watched.
-  virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
-  /// Ends, with link_lost, connections whose peer's host has been silent for too long (Silence);
-  /// on_lost() reports them. Call regularly.
-  virtual void end_silent(Clock::time_point now) noexcept = 0;
-  /// Whether the endpoint has a connection or had one.
-  virtual bool has_met(EndpointId endpoint) const noexcept = 0;
-};
-
-/// Fails with `exhausted` if the process has no file descriptor left.
-Result<std::unique_ptr<TcpTransport>> make_tcp(TcpOptions options, const Logger& logger = {});
+/// Makes a transport that has Connections. Fails with `exhausted` if the process has no file
+/// descriptor left.
+Result<std::unique_ptr<Transport>> make_tcp(TcpOptions options, const Logger& logger = {});
 
 }  // namespace xylem::transport

@@ -107,6 +107,7 @@ struct PhysicalPath {
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
 };
 
+class Connections;
 class HostPeers;
 class Views;
 
@@ -162,6 +163,9 @@ class Transport {
   /// The peers as processes of this host; null if this transport does not know them. The same at
   /// each call.
   virtual HostPeers* host_peers() noexcept { return nullptr; }
+  /// The connections of the endpoints, which the owner makes; null if the transport needs none, or
+  /// makes them itself. The same at each call.
+  virtual Connections* connections() noexcept { return nullptr; }
   /// Call this when a peer has died to which the transport has no endpoint. That peer may have had
   /// an endpoint to this transport.
   virtual void note_death() noexcept {}

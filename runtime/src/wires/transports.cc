@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wires/transports.h"
+
+#include "wires/rdma_ports.h"
+#include "xylem/transport/shm.h"
+#include "xylem/transport/tcp.h"
+#include "xylem/transport/ucx.h"
+
+#include <fmt/format.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+namespace xylem::runtime {
+namespace {
+
+using transport::Transport;
+
+bool are_on_one_host(const PeerFacts& a, const PeerFacts& b) { return a.kernel == b.kernel; }
+bool are_any(const PeerFacts& /*a*/, const PeerFacts& /*b*/) { return true; }
+
+/// UCX 1.13 ends the process if it gets no descriptor for itself or for a connection.
+Status check_descriptors(std::uint32_t peers) {
+  constexpr std::uint64_t kItself = 16, kOfAPeer = 4;  // Observed: 12, and 4 per TCP peer.
+  rlimit limit{};
+  std::error_code error;
+  const std::filesystem::directory_iterator open("/proc/self/fd", error);
+  if (error || getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const auto in_use = static_cast<std::uint64_t>(std::distance(begin(open), end(open)));
+  const std::uint64_t needed = in_use + kItself + kOfAPeer * peers;
+  if (needed <= limit.rlim_cur) return {};
+  return failure(
+      Code::exhausted,
+      fmt::format("UCX takes about {} descriptors for {} peer{}, and {} are in use: raise "
+                  "ulimit -n from {} to {} or more",
+                  needed - in_use, peers, peers == 1 ? "" : "s", in_use, limit.rlim_cur, needed));
+}
+
+/// How much each peer may send ahead of this rank's receives, so that the sum over all peers is
+/// bounded.
+std::uint64_t ahead_of_receives(std::uint32_t ranks) {
+  constexpr std::uint64_t kLeast = 64 << 10, kMost = 1 << 20, kOfAll = 32 << 20;
+  return std::clamp(kOfAll / std::max(ranks, 1U), kLeast, kMost);
+}
+
+WireKind shm_wire(const Config& config, transport::DeviceMemory* devices, const Logger& logger) {
+  const auto make = [bytes = config.shared_memory.value, devices, logger](std::uint32_t peers) {
+    return transport::make_shm({.endpoints = peers, .bytes = bytes, .devices = devices}, logger);
+  };
+  return {.name = "shm", .may_join = are_on_one_host, .make = make, .meets_at_start = true};
+}
+
+WireKind tcp_wire(std::uint32_t ranks, const std::string& interface, const Logger& logger) {
+  const auto make = [=](std::uint32_t /*peers*/) {
+    return transport::make_tcp({.device = interface, .ahead = ahead_of_receives(ranks)}, logger);
+  };
+  return {.name = "tcp", .may_join = are_any, .make = make, .has_connections = true};
+}
+
+WireKind ucx_tcp_wire(const std::string& interface, const Logger& logger) {
+  const auto make = [=](std::uint32_t peers) -> Result<std::unique_ptr<Transport>> {
+    XYLEM_TRY(check_descriptors(peers));
+    transport::UcxOptions options;
+    options.reach = transport::UcxReach::tcp;
+    XYLEM_TRY(const auto found, transport::ucx_devices());
+    XYLEM_TRY(options.devices, choose_tcp_device(found, interface));
+    logger.warn(
+        fmt::format("UCX listens on {} while the job runs, and believes whoever connects "
+                    "there (docs/security.md); XYLEM_TRANSPORT=tcp listens to nobody",
+                    interface));
+    return transport::make_ucx(options, logger);
+  };
+  return {.name = "ucx-tcp", .may_join = are_any, .make = make};
+}
+
+WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
+  const auto make = [=](std::uint32_t peers) -> Result<std::unique_ptr<Transport>> {
+    XYLEM_TRY(check_descriptors(peers));
+    transport::UcxOptions options;
+    options.reach = transport::UcxReach::network;
+    XYLEM_TRY(const auto found, transport::ucx_devices());
+    XYLEM_TRY(options.devices, choose_rdma_devices(found, config));
+    return transport::make_ucx(options, logger);
+  };
+  return {.name = "ucx-rdma", .may_join = are_any, .make = make};
+}
+
+}  // namespace
+
+WireKinds configured_wires(const Config& config, std::string interface, const Logger& logger) {
+  return [config, interface = std::move(interface), logger](const Hosts& hosts,
+                                                            transport::DeviceMemory* devices) {
+    const std::string& wanted = config.transport;
+    const bool is_auto = wanted == "auto";
+    const bool all_have_rdma = std::ranges::all_of(hosts.peers(), &PeerFacts::has_rdma);
+    const auto size = static_cast<std::uint32_t>(hosts.peers().size());
+    std::vector<WireKind> kinds;
+    if (is_auto || wanted == "shm") kinds.push_back(shm_wire(config, devices, logger));
+    if (wanted == "ucx-rdma" || (is_auto && all_have_rdma)) {
+      kinds.push_back(ucx_rdma_wire(config, logger));
+    } else if (wanted == "tcp" || is_auto) {
+      kinds.push_back(tcp_wire(size, interface, logger));
+    } else if (wanted == "ucx-tcp") {
+      kinds.push_back(ucx_tcp_wire(hosts.local_size() == size ? "lo" : interface, logger));
+    }
+    return kinds;
+  };
+}
+
+}  // namespace xylem::runtime

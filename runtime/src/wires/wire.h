@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Wire: one transport of this rank, and the pairs of ranks of the job that use it.
+#pragma once
+
+#include "bootstrap/control_plane.h"
+#include "wires/hosts.h"
+#include "wires/peer_facts.h"
+#include "xylem/base/clock.h"
+#include "xylem/base/status.h"
+#include "xylem/execution/link.h"
+#include "xylem/transport/connections.h"
+#include "xylem/transport/transport.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+
+using execution::Link;
+
+/// A kind of transport that a job may use.
+struct WireKind {
+  std::string name;  ///< "shm", "tcp", "ucx-tcp", "ucx-rdma".
+  /// Whether two ranks may use it. All ranks answer alike.
+  std::function<bool(const PeerFacts& a, const PeerFacts& b)> may_join;
+  /// Makes the transport of this rank, which is to reach `peers` other ranks.
+  std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
+  /// If set, two ranks use it only if each has found the other at start (Transport::meeting()).
+  bool meets_at_start = false;
+  /// Whether its transport has Connections.
+  bool has_connections = false;
+};
+
+/// The wires inform their listener of connections that end by themselves.
+class WiresListener {
+ public:
+  /// The connection to a rank has ended although nobody closed it here. Called by the token holder.
+  virtual void on_link_lost(std::uint32_t world_rank, const Status& why) = 0;
+
+ protected:
+  ~WiresListener() = default;
+};
+
+/// After open(), only the token holder calls it.
+class Wire final : private transport::ConnectionOwner {
+ public:
+  /// All that is referred to outlives the wire.
+  Wire(WireKind kind, const Hosts& hosts, ControlPlane& control, WiresListener& listener);
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  ~Wire() = default;
+
+  /// Makes the transport if this rank has `peers`, exchanges addresses, and meets the peers if the
+  /// kind says so. Collective. Ranks that fail to make their transport say so by an empty address,
+  /// so that nobody waits for them.
+  Status open(std::span<const std::uint32_t> peers, Deadline deadline);
+
+  const std::string& name() const noexcept { return kind_.name; }
+  /// Null if this rank has no peers here, or could not make its transport.
+  transport::Transport* transport() const noexcept { return transport_.get(); }
+  /// Why this rank could not make its transport.
+  const Status& made() const noexcept { return made_; }
+  /// Whether a rank has a transport of this kind.
+  bool has(std::uint32_t rank) const noexcept { return !addresses_[rank].empty(); }
+  bool may_join(std::uint32_t a, std::uint32_t b) const {
+    return kind_.may_join(hosts_.peers()[a], hosts_.peers()[b]);
+  }
+  /// Whether two ranks reach each other over this wire. All ranks answer alike.
+  bool joins(std::uint32_t a, std::uint32_t b) const {
+    return has(a) && has(b) && may_join(a, b) && !unmet_.contains(std::minmax(a, b));
+  }
+
+  /// The link to a rank. Connects to the rank at first use.
+  Result<Link> link(std::uint32_t rank);
+  /// The link to a rank; its transport is null before the first use.
+  const Link& existing(std::uint32_t rank) const noexcept { return links_[rank]; }
+  /// Adopts a connection for the endpoint to a rank. Without Connections, it closes it.
+  Status adopt(std::uint32_t rank, transport::Connection connection);
+  /// Closes the endpoint to a rank if it waits for a connection.
+  void give_up_meeting(std::uint32_t rank) noexcept;
+  void close(std::uint32_t rank) noexcept;
+  /// Ends connections whose remote host does not answer.
+  void end_silent(Clock::time_point now) noexcept;
+
+ private:
+  void on_wanted(transport::EndpointId endpoint) override;
+  void on_lost(transport::EndpointId endpoint, const Status& why) override;
+  std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
+
+  Status meet(std::span<const std::uint32_t> peers, Deadline deadline);
+  Status note_unmet(std::uint32_t rank, std::span<const std::byte> unmet);
+
+  const WireKind kind_;
+  const Hosts& hosts_;
+  ControlPlane& control_;
+  WiresListener& listener_;
+  Status made_;
+  std::unique_ptr<transport::Transport> transport_;
+  transport::Connections* connections_ = nullptr;  ///< Those of the transport.
+  /// The address of each rank; empty if it has no transport of this kind.
+  std::vector<std::vector<std::byte>> addresses_;
+  /// Pairs of ranks that did not meet at start; the smaller rank first.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
+  std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
+};
+
+}  // namespace xylem::runtime
