@@ -39,7 +39,8 @@ std::optional<milliseconds> Silence::too_long(int socket, Clock::time_point now)
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  // A peer that only sends acknowledges nothing new, but it is not silent.
+  // Data counts as an answer, too: a peer that sends, but receives nothing new, has nothing to
+  // acknowledge.
   const milliseconds quiet(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
   if (quiet < kUnanswered) {
     *this = {};

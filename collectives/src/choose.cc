@@ -210,8 +210,9 @@ constexpr std::uint64_t kMostScratch = 16 << 20;
 // takes more than this many times as long.
 constexpr double kPriceOfMemory = 1.25;
 
-// The most scratch that any of a few ranks needs: the first four ranks, since some planners begin
-// by merging the data of pairs of the first ranks, and the four ranks from the root on.
+// The most scratch that any of up to eight ranks needs. These are the first four ranks and the four
+// ranks from the root on. The first ones are among them because some planners begin by merging the
+// data of pairs of the first ranks.
 std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = asked.shape;

@@ -27,8 +27,8 @@ bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
 /// Whether torch has named the group by a hash. With use_local_synchronization it does so, and the
 /// hash differs among the members if they have made different groups before (up to torch 2.15,
-/// `_hash_ranks_to_str`). The name of any other group counts the groups that were made before, also
-/// at ranks that are no members.
+/// `_hash_ranks_to_str`). The name of any other group is a counter of the groups made before, which
+/// ranks that are not members increase, too.
 bool is_hash(const std::string& group_name);
 
 /// The store in which the members of a group meet. `store` is the one that torch gives to a

@@ -68,7 +68,7 @@ class Expressions {
   std::unordered_map<Key, std::uint32_t, Hash> known_;
 };
 
-/// Runs the schedules of all ranks on expressions.
+/// Symbolic execution: runs the schedules of all ranks with expressions in place of data.
 class Execution {
  public:
   Execution(const World& world, const Locations& locations);

@@ -23,8 +23,9 @@ namespace {
 /// Allocations of peers that stay open although nobody reads them at present, so that training
 /// steps, which use the same buffers again, need not open them again.
 constexpr std::size_t kKeptOpen = 64;
-/// The most that are open at a time. Messages in further allocations go through the host. More than
-/// kKeptOpen are open only if so many are being read, or if streams wait.
+/// The most allocations of peers that are open at a time. Messages in further allocations go
+/// through the host. More than kKeptOpen are open only if so many are being read, or if streams
+/// wait.
 constexpr std::size_t kMostOpen = 256;
 constexpr std::size_t kMostKnown = 1024;  ///< Allocations of which something is remembered.
 constexpr auto kAskEvery = std::chrono::milliseconds(1);

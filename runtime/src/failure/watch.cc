@@ -151,8 +151,8 @@ void Watch::time_out(Group& group,
   std::optional<std::uint32_t> culprit = attendance.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
-    // Other ranks need not take part in the message, so it does not matter that they did not call
-    // it.
+    // Only the sender and the receiver take part in a message. So the ranks that called nothing are
+    // not to blame, as they would be for a collective.
     if (attendance.silent.size() != 1) {
       culprit.reset();
       if (has_peer) culprit = group.spec().world_ranks[operation.call.peer];

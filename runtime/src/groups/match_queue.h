@@ -43,8 +43,8 @@ class MatchQueue {
   Operation* take_receive(const MessageHeader& header) noexcept;
   /// Takes the first message that matches the receive. Empty if there is none.
   std::optional<Arrived> take_arrived(const Operation& receive);
-  /// Lets a message wait for its receive, with the payload of a small message. False if there is no
-  /// memory for it. Then all messages of other ranks have been dropped.
+  /// Queues a message until its receive is called, and copies the payload of a small message. False
+  /// if there is no memory for it: then all queued messages of other ranks have been dropped.
   bool keep(const MessageHeader& header, const std::byte* payload);
   /// Lets a send of this rank to itself wait for its receive.
   void keep_self(const MessageHeader& header, Operation& send);

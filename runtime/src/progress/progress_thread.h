@@ -41,7 +41,8 @@ class ProgressThread final : private Attendant {
   /// What the thread remembers from one look to the next.
   struct Attention {
     std::uint64_t visits = 0;  ///< Progress::visits() at the last look.
-    /// How many looks in a row found work, and that no user thread had taken the token.
+    /// Number of looks in a row that found work although no user thread had taken the token since
+    /// the look before.
     unsigned unattended = 0;
     /// How many looks in a row found neither work nor a user thread.
     unsigned quiet_looks = 0;

@@ -75,8 +75,8 @@ class Mailbox {
              const void* source,
              Operation& operation,
              std::shared_ptr<Mailbox> reply);
-  /// Withdraws the offers of one endpoint that no receive has met yet, and appends their operations
-  /// to `withdrawn`.
+  /// Withdraws the offers of one endpoint that no receive has matched yet, and appends their
+  /// operations to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
   /// Withdraws one offer if no receive has met it yet.
   bool withdraw(const Operation& operation);

@@ -265,7 +265,7 @@ unsigned Channels::update_holds() {
   return count;
 }
 
-/// Passes the requests of peers to the channels that lead to them.
+/// Passes each peer's requests to the channel on which this process sends to that peer.
 void Channels::pass_on_requests() {
   for (const PeerRequest& from_peer : requests_) {
     Endpoint* const back = open_endpoint_to(sources_[from_peer.channel].peer->nonce);

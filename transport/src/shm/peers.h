@@ -61,7 +61,7 @@ class Peers {
   /// Call this when the first endpoint to it opens again: without one, the peer may have dropped
   /// them.
   void withdraw_all(Peer& peer) noexcept;
-  /// Passes an allocation to a peer, unless the peer has it. True if it has it now.
+  /// Shares an allocation with a peer, unless it is shared already. True if it is shared now.
   bool share(Peer& peer, const Allocation& allocation);
   /// Informs all peers which of the allocations that they have are not in `list` any more. False if
   /// the socket of a peer is full: try again later.

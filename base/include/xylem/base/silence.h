@@ -4,10 +4,10 @@
 // process is not silent, since its kernel still acknowledges data. A host without power, or behind
 // a failed network, is.
 //
-// TCP repeats what is not acknowledged less and less often, so the network may be back for seconds
-// before the host has anything to answer. And the host's last answer may have come up to kAsks
-// before the network failed. So a host is silent only if it has left unanswered what the kernel
-// sent it later than kAsks + kLongest after its last answer:
+// A missing answer alone proves nothing, for two reasons. TCP retransmits less and less often, so a
+// network that works again may carry nothing to answer for seconds. And the host's last answer may
+// have come up to kAsks before the network failed. So a host counts as silent only if it does not
+// answer something that the kernel sent more than kAsks + kLongest after the host's last answer:
 //
 //   last answer │← kAsks →│← kLongest, without any answer →│── the kernel asks ── patience ──►
 //   silent

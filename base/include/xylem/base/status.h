@@ -26,7 +26,7 @@ enum class Code : std::uint8_t {
   unsupported,
   exhausted,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
   timed_out,  ///< A deadline passed: the message tells which rank was missing.
-  cancelled,  ///< An earlier error has poisoned the communicator.
+  cancelled,  ///< A rank aborted the communicator, or ended its runtime with operations pending.
   /// A rank died or closed its connection: restart the job, or go on with communicators that never
   /// contained this rank.
   peer_lost,
@@ -103,7 +103,7 @@ class [[nodiscard]] Result {
   Status status() const { return is_ok() ? Status() : std::get<1>(state_); }
   Code code() const noexcept { return is_ok() ? Code::ok : std::get<1>(state_).code(); }
 
-  /// Requires a value. (Without one std::variant throws, which is a bug in the caller.)
+  /// Precondition: there is a value. A call without one is a bug in the caller: std::get() throws.
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
   T&& value() && { return std::get<0>(std::move(state_)); }

@@ -26,7 +26,7 @@ class XYLEM_API UniqueFd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   int release() noexcept { return std::exchange(fd_, -1); }
-  /// Closes the present descriptor, if any, and takes `fd`.
+  /// Closes the current descriptor, if any, and takes ownership of `fd`.
   void reset(int fd = -1) noexcept;
 
  private:

@@ -90,8 +90,8 @@ XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
 /// library; xylem_last_error() says which.
 XYLEM_C_API xylem_status xylem_allocate_on_device(size_t bytes, int32_t device, void** memory);
 /// Frees memory from xylem_allocate() or xylem_allocate_on_device(). No operation may be using it.
-/// Returns XYLEM_INVALID_ARGUMENT for other memory. To free memory of a device waits until the
-/// device has done everything that it was given, also what streams were given that wait for calls.
+/// Returns XYLEM_INVALID_ARGUMENT for other memory. Freeing memory of a device blocks until the
+/// device has completed all enqueued work, including work on streams that wait for calls.
 XYLEM_C_API xylem_status xylem_deallocate(void* memory);
 
 // ---- Elements and reductions ----
@@ -227,13 +227,14 @@ XYLEM_C_API xylem_status xylem_communicator_split(xylem_communicator* communicat
 XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* communicator,
                                                       xylem_communicator** result);
 /// Makes a handle to the same communicator whose calls run in the order of a CUDA stream: a call
-/// begins when the stream has done what it was given before the call, and what the stream is given
-/// after the call waits until the call has ended. So pass a `work` to these calls, and release it
-/// without waiting; without it, the call waits for the stream as well. `stream` is a CUstream,
-/// which is a cudaStream_t; null is the legacy default stream. The caller keeps the stream alive
-/// until it has done everything. `device` is the number of its device in this process. Buffers must
-/// be in memory of that device or in pinned memory. docs/gpu.md says more. Not collective. The
-/// caller must destroy the result, which leaves the communicator itself as it is.
+/// begins when the stream has completed the work enqueued before the call, and work enqueued after
+/// the call begins when the call has ended. So pass a `work` to these calls, and release it without
+/// waiting: if `work` is null, the function blocks until the stream has come to the call and the
+/// call has ended. `stream` is a CUstream, which is a cudaStream_t; null is the legacy default
+/// stream. The caller keeps the stream alive until all its work has completed. `device` is the
+/// number of its device in this process. Buffers must be in memory of that device or in pinned
+/// memory. docs/gpu.md says more. Not collective. The caller must destroy the result, which leaves
+/// the communicator itself as it is.
 XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* communicator,
                                                       void* stream,
                                                       int32_t device,

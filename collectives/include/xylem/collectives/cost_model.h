@@ -26,9 +26,10 @@ struct ComputeCost {
   /// For a device: the time until it begins a slice that it was given, plus the time until the core
   /// notices that the slice is done. Slices overlap in it.
   double latency_us = 0;
-  /// For a device: the rate at which it reads memory of the host, and writes it at the same time.
-  /// If it is above 0, schedules are staged (staging.h): messages use only scratch, which is memory
-  /// of the host. If it is 0, messages go directly from and to the memory of the device.
+  /// For a device: the rate at which it reads host memory, which is also the rate at which it can
+  /// write host memory at the same time. If it is above 0, schedules are staged (staging.h):
+  /// messages use only scratch, which is memory of the host. If it is 0, messages go directly from
+  /// and to the memory of the device.
   double host_GBps = 0;
   /// If schedules are staged: whether messages within a host are, too.
   bool stages_local = true;

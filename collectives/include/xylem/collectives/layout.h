@@ -42,7 +42,8 @@ inline constexpr std::uint64_t kPartAlignment = 64;
 
 class Layout {
  public:
-  /// The chunks of an operand are consecutive and adjacent in every buffer.
+  /// Computes where each chunk begins. The chunks of a buffer lie in the order of their numbers,
+  /// without gaps, so the chunks of an operand are one range of bytes.
   Layout(const Schedule& schedule, const Counts& counts);
 
   /// The range of `chunk_count` chunks from `chunk` on.

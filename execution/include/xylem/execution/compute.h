@@ -82,11 +82,11 @@ class Compute {
   /// Tells the Compute that the result of the work is not wanted any more. Work that has not begun
   /// need not run, but its ticket still completes in order.
   virtual void cancel(Ticket ticket) noexcept = 0;
-  /// A gate that opens when a stream of the device (Stream::handle) has done all that it was given
-  /// so far. Fails if the device has no streams, or if the stream does not take it.
+  /// A gate that opens when a stream of the device (Stream::handle) has completed all work that was
+  /// enqueued on it so far. Fails if the device has no streams, or if the gate cannot be enqueued.
   virtual Result<Ticket> gate_after(void* stream);
-  /// A gate for which everything waits that the stream is given from now on. It must be opened
-  /// once.
+  /// A gate that blocks all work enqueued on the stream from now on, until open() is called. It
+  /// must be opened exactly once.
   virtual Result<Ticket> gate_before(void* stream);
   /// Opens a gate: a ticket that completes by this call and by nothing else.
   virtual void open(Ticket gate) noexcept = 0;
@@ -98,8 +98,9 @@ class Compute {
   /// uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
   virtual void free_scratch(std::byte* memory) noexcept;
-  /// Memory of this device for scratch that neither the CPU nor transports write. Peers read it as
-  /// device_memory() shares it. Null if there is none: then scratch of the host takes its place.
+  /// Memory of this device for scratch that neither the CPU nor transports write. Peers can read it
+  /// if device_memory() shares it with them. Null if there is no such memory: use scratch of the
+  /// host (allocate_scratch()) instead.
   virtual std::byte* allocate_device_scratch(std::uint64_t /*bytes*/) noexcept { return nullptr; }
   virtual void free_device_scratch(std::byte* /*memory*/) noexcept {}
   /// Memory of this device for peers, and of peers for this device. Null if the device cannot share

@@ -22,8 +22,8 @@ struct link_map;  // Of <link.h>: the loader's entry for one library.
 
 namespace xylem::execution {
 
-/// Where an address is of which the driver fails to tell, as it does after the loss of a device: in
-/// no memory that a call can use. The host must not touch it, since it may be memory of a device.
+/// The memory of an address for which the driver's query fails, as after the loss of a device. No
+/// call can use it. The host must not touch it either, since it may be memory of a device.
 inline constexpr Memory kNotTold{MemoryKind::cuda, std::numeric_limits<std::int32_t>::min()};
 
 /// What the driver knows of an address.

@@ -47,9 +47,9 @@ class Engine {
   void set_eviction_delay(Clock::duration delay) noexcept { views_.set_eviction_delay(delay); }
 
   /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
-  /// not yet known to the engine. True if the exchange has ended without an error; the listener is
-  /// not told of that end, and the RunState of the execution is as new. Otherwise continue with
-  /// activate() and start().
+  /// not yet known to the engine. True if the exchange has ended without an error: then on_ended()
+  /// is not called, and the RunState of the execution is reset. Otherwise continue with activate()
+  /// and start().
   bool try_start(Execution& execution, const Exchange& exchange) {
     execution.run.past_cache = is_past_cache(execution.run);
     return exchanges_.try_start(execution, exchange);
@@ -70,9 +70,10 @@ class Engine {
                      transport::Tag tag,
                      transport::Tag mask,
                      transport::Region target);
-  /// Lets the device of a point-to-point call (`run.device`) copy bytes, after its gate has opened.
-  /// on_copied() follows, possibly within this call; or on_late_gate() if the gate has not opened
-  /// before `limit`. The execution does not end before that.
+  /// Enqueues a copy of a point-to-point call on its device (`run.device`) when the gate of the
+  /// call has opened. on_copied() follows, possibly within this call. If the gate does not open
+  /// before `limit`, on_late_gate() follows instead. The execution does not end before one of the
+  /// two has been called.
   void post_copy(Execution& execution,
                  const OnDevice::Copy& copy,
                  Deadline limit = Deadline::at(Clock::time_point::max()));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mesh: the devices of a communicator's ranks, which reach each other's memory. It gives stream
-// programs to streams. So a call runs in the order of the caller's stream, and the CPU has no part
-// in it.
+// Mesh: the devices of a communicator's ranks, which reach each other's memory. It enqueues stream
+// programs on streams. So a call runs in the order of the caller's stream, without the CPU.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -44,8 +43,8 @@ struct Enqueued {
   bool is_captured = false;
   bool is_direct =
       false;  ///< The devices of peers use the buffers of the call (Mesh::is_direct()).
-  /// Why the stream got only a part of the call, so that the communicator must be stopped. OK if it
-  /// got all of it.
+  /// OK if the whole call was enqueued. Otherwise only a part of it was, for this reason, and the
+  /// communicator must be stopped.
   Status broken;
 };
 
@@ -74,8 +73,8 @@ class Mesh {
   /// ranks measure at the same time, between join() and the first call. Waits for the device.
   virtual Result<double> measure() = 0;
 
-  /// Gives a call to its stream. The host does not wait for the stream. On failure the stream has
-  /// got nothing; `cancelled` says that the mesh was stopped. One thread at a time.
+  /// Enqueues a call on its stream, without waiting for the stream. On failure nothing has been
+  /// enqueued; `cancelled` means that the mesh was stopped. One thread at a time.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
   /// Lets a stream of the device wait for the call with this number. False if that call was too
@@ -89,8 +88,8 @@ class Mesh {
   /// Kernels that begin from now on do nothing, so they touch no memory of peers, and streams do
   /// not wait any more. Call release() until it returns true.
   virtual void stop() noexcept = 0;
-  /// Lets streams go on that wait for peers. True if they have done all calls, except those of
-  /// graphs that may be launched again (has_graphs()). A mesh that was not stopped is not touched.
+  /// Unblocks streams that wait for peers, if the mesh was stopped. True if the streams have
+  /// completed all calls; calls in graphs (has_graphs()) do not count.
   virtual bool release() noexcept = 0;
   /// Whether calls were captured.
   virtual bool has_graphs() const noexcept = 0;

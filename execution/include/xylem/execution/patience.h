@@ -23,7 +23,7 @@ inline void relax() noexcept {
 }
 
 /// If peers call at the same time, their messages arrive within moments, and polling for these
-/// moments is quickest. If they do not, polling only delays the caller. So after a few misses it is
+/// moments is quickest. If they do not, polling only delays the caller. So after a few misses,
 /// polling is tried only now and then, less and less often.
 ///
 /// If ranks share cores, the awaited message may come from a rank that has no core yet. Then each

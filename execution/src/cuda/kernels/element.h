@@ -275,8 +275,8 @@ struct Float8E4M3 {
 #endif
 };
 
-// Operations. bool needs no case of its own: converted to bool, a sum is an or and a product is an
-// and.
+// Operations. bool needs no case of its own: after conversion to bool, a sum is a logical or, and a
+// product is a logical and.
 
 struct Sum {
   template <class T>

@@ -39,10 +39,10 @@ XYLEM_API Status deallocate(void* memory);
 /// The destructor frees the memory; no operation may use it any more by then. Children made by
 /// fork() share memory of the host for as long as they live.
 ///
-/// To free memory of a GPU waits until the device has done everything that it was given, like
-/// cudaFree(): also what streams were given that wait for calls. If such a call cannot end before
-/// this thread goes on, the program stands still. So free GPU memory only when no stream of the
-/// device waits for a call that needs this thread.
+/// Like cudaFree(), freeing memory of a GPU blocks until the device has completed all enqueued
+/// work, including work on streams that wait for calls. If such a call cannot end before this
+/// thread continues, there is a deadlock. So free GPU memory only when no stream of the device
+/// waits for a call that needs this thread.
 class XYLEM_API Allocation {
  public:
   Allocation() noexcept = default;

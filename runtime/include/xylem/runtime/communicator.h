@@ -55,16 +55,17 @@ class XYLEM_API Communicator {
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
 
   /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
-  /// the stream has done what it was given before the call. What the stream is given after the call
-  /// waits until the call has ended. So neither the thread nor the program needs to wait for the
+  /// the stream has completed the work enqueued before the call. Work enqueued after the call
+  /// begins when the call has ended. So neither the thread nor the program needs to wait for the
   /// Work: the stream's order says when buffers may be used again.
   ///
   /// The buffers of such calls are in the memory of the stream's device, or in pinned memory, which
-  /// the device then reads and writes. The call returns without waiting for the stream; but the
-  /// first use of a device, larger scratch than before, and a stream that can take no more may make
-  /// the driver wait. The time limit counts from the call. If a call fails, the stream goes on: its
-  /// outputs are undefined, and if Status::holds_buffers() is true, they may still be written. Ask
-  /// the Work. Sends to one rank begin in the order of the calls, whatever their streams and tags.
+  /// the device then reads and writes. The call returns without waiting for the stream. Only the
+  /// driver may block, at the first use of a device, if the call needs more scratch than earlier
+  /// ones, or if the stream's queue is full. The time limit counts from the call. If a call fails,
+  /// the stream continues: the outputs are undefined, and if Status::holds_buffers() of the Work is
+  /// true, they may still be written. So check the Work's status. Sends to one rank begin in the
+  /// order of the calls, whatever their streams and tags.
   ///
   /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
   /// and for the Work before the device uses the buffers again.
@@ -74,10 +75,11 @@ class XYLEM_API Communicator {
   /// wait for the call where they need its result.
   Communicator after(Stream stream) const { return in_order_of(stream, false); }
 
-  /// This communicator, for collectives that match only those with the same label at the other
-  /// ranks: others are a `mismatch`, which names both labels. Use it where the order of calls hangs
-  /// on chance, as in callbacks, and where calls of one form would otherwise mix up their results.
-  /// 0 is no label. Local, and free of charge; the order of the calls is that of the communicator.
+  /// A handle to this communicator whose collectives have a label. They match only collectives with
+  /// the same label at the other ranks; different labels are a `mismatch`, which names both. Use it
+  /// where the order of calls depends on chance, as in callbacks: without labels, calls with equal
+  /// arguments in different orders would exchange their results unnoticed. 0 means no label. Local,
+  /// and costs nothing. All labels share the communicator's one order of calls.
   Communicator labelled(std::uint64_t label) const {
     Communicator other = *this;
     other.label_ = label;
@@ -95,10 +97,10 @@ class XYLEM_API Communicator {
   /// True if the devices form a mesh: each reaches the memory of all others, and processes do not
   /// share one. Then the collectives on streams of these devices run on the devices alone, without
   /// the CPU, except all_to_all_v: all ranks must make such a call on a stream, or none. These
-  /// calls may be captured into a CUDA graph. Launch graphs, and make calls, in the same order on
-  /// all ranks, and so that one ends before the next begins (docs/gpu.md). Destroy the graphs
-  /// before the communicator. If calls do not match, outputs may have been written before the Works
-  /// say so.
+  /// calls may be captured into a CUDA graph. All ranks must launch their graphs and make their
+  /// calls in the same order, and each must end before the next begins (docs/gpu.md). Destroy the
+  /// graphs before the communicator. If calls do not match, outputs may already have been written
+  /// when the Works report the `mismatch`.
   ///
   /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
   /// Fails with `invalid_argument` if another device is bound.
@@ -183,10 +185,10 @@ class XYLEM_API Communicator {
   /// Ends every pending operation on all ranks with `cancelled`; later calls on the communicator
   /// fail, too. Returns within a second.
   Status abort(std::string_view why);
-  /// Has `tell` called when the communicator fails, at once if it has failed already: by a
-  /// time-out, a mismatch, a lost rank or an abort, also at ranks that have made no call. It is
-  /// called once, on a thread that may hold locks of Xylem: it must return at once, and call
-  /// nothing of Xylem. A later `tell` replaces an earlier one.
+  /// Registers a callback for the failure of the communicator: a time-out, a mismatch, a lost rank
+  /// or an abort. `tell` is called once, also on a rank that has made no call, and at once if the
+  /// communicator has failed already. The calling thread may hold locks of Xylem, so `tell` must
+  /// return quickly and must not call Xylem. A later `tell` replaces an earlier one.
   void on_failure(std::function<void(const Status&)> tell) const;
 
   /// How a call of this shape is carried out. `count` is one rank's share, as in

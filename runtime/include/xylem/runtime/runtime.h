@@ -58,9 +58,9 @@ class XYLEM_API Runtime {
   /// thread may call this.
   Result<Seat> take_seat() const;
   /// Forms a communicator of the members that the formation names, of which this rank is one.
-  /// Local: the members have met before, and each calls this. A member that does not is found when
-  /// the others call something. Fails with `invalid_argument`, naming what is wrong with the
-  /// formation. Any thread may call this.
+  /// Local: nothing is exchanged here, and each member must call this. If a member has not called
+  /// it, the calls of the others on the communicator fail. Fails with `invalid_argument`, naming
+  /// what is wrong with the formation. Any thread may call this.
   Result<Communicator> form(Seat seat, const Formation& formation) const;
   std::uint32_t rank() const noexcept;
   std::uint32_t size() const noexcept;
@@ -79,13 +79,14 @@ class XYLEM_API Runtime {
 
   /// Leaves the job in good order, after everything that was sent has left this process. Fails with
   /// `busy` while any operation is pending, and if a thread is within a call that it cannot leave,
-  /// as after exit() in a signal handler. Fails with `timed_out` if a peer which has not left did
-  /// not take what was sent to it within a minute, or within Options::timeout if that is shorter.
-  /// In this case the runtime has shut down, and the data that the peer did not take is lost. Any
-  /// thread may call this; a second caller waits for the first.
+  /// as after exit() in a signal handler. Fails with `timed_out` if a peer that has not left did
+  /// not accept the data sent to it within a minute, or within Options::timeout if that is shorter.
+  /// In this case the runtime has shut down, and the rest of the data is lost. Any thread may call
+  /// this; a second caller waits for the first.
   Status shutdown();
-  /// Leaves all jobs of this process, as its normal end does (docs/threading.md). For a process
-  /// that ends normally, but by _exit(). No job can be used afterwards. Any thread may call this.
+  /// Leaves all jobs of this process in good order, as exit(0) does (docs/threading.md). Call it
+  /// before _exit() in a process that has succeeded, since _exit() runs no handlers. No job can be
+  /// used afterwards. Any thread may call this.
   static void leave_all() noexcept;
 
  private:

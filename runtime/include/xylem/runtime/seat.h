@@ -26,8 +26,8 @@ struct Seats;
 }  // namespace runtime
 
 /// A place for one communicator at this rank. Each rank of a job has 1023 beside that of the world.
-/// It is given back with the communicator, or when the handle of a seat is destroyed that was not
-/// used. In that case it cannot be taken again for two seconds, since others may still send to it.
+/// It is released with the communicator or, if it was not used, when its handle is destroyed. In
+/// the latter case it cannot be taken again for two seconds, since others may still send to it.
 class XYLEM_API Seat {
  public:
   Seat() noexcept = default;

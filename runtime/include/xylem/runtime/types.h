@@ -115,9 +115,9 @@ concept Writable = Contiguous<Container> && !std::is_const_v<Element<Container>>
 }  // namespace detail
 
 /// A stream of a device, in whose order calls run (Communicator::on). Xylem never owns the stream:
-/// the caller keeps it alive until it has done all that it was given. Its priority must be lower
-/// than the device's greatest, which Xylem's own streams have: streams of equal priority may share
-/// a hardware queue, where the wait for a call would stop the call's own work.
+/// the caller keeps it alive until all its work has completed. Its priority must be lower than the
+/// device's greatest, which Xylem's own streams have. Streams of equal priority may share a
+/// hardware queue, and a stream that waits for a call would then block the work of that call.
 struct Stream {
   void* handle = nullptr;  ///< For CUDA a CUstream, which is a cudaStream_t; null is the legacy
                            ///< default stream.

@@ -57,22 +57,23 @@ class [[nodiscard]] XYLEM_API Work {
   /// and the Work stays valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
   /// Like wait_for(), for a thread that waits beside the program's own threads, such as one that
-  /// completes futures. While the thread that has made the last calls computes, this thread takes
-  /// its core only to move data, and sleeps otherwise. If the ranks of the host share as
-  /// many cores as there are ranks, and another of them computes, too, this thread is bound to that
-  /// core meanwhile, with sched_setaffinity(); when the call returns, it has the cores that it had
-  /// before. Calls that this thread makes from then on do not make it one of the program's.
+  /// completes futures. While the program computes, that is, while the thread that made its last
+  /// call is running, this thread uses the core only to move data, and sleeps otherwise. If the
+  /// host has as many cores as ranks, and another rank's program computes, too, this thread is
+  /// bound to the core of its own program with sched_setaffinity(); when the call returns, it has
+  /// its former cores again. From the first such call on, no call of this thread counts as the
+  /// program's.
   Status wait_beside_program(std::chrono::nanoseconds limit) const;
-  /// Lets a stream wait: what it is given after this call begins when the operation has ended, with
-  /// or without error. The calling thread does not wait. Does nothing if the operation has ended.
-  /// Any number of streams may wait for an operation. Fails with `invalid_argument` if the
-  /// operation's buffers are not in the memory of the stream's device: wait() for it instead.
+  /// Makes a stream wait: work that is enqueued on it after this call begins when the operation has
+  /// ended, with or without error. The calling thread does not wait. Does nothing if the operation
+  /// has ended. Any number of streams may wait for an operation. Fails with `invalid_argument` if
+  /// the operation's buffers are not in the memory of the stream's device: wait() for it instead.
   Status block(const Stream& stream) const;
-  /// Whether the devices of a mesh carry out the operation by themselves (Communicator::bind). Then
-  /// streams may wait for it whatever this process does meanwhile; but the host lets a stream go on
-  /// that waits by block() for an operation which more than 60 later ones have followed. Otherwise
-  /// the host ends it, which the driver may hinder while a stream waits. The answer never changes;
-  /// false for an empty Work.
+  /// Whether the devices of a mesh carry out the operation by themselves (Communicator::bind). If
+  /// so, a stream that waits for the operation does not need this process meanwhile. There is one
+  /// exception: if more than 60 operations have followed, the host ends the wait of block(). If
+  /// false, the host always ends the wait, and the driver may delay the host while a stream waits.
+  /// The answer never changes; it is false for an empty Work.
   bool runs_on_devices() const noexcept;
   /// Replaces Options::timeout for this operation by `limit`, counted from its start. At that
   /// deadline it ends with `timed_out` on all ranks. If ranks set different limits, the earliest

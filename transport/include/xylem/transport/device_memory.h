@@ -54,13 +54,14 @@ class DeviceMemory {
                                 const Memory& reader) noexcept = 0;
   virtual void close(const DevicePlace& place, const Memory& reader) noexcept = 0;
 
-  /// Begins to copy bytes of a device to the host. Source and target must stay until the copy is
-  /// not pending any more. If the target was lent, this does not wait for the device.
+  /// Begins to copy bytes of a device to the host. Source and target must stay valid while the copy
+  /// is pending. If the target is registered (lend_host()), this call does not wait for the device.
   virtual DeviceRead begin_read(std::byte* target, const ConstRegion& source) noexcept = 0;
   /// How far the copy is.
   virtual DeviceRead::State state_of(const DeviceRead& read) noexcept = 0;
-  /// Lets devices write this host memory directly. It must stay until it is taken back. May wait
-  /// for devices. False if they do not want it: then begin_read() into it waits for the copy.
+  /// Registers host memory, so that devices can write it directly. It must stay valid until
+  /// take_back_host() releases it. May wait for devices. False if the driver refuses to register
+  /// it: then begin_read() into it waits for the copy.
   virtual bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept = 0;
   virtual void take_back_host(std::byte* memory) noexcept = 0;
 

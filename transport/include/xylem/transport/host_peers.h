@@ -9,9 +9,9 @@ namespace xylem::transport {
 /// That of a transport lives as long as the transport; the same rules of threads hold.
 class HostPeers {
  public:
-  /// With true, peers that sleep are not woken when something is put in place for them, so that
-  /// they find more when they are. With false they are woken, and at once from then on. The caller
-  /// must end a hold before it waits for peers.
+  /// True: from now on, sleeping peers are not woken when something has been written for them, so
+  /// that they find more when they are woken. False: peers whose wake was postponed are woken now,
+  /// and later ones without delay. Call it with false before waiting for peers.
   virtual void hold_wakes(bool held) noexcept = 0;
 
   /// Shows all peers whether this process computes, and so needs its core.
