@@ -8,6 +8,7 @@
 // XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
 #include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
+#include "support/forwarding_transport.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda.h"
 #include "xylem/transport/transport.h"
@@ -141,10 +142,10 @@ void write_trace(const std::vector<Event>& events, const char* path) {
 // ---- messages ----
 
 /// A TCP transport that records when each of its messages was sent, and when it had left.
-class RecordedTcp final : public transport::Transport {
+class RecordedTcp final : public transport::testing::ForwardingTransport {
  public:
   RecordedTcp(std::uint32_t rank, std::unique_ptr<transport::Transport> tcp)
-      : rank_(rank), tcp_(std::move(tcp)) {}
+      : ForwardingTransport(std::move(tcp)), rank_(rank) {}
 
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override {
     const long long begin = now();
@@ -153,48 +154,13 @@ class RecordedTcp final : public transport::Transport {
       const std::lock_guard lock(mutex());
       sent()[&operation] = {rank_, begin, done};
     }
-    const Posted posted = tcp_->send(to, tag, source, operation);
+    const Posted posted = below().send(to, tag, source, operation);
     if (posted == Posted::done) {
       operation.done = done;
       finish(operation);
     }
     return posted;
   }
-
-  std::string_view name() const noexcept override { return tcp_->name(); }
-  transport::Capabilities capabilities() const noexcept override { return tcp_->capabilities(); }
-  std::span<const std::byte> address() const noexcept override { return tcp_->address(); }
-  Result<EndpointId> connect(std::span<const std::byte> address) override {
-    return tcp_->connect(address);
-  }
-  transport::Meeting meeting(EndpointId endpoint) const noexcept override {
-    return tcp_->meeting(endpoint);
-  }
-  Posted recv(
-      Tag tag, Tag mask, Region target, Operation& operation, Tag* sender) noexcept override {
-    return tcp_->recv(tag, mask, target, operation, sender);
-  }
-  bool send_inline(EndpointId to,
-                   Tag tag,
-                   const void* data,
-                   std::uint64_t bytes) noexcept override {
-    return tcp_->send_inline(to, tag, data, bytes);
-  }
-  transport::Views* views() noexcept override { return tcp_->views(); }
-  void cancel(Operation& operation) noexcept override { tcp_->cancel(operation); }
-  std::size_t discard(Tag tag, Tag mask) noexcept override { return tcp_->discard(tag, mask); }
-  unsigned progress() noexcept override { return tcp_->progress(); }
-  bool flush(EndpointId endpoint) noexcept override { return tcp_->flush(endpoint); }
-  Result<bool> arm() noexcept override { return tcp_->arm(); }
-  int wake_fd() const noexcept override { return tcp_->wake_fd(); }
-  void close(EndpointId endpoint) noexcept override { tcp_->close(endpoint); }
-  std::vector<transport::PhysicalPath> paths(EndpointId endpoint) const override {
-    return tcp_->paths(endpoint);
-  }
-  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override {
-    return tcp_->bytes_sent(endpoint);
-  }
-  transport::Connections* connections() noexcept override { return tcp_->connections(); }
 
  private:
   struct Sent {
@@ -227,7 +193,6 @@ class RecordedTcp final : public transport::Transport {
   }
 
   const std::uint32_t rank_;
-  const std::unique_ptr<transport::Transport> tcp_;
 };
 
 // ---- the test ----

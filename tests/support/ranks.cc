@@ -33,13 +33,17 @@ runtime::WireKinds loopback_wires(transport::LoopbackFabric& fabric,
         };
         std::vector<runtime::WireKind> kinds(is_host_only ? 1 : 2);
         kinds[0] = {.name = "loopback",
-                    .may_join = [](const auto& a, const auto& b) { return a.kernel == b.kernel; },
+                    .joins = "ranks of one host",
+                    .may_join = [](const runtime::PeerFacts& a,
+                                   const runtime::PeerFacts& b) { return a.kernel == b.kernel; },
                     .make = make};
         if (has_no_host_wire) kinds[0].make = make_none;
         if (is_host_only) return kinds;
-        kinds[1] = {.name = "loopback-network",
-                    .may_join = [](const auto&, const auto&) { return true; },
-                    .make = make};
+        kinds[1] = {
+            .name = "loopback-network",
+            .joins = "all ranks",
+            .may_join = [](const runtime::PeerFacts&, const runtime::PeerFacts&) { return true; },
+            .make = make};
         return kinds;
       };
 }

@@ -3,6 +3,7 @@
 // Which wire two ranks use: both ends decide alike, whatever one of them lacks.
 #include "runtime/src/wires/wires.h"
 
+#include "support/forwarding_transport.h"
 #include "support/held_token.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -87,8 +88,10 @@ TEST(Wires, ThatMustShareMemoryAreRefusedWhereOneRankCannot) {
         refused.push_back(why.to_string());
       });
   EXPECT_EQ(refused.size(), 3U);
-  EXPECT_THAT(refused, testing::Contains(HasSubstr("no memory to share")).Times(1));
-  EXPECT_THAT(refused, testing::Contains(HasSubstr("rank 1 cannot use loopback")).Times(2));
+  EXPECT_THAT(refused, testing::Contains(HasSubstr("no memory to share")).Times(3));
+  EXPECT_THAT(
+      refused,
+      testing::Contains(HasSubstr("rank 1 cannot use loopback: no memory to share")).Times(2));
 }
 
 void expect_all_refused(const RankOptions& options, Code code, const std::string& says) {
@@ -100,10 +103,65 @@ void expect_all_refused(const RankOptions& options, Code code, const std::string
       });
 }
 
+/// Does not find one of its peers: the one that it connects to first.
+class Shortsighted final : public transport::testing::ForwardingTransport {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  transport::Meeting meeting(transport::EndpointId id) const noexcept override {
+    return id == 0 ? transport::Meeting::failed : transport::Meeting::met;
+  }
+};
+
+/// Ranks 0 and 2 do not meet over the first `of` kinds of transport.
+void let_not_meet(std::uint32_t rank, std::size_t of, std::vector<runtime::WireKind>& kinds) {
+  for (std::size_t kind = 0; kind < of; ++kind) {
+    kinds[kind].meets_at_start = true;
+    kinds[kind].make = [make = kinds[kind].make, rank](
+                           std::uint32_t peers) -> Result<std::unique_ptr<transport::Transport>> {
+      auto made = make(peers);
+      if (rank != 2 || !made) return made;
+      return std::unique_ptr<transport::Transport>(new Shortsighted(std::move(made).value()));
+    };
+  }
+}
+
+TEST(Wires, OfRanksThatDoNotMeetAreOfTheNextKind) {
+  RankOptions options{.size = 3};
+  options.adjust_wires = [](std::uint32_t rank, auto& kinds) { let_not_meet(rank, 1, kinds); };
+  EXPECT_EQ(wires_used(options), (Names{{"self", "loopback", "loopback-network"},
+                                        {"loopback", "self", "loopback"},
+                                        {"loopback-network", "loopback", "self"}}));
+}
+
+TEST(Wires, OfRanksThatMeetOverNoneAreRefused) {
+  RankOptions options{.size = 2};
+  options.adjust_wires = [](std::uint32_t rank, std::vector<runtime::WireKind>& kinds) {
+    let_not_meet(rank + 1, 2, kinds);
+  };
+  expect_all_refused(options, Code::unsupported, "do not meet over loopback-network");
+}
+
+TEST(Wires, WhoseLastKindFailsAreRefusedForThatReason) {
+  RankOptions options{.size = 2, .without_host_wire = 1};
+  options.adjust_wires = [](std::uint32_t rank, std::vector<runtime::WireKind>& kinds) {
+    if (rank == 1) return;
+    kinds[1].make = [](std::uint32_t) -> Result<std::unique_ptr<transport::Transport>> {
+      return failure(Code::exhausted, "no sockets");
+    };
+  };
+  std::vector<std::string> why(2);
+  run_ranks(
+      options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
+      [&](std::uint32_t rank, const Status& status) { why[rank] = status.to_string(); });
+  EXPECT_THAT(why[0], HasSubstr("no sockets"));
+  EXPECT_THAT(why[1], HasSubstr("rank 0 cannot use loopback-network: no sockets"));
+}
+
 TEST(Wires, ThatMustShareMemoryAreRefusedBetweenHosts) {
   RankOptions options{.size = 2, .hosts = {1, 2}};
   options.environment["XYLEM_TRANSPORT"] = "shm";
-  expect_all_refused(options, Code::unsupported, "have no transport in common");
+  expect_all_refused(options, Code::unsupported,
+                     "no transport that XYLEM_TRANSPORT allows joins rank");
 }
 
 TEST(Wires, ThatHaveTooLittleSharedMemoryAreRefused) {

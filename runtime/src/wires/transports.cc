@@ -54,14 +54,22 @@ WireKind shm_wire(const Config& config, transport::DeviceMemory* devices, const 
   const auto make = [bytes = config.shared_memory.value, devices, logger](std::uint32_t peers) {
     return transport::make_shm({.endpoints = peers, .bytes = bytes, .devices = devices}, logger);
   };
-  return {.name = "shm", .may_join = are_on_one_host, .make = make, .meets_at_start = true};
+  return {.name = "shm",
+          .joins = "ranks with the same boot id, namespaces and user",
+          .may_join = are_on_one_host,
+          .make = make,
+          .meets_at_start = true};
 }
 
 WireKind tcp_wire(std::uint32_t ranks, const std::string& interface, const Logger& logger) {
   const auto make = [=](std::uint32_t /*peers*/) {
     return transport::make_tcp({.device = interface, .ahead = ahead_of_receives(ranks)}, logger);
   };
-  return {.name = "tcp", .may_join = are_any, .make = make, .has_connections = true};
+  return {.name = "tcp",
+          .joins = "all ranks",
+          .may_join = are_any,
+          .make = make,
+          .has_connections = true};
 }
 
 WireKind ucx_tcp_wire(const std::string& interface, const Logger& logger) {
@@ -77,7 +85,7 @@ WireKind ucx_tcp_wire(const std::string& interface, const Logger& logger) {
                     interface));
     return transport::make_ucx(options, logger);
   };
-  return {.name = "ucx-tcp", .may_join = are_any, .make = make};
+  return {.name = "ucx-tcp", .joins = "all ranks", .may_join = are_any, .make = make};
 }
 
 WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
@@ -89,7 +97,7 @@ WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
     XYLEM_TRY(options.devices, choose_rdma_devices(found, config));
     return transport::make_ucx(options, logger);
   };
-  return {.name = "ucx-rdma", .may_join = are_any, .make = make};
+  return {.name = "ucx-rdma", .joins = "all ranks", .may_join = are_any, .make = make};
 }
 
 }  // namespace

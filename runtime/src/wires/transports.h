@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which transports a job uses. A new transport is entered here, and nowhere else.
+// Which transports a job may use. The runtime knows a new transport when its kind is listed here.
 #pragma once
 
 #include "config.h"

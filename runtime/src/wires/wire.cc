@@ -17,12 +17,17 @@ constexpr std::chrono::seconds kLongestMeeting{5};
 
 }  // namespace
 
-Wire::Wire(WireKind kind, const Hosts& hosts, ControlPlane& control, WiresListener& listener)
+Wire::Wire(WireKind kind,
+           const Hosts& hosts,
+           ControlPlane& control,
+           WiresListener& listener,
+           const Logger& logger)
     : kind_(std::move(kind)),
       hosts_(hosts),
       control_(control),
       listener_(listener),
-      addresses_(control.size()),
+      logger_(logger),
+      published_(control.size()),
       links_(control.size()) {}
 
 Status Wire::open(std::span<const std::uint32_t> peers, Deadline deadline) {
@@ -33,37 +38,84 @@ Status Wire::open(std::span<const std::uint32_t> peers, Deadline deadline) {
   }
   if (transport_ != nullptr) connections_ = transport_->connections();
   if (connections_ != nullptr) connections_->set_owner(this);
-  const auto address = transport_ ? transport_->address() : std::span<const std::byte>();
-  XYLEM_TRY(addresses_, control_.all_gather(address, deadline));
+  XYLEM_TRY(publish(deadline));
   return kind_.meets_at_start ? meet(peers, deadline) : Status();
 }
 
-/// Connects to the peers, and lets all ranks know which of them have not been met.
-Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
-  std::vector<std::uint32_t> unmet;
+/// Exchanges addresses. The first byte of each says whether an address follows, or the reason why
+/// there is none. A rank without peers publishes nothing.
+Status Wire::publish(Deadline deadline) {
+  std::vector<std::byte> mine;
   if (transport_ != nullptr) {
-    for (const std::uint32_t peer : peers) {
-      if (has(peer)) XYLEM_TRY(link(peer));
-    }
-    const Deadline patience =
-        Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
-    for (const std::uint32_t peer : peers) {
-      if (!has(peer)) continue;
-      const auto meeting = [&] { return transport_->meeting(links_[peer].endpoint); };
-      while (meeting() == transport::Meeting::waiting && !patience.passed()) {
-        if (transport_->progress() == 0) sched_yield();
-      }
-      if (meeting() != transport::Meeting::met) unmet.push_back(peer);
+    const auto address = transport_->address();
+    mine.push_back(std::byte{1});
+    mine.insert(mine.end(), address.begin(), address.end());
+  } else if (!made_) {
+    const auto reason = std::as_bytes(std::span(made_.message()));
+    mine.push_back(std::byte{0});
+    mine.insert(mine.end(), reason.begin(), reason.end());
+  }
+  XYLEM_TRY(const auto all, control_.all_gather(mine, deadline));
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    const auto rest = std::span(all[rank]).subspan(1);
+    Published& theirs = published_[rank];
+    theirs.has_transport = all[rank].front() == std::byte{1};
+    if (theirs.has_transport) {
+      theirs.address.assign(rest.begin(), rest.end());
+    } else {
+      theirs.failure.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
     }
   }
-  XYLEM_TRY(const auto all, control_.all_gather(std::as_bytes(std::span(unmet)), deadline));
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) XYLEM_TRY(note_unmet(rank, all[rank]));
+  return {};
+}
+
+/// Connects to the peers, and publishes which of them have not been met.
+Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
+  std::vector<std::uint32_t> unmet;
   for (const std::uint32_t peer : peers) {
-    if (links_[peer].transport == nullptr || joins(control_.rank(), peer)) continue;
+    if (transport_ == nullptr || !has(peer)) continue;
+    if (const auto made = link(peer); !made) logger_.warn(made.status().message());
+  }
+  const Deadline patience =
+      Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
+  for (const std::uint32_t peer : peers) {
+    if (transport_ != nullptr && has(peer) && !meets(peer, patience)) unmet.push_back(peer);
+  }
+  XYLEM_TRY(const auto all, control_.all_gather(std::as_bytes(std::span(unmet)), deadline));
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+    XYLEM_TRY(note_unmet(rank, all[rank]));
+  }
+  for (const std::uint32_t peer : peers) {
+    if (joins(control_.rank(), peer)) continue;
     close(peer);
     links_[peer] = {};
   }
   return {};
+}
+
+/// Waits until this rank and a peer have found each other. False if they have not.
+bool Wire::meets(std::uint32_t peer, Deadline patience) {
+  const Link& link = links_[peer];
+  if (link.transport == nullptr) return false;
+  const auto meeting = [&] { return transport_->meeting(link.endpoint); };
+  while (meeting() == transport::Meeting::waiting && !patience.passed()) {
+    if (transport_->progress() == 0) sched_yield();
+  }
+  return meeting() == transport::Meeting::met;
+}
+
+Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {
+  for (const std::uint32_t rank : {a, b}) {
+    if (has(rank)) continue;
+    if (rank == control_.rank()) return made_;
+    return failure(
+        Code::unsupported,
+        fmt::format("rank {} cannot use {}: {}", rank, kind_.name, published_[rank].failure), rank);
+  }
+  return failure(Code::unsupported,
+                 fmt::format("rank {} and rank {} do not meet over {}", a, b, kind_.name),
+                 a == control_.rank() ? b : a);
 }
 
 /// `unmet` has the numbers of the ranks that `rank` has not met.
@@ -73,9 +125,9 @@ Status Wire::note_unmet(std::uint32_t rank, std::span<const std::byte> unmet) {
     if (unmet.size() >= sizeof peer) std::memcpy(&peer, unmet.data(), sizeof peer);
     if (peer >= control_.size()) {
       return failure(Code::mismatch,
-                     fmt::format("rank {} names a rank that it did not meet over {}, and that does "
-                                 "not exist; it runs another build",
-                                 rank, kind_.name),
+                     fmt::format("rank {} did not meet rank {} over {}, but there are {} ranks; it "
+                                 "runs another build",
+                                 rank, peer, kind_.name, control_.size()),
                      rank);
     }
     unmet_.insert(std::minmax(rank, peer));
@@ -86,7 +138,7 @@ Status Wire::note_unmet(std::uint32_t rank, std::span<const std::byte> unmet) {
 Result<Link> Wire::link(std::uint32_t rank) {
   Link& link = links_[rank];
   if (link.transport == nullptr) {
-    XYLEM_TRY(const auto endpoint, transport_->connect(addresses_[rank]));
+    XYLEM_TRY(const auto endpoint, transport_->connect(published_[rank].address));
     link = execution::link_over(*transport_, endpoint);
   }
   return link;

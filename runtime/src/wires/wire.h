@@ -7,6 +7,7 @@
 #include "wires/hosts.h"
 #include "wires/peer_facts.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/log.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/link.h"
 #include "xylem/transport/connections.h"
@@ -28,14 +29,16 @@ using execution::Link;
 
 /// A kind of transport that a job may use.
 struct WireKind {
-  std::string name;  ///< "shm", "tcp", "ucx-tcp", "ucx-rdma".
+  std::string name;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma".
+  std::string joins;  ///< For messages: which ranks it joins, such as "all ranks".
   /// Whether two ranks may use it. All ranks answer alike.
-  std::function<bool(const PeerFacts& a, const PeerFacts& b)> may_join;
+  bool (*may_join)(const PeerFacts& a, const PeerFacts& b) = nullptr;
   /// Makes the transport of this rank, which is to reach `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
   /// If set, two ranks use it only if each has found the other at start (Transport::meeting()).
   bool meets_at_start = false;
-  /// Whether its transport has Connections.
+  /// Whether its transport has Connections. Known before the transport is made, so that a first
+  /// connection can be made early.
   bool has_connections = false;
 };
 
@@ -49,27 +52,33 @@ class WiresListener {
   ~WiresListener() = default;
 };
 
-/// After open(), only the token holder calls it.
+/// After open(), the token holder calls it. Other threads may call the functions that read what
+/// open() has set: name(), transport(), made(), may_join() and joins().
 class Wire final : private transport::ConnectionOwner {
  public:
   /// All that is referred to outlives the wire.
-  Wire(WireKind kind, const Hosts& hosts, ControlPlane& control, WiresListener& listener);
+  Wire(WireKind kind,
+       const Hosts& hosts,
+       ControlPlane& control,
+       WiresListener& listener,
+       const Logger& logger);
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
   ~Wire() = default;
 
   /// Makes the transport if this rank has `peers`, exchanges addresses, and meets the peers if the
-  /// kind says so. Collective. Ranks that fail to make their transport say so by an empty address,
-  /// so that nobody waits for them.
+  /// kind says so. Collective. A rank that fails to make its transport publishes the reason instead
+  /// of an address, so that no other rank waits for it.
   Status open(std::span<const std::uint32_t> peers, Deadline deadline);
 
   const std::string& name() const noexcept { return kind_.name; }
+  const std::string& joins_what() const noexcept { return kind_.joins; }
   /// Null if this rank has no peers here, or could not make its transport.
   transport::Transport* transport() const noexcept { return transport_.get(); }
-  /// Why this rank could not make its transport.
+  /// Why this rank could not make its transport. OK if it has one, or has no peers here.
   const Status& made() const noexcept { return made_; }
-  /// Whether a rank has a transport of this kind.
-  bool has(std::uint32_t rank) const noexcept { return !addresses_[rank].empty(); }
+  /// Why two ranks that may_join() do not reach each other.
+  Status why_apart(std::uint32_t a, std::uint32_t b) const;
   bool may_join(std::uint32_t a, std::uint32_t b) const {
     return kind_.may_join(hosts_.peers()[a], hosts_.peers()[b]);
   }
@@ -82,7 +91,8 @@ class Wire final : private transport::ConnectionOwner {
   Result<Link> link(std::uint32_t rank);
   /// The link to a rank; its transport is null before the first use.
   const Link& existing(std::uint32_t rank) const noexcept { return links_[rank]; }
-  /// Adopts a connection for the endpoint to a rank. Without Connections, it closes it.
+  /// Adopts a connection for the endpoint to a rank. If the transport has no Connections, the
+  /// connection is closed.
   Status adopt(std::uint32_t rank, transport::Connection connection);
   /// Closes the endpoint to a rank if it waits for a connection.
   void give_up_meeting(std::uint32_t rank) noexcept;
@@ -95,18 +105,29 @@ class Wire final : private transport::ConnectionOwner {
   void on_lost(transport::EndpointId endpoint, const Status& why) override;
   std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
 
+  /// Whether a rank has a transport of this kind.
+  bool has(std::uint32_t rank) const noexcept { return published_[rank].has_transport; }
+  Status publish(Deadline deadline);
   Status meet(std::span<const std::uint32_t> peers, Deadline deadline);
+  bool meets(std::uint32_t peer, Deadline patience);
   Status note_unmet(std::uint32_t rank, std::span<const std::byte> unmet);
+
+  /// What a rank has published.
+  struct Published {
+    bool has_transport = false;
+    std::vector<std::byte> address;  ///< If it has one.
+    std::string failure;             ///< Why it has none, although it has peers here.
+  };
 
   const WireKind kind_;
   const Hosts& hosts_;
   ControlPlane& control_;
   WiresListener& listener_;
+  const Logger& logger_;
   Status made_;
   std::unique_ptr<transport::Transport> transport_;
   transport::Connections* connections_ = nullptr;  ///< Those of the transport.
-  /// The address of each rank; empty if it has no transport of this kind.
-  std::vector<std::vector<std::byte>> addresses_;
+  std::vector<Published> published_;               ///< By rank.
   /// Pairs of ranks that did not meet at start; the smaller rank first.
   std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
   std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ranges>
+#include <string>
 
 namespace xylem::runtime {
 
@@ -58,29 +60,56 @@ void Wires::meet_early(std::span<const WireKind> kinds) const {
 
 Status Wires::open(std::span<const WireKind> kinds, Deadline deadline) {
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    auto wire = std::make_unique<Wire>(kinds[kind], hosts_, control_, listener_);
-    if (!may_join_any(*wire)) continue;
+    wires_.push_back(std::make_unique<Wire>(kinds[kind], hosts_, control_, listener_, logger_));
+    Wire& wire = *wires_.back();
     std::vector<std::uint32_t> peers;
     for (std::uint32_t peer = 0; peer < wire_to_.size(); ++peer) {
       const bool needs_one = peer != rank_ && wire_to_[peer] == nullptr;
-      if (needs_one && wire->may_join(rank_, peer)) peers.push_back(peer);
+      if (needs_one && wire.may_join(rank_, peer)) peers.push_back(peer);
     }
-    XYLEM_TRY(wire->open(peers, deadline));
-    assign(*wire, peers, kind + 1 < kinds.size() ? kinds[kind + 1].name : "");
-    if (wire->transport() != nullptr) transports_.push_back(wire->transport());
-    wires_.push_back(std::move(wire));
+    XYLEM_TRY(wire.open(peers, deadline));
+    if (wire.transport() != nullptr) transports_.push_back(wire.transport());
+    for (const std::uint32_t peer : peers) {
+      if (wire.joins(rank_, peer)) wire_to_[peer] = &wire;
+    }
+    warn_of_next(wire, peers, kinds.subspan(kind + 1));
   }
-  return check_pairs(kinds);
+  for (std::uint32_t peer = 0; peer < wire_to_.size(); ++peer) {
+    if (peer != rank_ && wire_to_[peer] == nullptr) return why_apart(peer);
+  }
+  return {};
 }
 
-/// Whether a wire may join two ranks that no other wire joins. The same on all ranks.
-bool Wires::may_join_any(const Wire& wire) const {
-  for (std::uint32_t b = 1; b < control_.size(); ++b) {
-    for (std::uint32_t a = 0; a < b; ++a) {
-      if (wire.may_join(a, b) && wire_between(a, b) == nullptr) return true;
-    }
+/// Warns of the peers that `wire` does not reach and that a later kind of transport may reach. A
+/// peer that none may reach is an error.
+void Wires::warn_of_next(const Wire& wire,
+                         std::span<const std::uint32_t> peers,
+                         std::span<const WireKind> later) const {
+  for (const std::uint32_t peer : peers) {
+    if (wire_to_[peer] != nullptr) continue;
+    const auto next = std::ranges::find_if(later, [&](const WireKind& kind) {
+      return kind.may_join(hosts_.peers()[rank_], hosts_.peers()[peer]);
+    });
+    if (next == later.end()) continue;
+    logger_.warn(fmt::format("{}; {} is used", wire.why_apart(rank_, peer).message(), next->name));
+    if (!wire.made()) return;  // The reason is the same for all peers.
   }
-  return false;
+}
+
+/// Why no wire joins this rank and a peer: the reason of the last kind that may.
+Status Wires::why_apart(std::uint32_t peer) const {
+  std::vector<std::string> names;
+  for (const auto& wire : std::views::reverse(wires_)) {
+    if (wire->may_join(rank_, peer)) return wire->why_apart(rank_, peer);
+    names.push_back(wire->name() + " joins " + wire->joins_what());
+  }
+  return failure(
+      Code::unsupported,
+      fmt::format("no transport that XYLEM_TRANSPORT allows joins rank {} on {} and rank {} on {} "
+                  "({}); use XYLEM_TRANSPORT=auto",
+                  rank_, hosts_.peers()[rank_].host, peer, hosts_.peers()[peer].host,
+                  fmt::join(names, ", ")),
+      peer);
 }
 
 /// The wire that two ranks use, or null. The same on all ranks.
@@ -88,63 +117,6 @@ const Wire* Wires::wire_between(std::uint32_t a, std::uint32_t b) const {
   const auto found =
       std::ranges::find_if(wires_, [&](const auto& wire) { return wire->joins(a, b); });
   return found == wires_.end() ? nullptr : found->get();
-}
-
-/// Notes which of the peers a new wire reaches. Warns of the others if there is a `next` kind of
-/// transport; otherwise check_pairs() fails.
-void Wires::assign(Wire& wire, std::span<const std::uint32_t> peers, std::string_view next) {
-  if (!wire.made() && !next.empty()) {
-    logger_.warn(fmt::format("{}; {} is used", wire.made().message(), next));
-  }
-  for (const std::uint32_t peer : peers) {
-    if (wire.joins(rank_, peer)) {
-      wire_to_[peer] = &wire;
-    } else if (wire.made() && !next.empty()) {
-      logger_.warn(fmt::format("rank {} and rank {} do not meet over {}; they use {}",
-                               std::min(rank_, peer), std::max(rank_, peer), wire.name(), next));
-    }
-  }
-}
-
-/// An error if any two ranks have no wire, first if this rank is one of them.
-Status Wires::check_pairs(std::span<const WireKind> kinds) const {
-  for (std::uint32_t peer = 0; peer < wire_to_.size(); ++peer) {
-    if (peer != rank_ && wire_to_[peer] == nullptr) return why_apart(rank_, peer, kinds);
-  }
-  for (std::uint32_t b = 1; b < control_.size(); ++b) {
-    for (std::uint32_t a = 0; a < b; ++a) {
-      if (wire_between(a, b) == nullptr) return why_apart(a, b, kinds);
-    }
-  }
-  return {};
-}
-
-/// Why no wire joins two ranks.
-Status Wires::why_apart(std::uint32_t a, std::uint32_t b, std::span<const WireKind> kinds) const {
-  const bool is_mine = a == rank_ || b == rank_;
-  for (const auto& wire : wires_) {
-    if (!wire->may_join(a, b)) continue;
-    if (is_mine && !wire->made()) return wire->made();
-    for (const std::uint32_t rank : {a, b}) {
-      if (wire->has(rank)) continue;
-      return failure(
-          Code::unsupported,
-          fmt::format("rank {} cannot use {}; its own message says why", rank, wire->name()), rank);
-    }
-    return failure(
-        Code::unsupported,
-        fmt::format("rank {} and rank {} do not meet over {}, and XYLEM_TRANSPORT allows "
-                    "no other transport; use auto",
-                    a, b, wire->name()),
-        a == rank_ ? b : a);
-  }
-  std::vector<std::string_view> names;
-  for (const WireKind& kind : kinds) names.emplace_back(kind.name);
-  return failure(
-      Code::unsupported,
-      fmt::format("rank {} on {} and rank {} on {} have no transport in common: "
-                  "XYLEM_TRANSPORT allows {}, which is for ranks of one host; use auto",
-                  a, hosts_.peers()[a].host, b, hosts_.peers()[b].host, fmt::join(names, ", ")));
 }
 
 Status Wires::adopt(Token /*token*/, Encounter encounter) {
@@ -217,7 +189,7 @@ std::uint64_t Wires::view_bytes(std::span<const std::uint32_t> world_ranks) cons
       world_ranks.size() < 2 ? nullptr
                              : wire_to_[world_ranks[0] == rank_ ? world_ranks[1] : world_ranks[0]];
   if (wire == nullptr) return 0;
-  // Wires without views and members that another wire reaches are the quick answers.
+  // The cheap checks come first.
   transport::Views* const views = wire->transport()->views();
   const auto is_here = [&](std::uint32_t rank) { return rank == rank_ || wire_to_[rank] == wire; };
   if (views == nullptr || !std::ranges::all_of(world_ranks, is_here)) return 0;

@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,7 +43,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
  public:
   /// Meets all ranks over the control plane: compares settings, and opens the kinds of transport in
   /// their order, each at the ranks that need it. Both ends of a pair decide alike which one they
-  /// use. Fails at all ranks if any two have none. Collective. The control plane and the listener
+  /// use. Fails at both if they have none. Collective. The control plane and the listener
   /// outlive the result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
@@ -103,11 +102,11 @@ class Wires final : public WorkSource, public transport::HostPeers {
   Status exchange_facts(const PeerFacts& mine, Deadline deadline);
   void meet_early(std::span<const WireKind> kinds) const;
   Status open(std::span<const WireKind> kinds, Deadline deadline);
-  void assign(Wire& wire, std::span<const std::uint32_t> peers, std::string_view next);
-  bool may_join_any(const Wire& wire) const;
+  void warn_of_next(const Wire& wire,
+                    std::span<const std::uint32_t> peers,
+                    std::span<const WireKind> later) const;
+  Status why_apart(std::uint32_t peer) const;
   const Wire* wire_between(std::uint32_t a, std::uint32_t b) const;
-  Status check_pairs(std::span<const WireKind> kinds) const;
-  Status why_apart(std::uint32_t a, std::uint32_t b, std::span<const WireKind> kinds) const;
 
   ControlPlane& control_;
   const WireOptions options_;
