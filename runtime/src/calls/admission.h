@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission: which collectives of a communicator run. At most kMaxOperations run at a time, since a
-// tag has no room for the numbers of more (tag.h). Others are deferred, in the order of the calls.
+// tag cannot distinguish more (tag.h). Further calls are deferred, in the order of the calls.
 #pragma once
 
 #include "calls/operation.h"

@@ -50,8 +50,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
-  /// For a call on a mesh: what the stream is given. `program` is then a barrier, by which the
-  /// ranks notice that they disagree about the call, and that it has ended on all of them.
+  /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier. It shows
+  /// whether the ranks agree about the call, and when the call has ended on all of them.
   std::shared_ptr<const execution::StreamProgram> stream_program;
 
   // For the token holder only:
@@ -95,8 +95,8 @@ class Plans {
     collectives::CostModel model;
   };
 
-  /// Sets the cost model and forgets all plans, since they follow from the model. Only while no
-  /// call is made.
+  /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
+  /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
   /// From now on there may be calls on a mesh.
@@ -120,7 +120,7 @@ class Plans {
   void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
   Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
-  /// What a call has to copy to scratch before it is sent, or used.
+  /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
   /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
   /// fastest planner.

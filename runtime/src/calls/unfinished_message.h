@@ -10,8 +10,8 @@
 
 namespace xylem::runtime {
 
-/// "rank 0: a receive with tag 7 met no partner within 2 s". `message` is a send or receive under
-/// way, which reaches its limit.
+/// "rank 0: a receive with tag 7 met no partner within 2 s". `message` is a send or receive that
+/// has reached its limit before its end.
 std::string describe_unfinished(const Operation& message, std::chrono::nanoseconds limit);
 
 }  // namespace xylem::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PointToPoint: sends and receives that are done within the call, between ranks that share memory.
+// PointToPoint: sends and receives that complete within the call, between ranks that share memory.
 // A call that has ended when it returns needs no operation. All other calls go through start().
 #include "calls/calls.h"
 #include "calls/work_access.h"

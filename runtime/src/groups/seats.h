@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seats: how a rank takes a seat, the tag slot of a communicator to come (seat.h).
+// Seats: takes seats. A seat is the tag slot of a communicator that is formed later (seat.h).
 #pragma once
 
 #include "context.h"

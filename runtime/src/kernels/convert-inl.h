@@ -2,7 +2,7 @@
 //
 // Converts floats of 16 and 8 bits to fp32 and back, with the same results on every target: rounds
 // to nearest even, keeps subnormals, and turns every NaN into one quiet NaN. Overflow becomes
-// infinity, and the greatest number in E4M3. Highway 1.0.3's own conversions truncate (bfloat16
+// infinity or, in E4M3, the greatest number. Highway 1.0.3's own conversions truncate (bfloat16
 // everywhere, float16 without F16C) and may turn a NaN into an infinity.
 
 // Included once per target by Highway's foreach_target, so the include guard toggles.

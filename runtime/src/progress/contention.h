@@ -2,9 +2,9 @@
 //
 // Contention: whether other programs compute on the cores that this rank's threads use.
 //
-// Where they do, a thread that polls uses up its share of the core. Then it has to wait for the
-// time slices of the others when its message comes, although it has computed nothing. A thread that
-// sleeps keeps its share, and the system runs it soon after it is woken (EEVDF, Stoica and
+// If they do, a thread that polls uses up its share of the core. When its message arrives, it has
+// to wait for the time slices of the other programs, although it has computed nothing. A thread
+// that sleeps keeps its share, and the system runs it soon after it is woken (EEVDF, Stoica and
 // Abdel-Wahab 1995, which Linux uses from version 6.6 on). So waiters sleep under contention, and
 // poll otherwise, since that reacts sooner.
 //
@@ -29,7 +29,7 @@ class Contention {
   /// share cores, since another rank may compute for that long.
   void set_losses_to_begin(unsigned losses) noexcept { losses_to_begin_ = losses; }
 
-  /// Any thread may ask.
+  /// Any thread may call this.
   bool is_present() const noexcept { return is_present_.load(std::memory_order_relaxed); }
 
   // The following functions are for the token holder.

@@ -48,7 +48,7 @@ struct DeviceInfo {
 /// The shared memory of a job that has `ranks` ranks on one host.
 struct SharedMemoryInfo {
   std::uint32_t ranks = 0;
-  std::uint64_t rank_bytes = 0;  ///< Shared by each rank, however many communicators there are.
+  std::uint64_t rank_bytes = 0;  ///< Shared memory of each rank, however many communicators it has.
   std::uint64_t slot_bytes = 0;  ///< Longer messages are sent in parts of this size.
   /// Why XYLEM_SHARED_MEMORY is too small for so many ranks, so that they use the network. Empty if
   /// it is large enough.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seat: lets some ranks of a job form a communicator without the others. The members meet by means
-// of their own, such as the key-value store of a framework:
+// Seat: lets some ranks of a job form a communicator without the others. The members find each
+// other by means of their own, such as the key-value store of a framework:
 //
 //   each member: Runtime::take_seat() ──► tells its rank in the job and its seat's number
 //   all members: agree on a Formation ──► Runtime::form()
@@ -59,7 +59,8 @@ struct Formation {
     std::uint32_t rank = 0;  ///< In the job.
     std::uint32_t seat = 0;  ///< The number of the seat that this member has taken.
   };
-  /// A number drawn at random for this communicator, which tells it from all others of the job.
+  /// A number drawn at random for this communicator. It distinguishes it from all others of the
+  /// job.
   std::uint64_t uid = 0;
   std::vector<Member> members;  ///< In the order of their ranks in the new communicator.
   /// The limit of each operation; if unset, that of the job (Options::timeout).
