@@ -65,7 +65,7 @@ class LiveJobs {
   ForkPage page_;
   std::atomic<bool> ends_well_{false};
   std::mutex mutex_;
-  bool is_exit_noted_ = false;  ///< True once on_exit() has been told to call note_exit().
+  bool is_exit_noted_ = false;  ///< True once a handler that calls note_exit() is registered.
   std::vector<std::weak_ptr<Leaver>> jobs_;
   std::atomic<std::size_t> count_{0};  ///< Of `jobs_`, for a child, which must not take the mutex.
 };

@@ -11,7 +11,7 @@
 //   <directory>/<job>/<session>/failed   why the start has failed, by the first rank to say so
 //   <directory>/<job>/<session>/key.*    the values
 //
-// Files left by an earlier start that was killed do no harm: a rank believes a session only if it
+// Files left by an earlier start that was killed do no harm: a rank accepts a session only if it
 // contains the number that the rank has just drawn, which only a living rank 0 can have read. Ranks
 // remove what they wrote when their store ends, since nobody needs it once the start is over. The
 // files of a failed start are removed by the next start. Two processes of one rank are detected:
@@ -37,9 +37,9 @@ namespace xylem::runtime {
 class FileStore final : public StartStore {
  public:
   /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Fails with
-  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming who
-  /// did not come, with mismatch if jobs of different sizes meet, and with busy if another process
-  /// has this rank.
+  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming the
+  /// ranks that did not join, with mismatch if rank 0 has another job size, and with busy if
+  /// another process has this rank.
   static Result<std::shared_ptr<Store>> open(const std::string& directory,
                                              const std::string& job,
                                              std::uint32_t rank,
@@ -77,7 +77,8 @@ class FileStore final : public StartStore {
   Status write(const Path& path, std::string_view text);
   /// Makes this rank's here file; false if there is one already.
   Result<bool> take_place();
-  /// Gives the draft this name; false if there is such a file already, which is left as it is.
+  /// Links the draft to this name. False if there is such a file already, which then stays
+  /// unchanged.
   Result<bool> link_draft(const Path& path);
   Result<bool> write_new(const Path& path, std::string_view text);
 
@@ -86,7 +87,7 @@ class FileStore final : public StartStore {
   std::string number_;  ///< A number that was drawn for this start; no other process has it.
   Attendance attendance_;
   std::vector<Path> written_;
-  std::uint32_t next_look_ = 0;  ///< The rank at which rank 0 looks next.
+  std::uint32_t next_look_ = 0;  ///< The rank that rank 0 checks next.
   UniqueFd place_;  ///< This rank's here file, whose lock shows that the process lives.
 };
 

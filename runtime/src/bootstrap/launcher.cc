@@ -118,7 +118,7 @@ Found from_mpich(const Environment& environment) {
   XYLEM_TRY(auto placement, read_place(environment, {"mpich", "PMI_RANK", "PMI_SIZE"}));
   if (placement) {
     // Hydra names no job. Its key-value space belongs to one job, and the random number that rank 0
-    // puts there tells jobs apart.
+    // puts there distinguishes jobs.
     placement->job = fmt::format("mpich {}", text_of_variable(environment, "PMI_JOBID"));
     return placement;
   }

@@ -152,14 +152,14 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
 }
 
 void give_up_early(int fd) noexcept {
-  // The kernel asks again after 1 s and after 2 s more, and then waits 4 s for an answer.
+  // The kernel repeats the request after 1 s and after 2 s more, and then waits 4 s for an answer.
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }
 
 void keep_alive(int fd) noexcept {
   constexpr int kSeconds = Silence::kAsks.count();
-  // The first probe may be lost just when the network fails, so one more than fit into the longest
-  // silence must be answered.
+  // The connection ends when this number of probes is not answered. It is one more than fit into
+  // the longest silence, since the first one may be sent just when the network fails.
   constexpr int kProbes = Silence::kLongest / Silence::kAsks + 1;
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSeconds);

@@ -13,9 +13,8 @@
 
 namespace xylem::runtime {
 
-/// Where a key may lie. No environment variable changes these places, and no process chooses among
-/// them by anything that another user can change, since all ranks of a start must find the same
-/// key.
+/// Where a key may be. All ranks of a start must find the same key, so neither environment
+/// variables nor anything that another user can change affects which place is chosen.
 struct KeyPlaces {
   std::optional<std::filesystem::path> home;  ///< As the system's user database gives it.
   std::filesystem::path runtime;              ///< /run/user/<user>, made by the system at login.

@@ -10,9 +10,9 @@ namespace xylem::runtime {
 
 /// A message may arrive before the stream of its receive has come to it, that is, before the gate
 /// of the receive has opened. Then it can wait for the gate for a short time. After a wait in vain,
-/// the next such message from the same rank does not wait. After each further wait in vain, more of
-/// them do not wait: 3, 7, 15, and from then on 31, until a gate opens in time. There is one object
-/// for each sender. For one thread at a time.
+/// the next such message from the same rank does not wait. After further waits in vain, the next 3,
+/// 7, 15 and then always 31 do not wait, until a gate opens in time. There is one object for each
+/// sender. For one thread at a time.
 class GateWaits {
  public:
   /// Whether the next such message waits.

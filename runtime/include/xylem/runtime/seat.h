@@ -3,7 +3,7 @@
 // Seat: lets some ranks of a job form a communicator without the others. The members find each
 // other by means of their own, such as the key-value store of a framework:
 //
-//   each member: Runtime::take_seat() ──► tells its rank in the job and its seat's number
+//   each member: Runtime::take_seat() ──► publishes its rank in the job and its seat's number
 //   all members: agree on a Formation ──► Runtime::form()
 //
 // Communicator::split() is simpler if all ranks of a communicator take part.
