@@ -79,7 +79,8 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   facts.settings += is_measured ? "another XYLEM_TUNING\n" : "XYLEM_TUNING=off\n";
   facts.settings += given.agreed();
   const auto end = [](Job* job) {
-    // In a forked child everything belongs to the parent: the thread, and the connections to peers.
+    // In a forked child nothing is destroyed, since the thread and the connections belong to the
+    // parent.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
   std::shared_ptr<Job> job(new Job(std::move(parts), std::move(given)), end);

@@ -27,7 +27,8 @@ constexpr int kSmallRounds = 100, kSmallRepeats = 30;
 constexpr int kLargeRounds = 8, kLargeRepeats = 3;
 constexpr std::uint32_t kTag = 0;
 /// How long a link is measured, from the first answer on. A round trip that has begun is finished.
-/// The sum, with that of measure_core(), is the 0.3 s that docs/configuration.md states.
+/// The sum of these budgets, including that of measure_core(), is the 0.3 s that
+/// docs/configuration.md states.
 constexpr std::chrono::milliseconds kLocalBudget{80}, kRemoteBudget{200}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
 

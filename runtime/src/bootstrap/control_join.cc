@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kRetry = milliseconds(50);
-/// How often clocks are checked.
+/// How often deadlines are checked.
 constexpr auto kTick = milliseconds(200);
 /// How long a rank whose start has failed still accepts connections, to report the failure.
 constexpr auto kStay = milliseconds(1000);
@@ -281,7 +281,8 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
         rank);
   }
   if (why.code() == Code::peer_lost) {
-    // The rank published its address after it began to listen there, so it has ended.
+    // The connection was refused. The rank had begun to listen before it published the address, so
+    // its process has ended.
     network_->declare_lost(*rank,
                            "it no longer listens at " + callees_.at(*rank).address.to_string());
     return {};

@@ -38,7 +38,7 @@ struct Placement {
   std::string meeting_host;
 };
 
-/// The place that is given by the first of these that is set: Options or XYLEM_ variables;
+/// The placement from the first of these sources that is set: Options or XYLEM_ variables;
 /// torchrun; Open MPI; MPICH; Slurm. If none is set, the job has one rank. Fails with
 /// invalid_argument, and names the variables, if they are incomplete or wrong (rank without size,
 /// rank ≥ size).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PmiStore: the store of MPICH's launcher (Hydra, and others that speak PMI-1), over the descriptor
-// that the launcher leaves to each process.
+// that the launcher passes to each process.
 //
 // In PMI-1 a value is visible only after a barrier that all processes enter. So the first get()
 // after a set() is such a barrier, and all ranks must alternate in the same way: first all sets,

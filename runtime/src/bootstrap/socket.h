@@ -23,7 +23,7 @@ std::string error_text(int error);
 /// Listens, with the longest queue that the system allows. Fails with `busy` if the port is taken.
 Result<UniqueFd> listen_on(const SocketAddress& address);
 
-/// Accepts one connection; an empty descriptor if none waits.
+/// Accepts one connection; an empty descriptor if none is pending.
 Result<UniqueFd> accept_from(int listener);
 
 /// Starts to connect. Once the socket is writable, connect_outcome() returns 0 or an errno value.

@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a living server takes at most to answer if it need not wait for anybody.
+/// How long, at most, a live server takes to answer a request that does not depend on other ranks.
 constexpr auto kAnswerTime = std::chrono::seconds(10);
 /// How long a rank that gives up waits for the verdict of the start (start_store.h).
 constexpr auto kLastWord = std::chrono::seconds(1);
@@ -250,7 +250,7 @@ class Search {
   }
 
   void pause() {
-    // Spreads the attempts, so that ranks that start together do not ask together for ever.
+    // Spreads the attempts, so that ranks that start together do not always retry together.
     const auto spread =
         std::chrono::microseconds(mix((std::uint64_t{rank_} << 32) + ++rounds_) % 4096);
     const auto next = earlier(deadline_, Deadline::after(pause_ + spread));

@@ -66,8 +66,8 @@ class TcpStore final : public StartStore {
   Status verdict_;
 };
 
-/// The ports to try for rank 0's server if none was set. They depend only on the job's identity.
-/// They are below the kernel's ephemeral ports, and `avoid` is not among them.
+/// The ports to try for rank 0's server if none was set. They are derived from the job's identity
+/// and are below the kernel's ephemeral ports. `avoid` is not among them.
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid);
 
 }  // namespace xylem::runtime

@@ -191,7 +191,7 @@ void Server::run() {
 }
 
 int Server::wait_ms() const {
-  // A tick is needed only while something is to end by the clock.
+  // The thread wakes up regularly only while there are time limits to check.
   constexpr int kTickMs = 200;
   constexpr int kForeverMs = -1;
   return !strangers_.empty() || !listening_ || ends_ ? kTickMs : kForeverMs;

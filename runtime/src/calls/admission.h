@@ -18,9 +18,9 @@ class Admission {
   bool is_open() const noexcept {
     return running_ < execution::kMaxOperations && first_ == nullptr;
   }
-  /// A call runs from now on.
+  /// Call this when a call starts to run.
   void enter() noexcept { ++running_; }
-  /// A call that ran, or that drop_deferred() has dropped, is over.
+  /// Call this when a call has ended that ran, or that drop_deferred() has dropped.
   void leave() noexcept {
     if (running_ > 0) --running_;
   }

@@ -17,7 +17,7 @@ class GateWaits {
  public:
   /// Whether the next such message waits.
   bool is_due() const noexcept { return left_ == 0; }
-  /// A gate did not open in time, or its message did not wait.
+  /// Call this when a gate did not open in time, or when a message did not wait for its gate.
   void note_late() noexcept {
     if (left_ != 0) {
       --left_;

@@ -17,7 +17,7 @@ namespace xylem::runtime {
 
 class GivenSchedules {
  public:
-  /// No plans: the user has given no file.
+  /// No plans: the user has named no file.
   GivenSchedules() = default;
 
   /// Reads the file that the configuration names, and proves its plans with verify(), and with

@@ -57,8 +57,8 @@ bool same_call(const CallRecord& a, const Call& call) noexcept {
          a.root == call.root && a.count == call.count;
 }
 
-/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
-/// "all_reduce=ring,all_gather=bruck".
+/// The algorithm that XYLEM_ALGORITHM names for a collective. `setting` is its value, such as
+/// "ring" or "all_reduce=ring,all_gather=bruck".
 std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
   std::string_view general;
   while (!setting.empty()) {

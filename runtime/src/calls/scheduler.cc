@@ -107,7 +107,7 @@ void Scheduler::on_ended(Execution& execution, Status outcome) {
   operation.owner->on_ended(progress_.assert_held(), operation);
   set_pending(pending_.load(std::memory_order_relaxed) - 1);
   if (!outcome && operation.enqueued.is_direct) {
-    // A peer's device may have begun before the call failed.
+    // A peer's device may have begun to use the buffers before the call failed.
     outcome = Error{.code = outcome.code(),
                     .message = std::string(outcome.message()),
                     .peer = outcome.peer(),

@@ -31,7 +31,7 @@ struct RollCall {
 
   RollCallId id;
   std::uint64_t group = 0, sequence = 0;  ///< The call that the roll is about.
-  Clock::time_point since{};              ///< When this rank called the roll or heard it.
+  Clock::time_point since{};              ///< When this rank called the roll or received it.
   Clock::duration waited{0};              ///< For how long this rank has been running since then.
   Clock::duration quiet{0};  ///< For how long this rank has been running since the last answer.
   bool is_answered_here = false;  ///< This rank has answered the roll, or has called it.
@@ -43,7 +43,7 @@ struct RollCall {
   bool is_over(std::size_t missing) const noexcept;
 };
 
-/// The roll calls that a rank knows of, its own and those of others. Used by one thread at a time.
+/// The recent roll calls at one rank, its own and those of others. Used by one thread at a time.
 class RollCalls {
  public:
   /// Rolls on the same call that are called within this time count as one.
@@ -52,8 +52,8 @@ class RollCalls {
   /// rolls may reach this rank up to this far apart.
   static constexpr std::chrono::milliseconds kSharedElsewhere{300};
   static constexpr std::chrono::milliseconds kKept{5000};  ///< After this time a roll is forgotten.
-  /// A tick counts as no more than this. Otherwise a rank that was stopped itself would take the
-  /// time in which it received nothing for a silence of the others.
+  /// A tick counts as no more than this. Otherwise a rank that was stopped itself would mistake the
+  /// time in which it received nothing for silence of the others.
   static constexpr std::chrono::milliseconds kMostOfATick{100};
 
   explicit RollCalls(std::uint32_t rank) : rank_(rank) {}

@@ -28,7 +28,7 @@ class GroupControl {
   /// Announces, after half a second, that a wire failed. If the control plane reports meanwhile
   /// that the rank died, the death is announced instead (failure_detector.h).
   virtual void suspect(Status why) = 0;
-  /// Whether this rank of the group has left the job.
+  /// Whether rank `rank` of the group has left the job.
   virtual bool has_left(std::uint32_t rank) const noexcept = 0;
   /// The program has ended: its callback (Communicator::on_failure) is not called any more.
   virtual void note_end_of_program() noexcept = 0;

@@ -50,9 +50,9 @@ Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(const Memory& devic
   return compute->make_mesh(spec_.rank);
 }
 
-/// Makes this rank's end of the mesh, joins those of the others, and measures how fast the slowest
-/// device reads another's memory. Collective. `mesh` stays null if any rank cannot take part; the
-/// Status then says why this rank cannot.
+/// Makes this rank's end of the mesh, connects it to those of the others, and measures how fast the
+/// slowest device reads another's memory. Collective. `mesh` stays null if any rank cannot take
+/// part; the Status then says why this rank cannot.
 Status GroupMesh::join(const Memory& device,
                        const Submit& submit,
                        std::shared_ptr<execution::Mesh>& mesh,

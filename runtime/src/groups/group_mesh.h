@@ -49,9 +49,9 @@ class GroupMesh {
   /// the operation, and releases the engine's reference to it.
   void start(Operation& operation, Result<std::shared_ptr<Plan>> plan);
   /// If the streams of this rank have completed their calls, waits until the operations of these
-  /// calls have ended, too. Other ranks must complete the calls for this, but a user who has
-  /// synchronized the streams takes the calls for complete. `pending` returns how many operations
-  /// of the group have not ended.
+  /// calls have ended, which depends on other ranks. A user who has synchronized the streams
+  /// expects the calls to be complete. `pending` returns how many operations of the group have not
+  /// ended.
   void drain(const std::function<std::uint32_t(Token)>& pending);
   /// Stops the mesh, and releases the streams that wait in calls of this group.
   void stop(Token token);

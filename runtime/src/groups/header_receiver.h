@@ -20,12 +20,12 @@ namespace xylem::runtime {
 
 class HeaderReceiver final : private HeaderOwner {
  public:
-  /// Handles the headers.
+  /// Handles headers that have been received.
   class Client {
    public:
     /// The next header in order from its source, with the payload of a small message.
     virtual void accept(const MessageHeader& header, const std::byte* payload) = 0;
-    /// True if so many bytes of messages wait for their receives that no slots are to be posted.
+    /// True if no slots must be posted, since too many bytes of messages wait for their receives.
     virtual bool is_full() const noexcept = 0;
 
    protected:

@@ -112,7 +112,7 @@ void PointToPoint::send(Operation& operation) {
   engine_.post_copy(operation, copy);
 }
 
-/// Puts a send at the end of the list of sends that wait for their turn, for its destination.
+/// Appends a send to the list of sends to its destination that wait for their turn.
 void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   operation.lists.match_next = nullptr;

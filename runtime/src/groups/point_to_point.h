@@ -73,7 +73,8 @@ class PointToPoint final : public MessageListener,
   /// True if the message of a call goes through host memory (Run::staged). For any thread.
   bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
   /// Sends or receives a message at once, if that is possible. If only a large body remains, an
-  /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
+  /// operation is begun for it. Empty if nothing was done. Precondition: the arguments have been
+  /// checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// Handles a large body that has been sent or received. If it was received for a device, it is

@@ -103,7 +103,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (from == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
-  // Other messages or receives come first, or may come first.
+  // Other messages or receives may have to be matched first.
   if (queue_.has_receives() || queue_.has_arrived() || headers_.has_early(from)) {
     return std::nullopt;
   }

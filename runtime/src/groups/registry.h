@@ -61,8 +61,8 @@ class Registry final : public WorkSource {
   void vacate(Token token, std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(Token token, std::uint32_t slot);
-  /// Call this if no group was made in a claimed slot. Other ranks may still send to such a group,
-  /// so the slot drains.
+  /// Call this if no group was made in a claimed slot. Other ranks may still send to the slot, so
+  /// it drains.
   void abandon(Token token, std::uint32_t slot);
   void delete_deferred(Token token);
   /// Drops messages that have arrived for slots that drain, and deletes groups.

@@ -14,7 +14,7 @@ namespace xylem::runtime {
 struct Seats {
   /// See Runtime::take_seat().
   static Result<Seat> take(const std::shared_ptr<Context>& context);
-  /// The seat belongs to a group from now on.
+  /// Call this when the seat belongs to a group: its handle does not release it then.
   static void keep(Seat& seat) noexcept { seat.keep(); }
 };
 

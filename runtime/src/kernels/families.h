@@ -18,8 +18,8 @@ using execution::ScaleKernel;
 
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
-/// int8 to uint64, and bool. Null if the operation is not defined on the type; so are the others
-/// below.
+/// int8 to uint64, and bool. Null if the operation is not defined on the type. The same holds for
+/// the functions below.
 ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
 
 /// float32, float64.

@@ -29,8 +29,8 @@ constexpr milliseconds kSoon{16};
 void Contention::note(nanoseconds span, Clock::time_point now) noexcept {
   losses_ = span < kLoss ? 0 : losses_ + 1;
   if (losses_ < losses_to_begin_ || is_present()) return;
-  // Contention that comes back soon has not really ended: neighbours that wait now and then leave
-  // the core free for moments.
+  // Contention that comes back soon had not really ended: other programs that wait now and then
+  // leave the core free for short times.
   const bool is_back = now - ended_ < std::max<nanoseconds>(interval_, kSoon);
   interval_ = is_back ? std::clamp<nanoseconds>(2 * interval_, kFirstInterval, kLongestInterval)
                       : kFirstInterval;

@@ -48,7 +48,7 @@ class WorkSources {
 
   // Any thread may call these functions:
   WorkSource::Need need() const noexcept;
-  /// Lets the next turn end with a tick.
+  /// Makes the next turn end with a tick.
   void request_tick() noexcept { is_tick_due_.store(true, std::memory_order_relaxed); }
 
   /// One turn of all sources, then the tick if one was requested.

@@ -37,8 +37,8 @@ XYLEM_API Status deallocate(void* memory);
 /// itself, and the send ends when the receiver has read it. Small messages, and messages from other
 /// memory, are copied into shared memory first.
 ///
-/// The destructor frees the memory; no operation may use it any more by then. Children made by
-/// fork() share memory of the host for as long as they live.
+/// The destructor frees the memory; no operation may use it any more by then. Host memory is shared
+/// with children made by fork() for as long as they live.
 ///
 /// Like cudaFree(), freeing memory of a GPU blocks until the device has completed all enqueued
 /// work, including work on streams that wait for calls. If such a call cannot end before this

@@ -29,7 +29,7 @@ class Group;
 struct EvenArguments;
 }  // namespace runtime
 
-/// What functions return for a rank that does not exist, and what an empty handle returns.
+/// Returned for a rank that does not exist, and by an empty handle.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;
 
 /// A handle to a communicator; copies refer to the same communicator. Several threads may call
@@ -51,8 +51,8 @@ class XYLEM_API Communicator {
   std::uint32_t size() const noexcept;
   /// The number by which logs and error messages name this communicator.
   std::uint32_t id() const noexcept;
-  /// The rank in the job (world rank) of `rank` of this communicator; kNoRank if there is no such
-  /// rank.
+  /// The world rank (rank in the job) of rank `rank` of this communicator; kNoRank if there is
+  /// none.
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
 
   /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
@@ -105,7 +105,7 @@ class XYLEM_API Communicator {
   /// when the Works report the `mismatch`.
   ///
   /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
-  /// Fails with `invalid_argument` if another device is bound.
+  /// Fails with `invalid_argument` if another device is bound already.
   Result<bool> bind(const Memory& device) const;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options: what a program may set when it starts Xylem. Every field has an environment variable of
-// the same meaning (docs/configuration.md); a field that the program sets wins over the
+// the same meaning (docs/configuration.md); a field that the program sets takes precedence over the
 // environment.
 #pragma once
 

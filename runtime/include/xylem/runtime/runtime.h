@@ -67,7 +67,7 @@ class XYLEM_API Runtime {
   /// This rank's index among the ranks of the job on its host, and their number.
   std::uint32_t local_rank() const noexcept;
   std::uint32_t local_size() const noexcept;
-  /// Whether this rank of the job has left the job or was lost. A communicator that contains it
+  /// Whether rank `rank` of the job has left the job or was lost. A communicator that contains it
   /// would fail. False after shutdown().
   bool is_without(std::uint32_t rank) const;
   /// Host name of each rank of the job.

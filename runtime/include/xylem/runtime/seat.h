@@ -45,7 +45,7 @@ class XYLEM_API Seat {
   Seat(std::shared_ptr<runtime::Context> context, std::uint32_t number) noexcept
       : context_(std::move(context)), number_(number) {}
   void give_back() noexcept;
-  /// The seat belongs to a group from now on.
+  /// Call this when the seat belongs to a group: the destructor does not release it then.
   void keep() noexcept { context_.reset(); }
 
   std::shared_ptr<runtime::Context> context_;

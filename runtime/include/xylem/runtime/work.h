@@ -86,8 +86,8 @@ class [[nodiscard]] XYLEM_API Work {
   /// the message of the operation is longer than the buffer of its receive. After any other error
   /// of an operation that had begun, the communicator has failed.
   bool failed_alone() const noexcept;
-  /// World rank of the sender of a received message; the own world rank for other operations. Valid
-  /// only after success.
+  /// World rank of the sender of a received message; this rank's world rank for other operations.
+  /// Valid only after success.
   std::uint32_t source() const noexcept;
   /// Number of elements of a received message, which may be less than its buffer has room for; 0
   /// for other operations. Valid only after success.
