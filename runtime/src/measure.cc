@@ -64,8 +64,8 @@ class Pair {
 
   bool follows() const { return partner_ < world_.spec().rank; }
 
-  /// Half of the time of a round trip of the smallest message, in microseconds. The order is itself
-  /// that message.
+  /// Half of the time of a round trip of the smallest message, in microseconds. The Order itself is
+  /// this message.
   Result<double> round_trip() {
     write({sizeof(Order), transport::kAnySize});
     const auto begin = Clock::now();
@@ -91,7 +91,7 @@ class Pair {
     return transfer(CallKind::send, order_, sizeof(Order));
   }
 
-  /// Does what the partner orders, until it ends the exchange.
+  /// Follows the partner's Orders, until the partner ends the exchange.
   Status follow() {
     for (;;) {
       XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
@@ -378,7 +378,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   const std::string& source = context.config().tuning;
   if (source == "off" || world.spec().size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
-  // Only rank 0 reads the file; the broadcast tells the others whether it had an entry.
+  // Only rank 0 reads the file. The broadcast informs the others whether it had an entry.
   std::uint8_t known = 0;
   if (use_file && world.spec().rank == 0) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));

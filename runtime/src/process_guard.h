@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProcessGuard: tells whether this process may use a job. A forked child may not, since the job's
+// ProcessGuard: whether this process may use a job. A forked child may not, since the job's
 // threads, locks and sockets belong to its parent. After shutdown no process may.
 #pragma once
 

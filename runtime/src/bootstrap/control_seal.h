@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Records: what a control connection carries after its handshake. Each record is encrypted and
-// authenticated, so that nobody in between can read it, change it, leave it out or repeat it.
+// authenticated, so that a third party can neither read, change, drop nor repeat a record.
 //
 //   u32 number of bytes | these bytes, encrypted | tag of 16 bytes
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FileStore: a store in a directory that all ranks share. A key is a file, which is written under
-// another name and then renamed, so that nobody reads half a value.
+// another name and then renamed, so that no rank reads half a value.
 //
 //   <directory>/<job>/hello.<rank>       a number that the rank drew for this start
 //   <directory>/<job>/session            rank 0's number, its size, and the hellos it has seen
@@ -13,11 +13,11 @@
 //
 // Files left by an earlier start that was killed do no harm: a rank accepts a session only if it
 // contains the number that the rank has just drawn, which only a living rank 0 can have read. Ranks
-// remove what they wrote when their store ends, since nobody needs it once the start is over. The
-// files of a failed start are removed by the next start. Two processes of one rank are detected:
-// the hello of one of them is overwritten, or its here file exists already. While ranks wait, they
-// check whether others still live: a lock ends with its process, also on shared filesystems that
-// have locks.
+// remove what they wrote when their store ends, since no rank needs it once the start is complete.
+// The files of a failed start are removed by the next start. Two processes of one rank are
+// detected: the hello of one of them is overwritten, or its here file exists already. While ranks
+// wait, they check whether others still live: a lock ends with its process, also on shared
+// filesystems that have locks.
 #pragma once
 
 #include "bootstrap/attendance.h"

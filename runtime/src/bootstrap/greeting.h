@@ -46,7 +46,7 @@ class Greeting {
   Status finish_connecting();
   /// Sends what is still to be sent. True if everything has been sent.
   Result<bool> send();
-  /// Receives bytes. True if as many have arrived as the handshake wants.
+  /// Receives bytes. True if as many have arrived as the handshake needs.
   Result<bool> receive();
   Status hear();
 

@@ -45,7 +45,7 @@ Result<std::optional<std::uint32_t>> read_number(const Environment& environment,
   return std::optional(value);
 }
 
-/// The variables in which a launcher gives rank and size.
+/// The variables in which a launcher passes rank and size.
 struct Names {
   std::string_view launcher, rank, size;
 };

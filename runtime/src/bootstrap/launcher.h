@@ -18,7 +18,7 @@ namespace xylem::runtime {
 /// What a job's secret is derived from.
 enum class SecretOrigin : std::uint8_t {
   given,  ///< XYLEM_SECRET.
-  user,   ///< The user's key (user_key.h), since the ranks meet on this host alone.
+  user,   ///< The user's key (user_key.h), since all ranks are on this host.
   job,    ///< The job's identity, which is not secret: ranks on other hosts have nothing else in
           ///< common.
 };
@@ -33,8 +33,8 @@ struct Placement {
                     ///< and between restarts.
   std::string secret;  ///< The secret that members must prove to know.
   SecretOrigin secret_origin = SecretOrigin::job;
-  /// A host at which all ranks can meet, if the launcher or the rendezvous names one; else empty.
-  /// The route to it decides the interface.
+  /// A host that all ranks can reach, if the launcher or the rendezvous names one; else empty. The
+  /// route to it decides the interface.
   std::string meeting_host;
 };
 

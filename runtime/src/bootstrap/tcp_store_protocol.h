@@ -28,7 +28,7 @@ enum class StoreAnswer : std::uint8_t {
   timed_out,  ///< The key was not set in time; the body says who is missing, `rank` is the first of
               ///< them.
   refused,    ///< The request broke a rule of stores.
-  taken,      ///< Another process of this rank has come to this start already.
+  taken,      ///< Another process of this rank has joined this start already.
   verdict,    ///< The start has failed.
 };
 

@@ -130,7 +130,7 @@ class Server final : public TcpStoreServer {
   std::size_t held_bytes_ = 0;
   Attendance attendance_;  ///< Ranks that have joined.
   Attendance done_;        ///< Ranks that have left again, or have been sent the verdict.
-  Status verdict_;         ///< Why the start has failed; OK while it goes on.
+  Status verdict_;         ///< Why the start has failed; OK if it has not.
   std::thread thread_;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The user's key: random bytes in a file that only its user can read, made when first needed. Ranks
-// that meet on one host and were given no secret use it to prove that they belong to one user.
+// The user's key: random bytes in a file that only its user can read, made when first needed. If
+// all ranks are on one host and no secret is set, they use it to prove that they belong to one
+// user.
 #pragma once
 
 #include "xylem/base/status.h"

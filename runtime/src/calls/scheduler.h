@@ -72,8 +72,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
 
     bool has_token() const noexcept { return has_token_; }
     Token token() const noexcept { return scheduler_.progress_.assert_held(); }
-    /// Call this if all that the call has started is over. The engine then needs no round for it.
-    /// Other executions get their rounds from the threads that wait for them.
+    /// Call this if everything that the call has started is complete. The engine then needs no
+    /// round for it. Other executions get their rounds from the threads that wait for them.
     void note_over() noexcept { is_over_ = true; }
 
    private:

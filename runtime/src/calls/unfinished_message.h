@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text of a time-out of a send or receive: how far its message had come.
+// The error message for a time-out of a send or receive: what its message has waited for.
 #pragma once
 
 #include "calls/operation.h"

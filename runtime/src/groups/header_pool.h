@@ -71,7 +71,7 @@ class HeaderUser {
   ~HeaderUser() = default;
 };
 
-/// The state of a header on its way. It is replaced as a whole when the slot is used again.
+/// The state of a header in transit. It is replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
   HeaderOwner* owner = nullptr;  ///< Who posted the slot. Null once its group is closed.
@@ -120,7 +120,7 @@ class HeaderPool final : public WorkSource {
   void hand_over_completed();
   /// From now on, turn() calls this user.
   void look_for(HeaderUser& user) { lookers_.push_back(&user); }
-  /// Calls HeaderUser::look() of the users that asked for it. Comes before the transports make
+  /// Calls HeaderUser::look() of the users that asked for it. Called before the transports make
   /// progress.
   unsigned turn(Token token) override;
   /// A transport may still hold a message whose Work has ended. Then perhaps no thread of the user

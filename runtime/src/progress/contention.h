@@ -11,8 +11,9 @@
 // The sign of contention is lost time: a yield, or a few turns that find nothing to do, take as
 // long as a time slice of another thread. The CPU quota of a cgroup has the same effect. A waiter
 // that sleeps loses no time, so it makes a probe now and then: it yields once, which returns at
-// once if no other thread wants the core. (Some versions of Linux from 6.6 on may choose a thread
-// that yields again although others wait. Contention is then noticed later and ends sooner.)
+// once if no other thread waits for the core. (Some versions of Linux from 6.6 on may continue a
+// thread that yields, although others wait for the core. Contention is then detected later and ends
+// sooner.)
 #pragma once
 
 #include "xylem/base/clock.h"

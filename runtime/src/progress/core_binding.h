@@ -47,7 +47,7 @@ class CoreBinding {
  private:
   static constexpr int kNone = -1;
 
-  /// False if somebody else has changed the cores of the thread.
+  /// False if other code has changed the cores of the thread.
   bool is_in_force() const noexcept {
     cpu_set_t now;
     return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&

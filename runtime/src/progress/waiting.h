@@ -46,9 +46,10 @@ struct WaitPolicy {
 };
 
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
-/// yielding, which lets a peer run that has no core of its own. This must be measured, since ranks
-/// may share cores with processes that are unknown to them. The learner chooses the better way. Now
-/// and then it tries the other way, so seldom that trials take about 1/64 of the waiting time.
+/// yielding, during which a peer without a core of its own can run. This must be measured, since
+/// ranks may share cores with processes that are unknown to them. The learner chooses the better
+/// way. Now and then it tries the other way, so seldom that trials take about 1/64 of the waiting
+/// time.
 class SpinLearner {
  public:
   struct Next {
@@ -71,7 +72,7 @@ class SpinLearner {
   bool is_trial_ = false;  ///< This idle period is a trial.
 };
 
-/// Tells an idle waiter whether to spin, yield or sleep next.
+/// Decides whether an idle waiter spins, yields or sleeps next.
 class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };

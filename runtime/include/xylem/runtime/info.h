@@ -85,7 +85,7 @@ XYLEM_API Result<Info> info();
 /// The settings of info() alone, which are cheap to get.
 XYLEM_API Result<std::vector<SettingInfo>> setting_infos();
 
-/// The launcher's part of info() alone, which is cheap to get. It tells whether this process is
+/// The launcher's part of info() alone, which is cheap to get. It shows whether this process is
 /// already one rank of several.
 XYLEM_API Result<LauncherInfo> launcher_info();
 

@@ -15,8 +15,8 @@
 
 namespace xylem {
 
-/// Unset fields come from the environment, then the launcher, then the defaults. Some may be set by
-/// name: `Runtime::create({.rank = 0, .size = 1})`.
+/// Unset fields come from the environment, then the launcher, then the defaults. Fields can be set
+/// by name: `Runtime::create({.rank = 0, .size = 1})`.
 struct Options {
   std::optional<std::uint32_t> rank = std::nullopt;  ///< XYLEM_RANK
   std::optional<std::uint32_t> size = std::nullopt;  ///< XYLEM_SIZE

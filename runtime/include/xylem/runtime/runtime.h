@@ -46,9 +46,9 @@ class XYLEM_API Runtime {
   Runtime& operator=(Runtime&& other) noexcept;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
-  /// Calls shutdown() if nobody has; operations still pending are aborted, and the log says so.
-  /// What happens to a runtime that is not destroyed before the process ends is described in
-  /// docs/threading.md.
+  /// Shuts down if shutdown() was not called. Operations that are still pending are aborted, and
+  /// the log says so. What happens to a runtime that is not destroyed before the process ends is
+  /// described in docs/threading.md.
   ~Runtime();
 
   /// The communicator of all ranks of the job.

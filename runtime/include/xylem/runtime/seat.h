@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seat: lets some ranks of a job form a communicator without the others. The members find each
-// other by means of their own, such as the key-value store of a framework:
+// Seat: with seats, some ranks of a job can form a communicator without the others. The members
+// find each other by means of their own, such as the key-value store of a framework:
 //
 //   each member: Runtime::take_seat() ──► publishes its rank in the job and its seat's number
 //   all members: agree on a Formation ──► Runtime::form()
@@ -25,9 +25,10 @@ struct Context;
 struct Seats;
 }  // namespace runtime
 
-/// A place for one communicator at this rank. Each rank of a job has 1023 beside that of the world.
-/// It is released with the communicator or, if it was not used, when its handle is destroyed. In
-/// the latter case it cannot be taken again for two seconds, since others may still send to it.
+/// A place for one communicator at this rank. Each rank of a job has 1023 of them, besides that of
+/// the world. A seat is released with the communicator or, if it was not used, when its handle is
+/// destroyed. In the latter case it cannot be taken again for two seconds, since others may still
+/// send to it.
 class XYLEM_API Seat {
  public:
   Seat() noexcept = default;

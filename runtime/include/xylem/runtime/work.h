@@ -25,9 +25,9 @@ enum class Waiter : std::uint8_t;
 /// A handle to one operation; copies refer to the same one. Several threads may test and wait at
 /// the same time.
 ///
-/// When a Work has ended, with or without error, nobody touches the operation's buffers any more,
-/// unless Status::holds_buffers() says so. Dropping a handle does not cancel the operation: its
-/// buffers stay in use until it has ended.
+/// When a Work has ended, with or without error, Xylem does not access the operation's buffers any
+/// more, unless Status::holds_buffers() is true. Dropping a handle does not cancel the operation:
+/// its buffers stay in use until it has ended.
 class [[nodiscard]] XYLEM_API Work {
  public:
   Work() noexcept = default;
