@@ -2,7 +2,7 @@
 //
 // Context: what the communicators of a job share, such as its configuration, its wires, the engine
 // with its pools, and the progress token. The Job makes the context and fills it while the job
-// starts; each communicator keeps it alive. The context holds the parts and decides nothing.
+// starts; each communicator keeps it alive. The context contains the parts, but no logic.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -69,7 +69,7 @@ struct Context {
   TokenGuarded<HeaderPool> headers;
   Scheduler scheduler{progress, thread, headers};
   FailureDetector failures;
-  std::unique_ptr<Wires> wires;  ///< Null until the job has met its ranks.
+  std::unique_ptr<Wires> wires;  ///< Null until Job::open() has connected the ranks.
   Registry registry;
   StoppedMeshes stopped_meshes;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collects the facts for `xylem info`, each from the code that a start would use.
+// Collects the facts for `xylem info`, each by the code that the start of a job uses.
 #include "xylem/runtime/info.h"
 
 #include "bootstrap/interface.h"

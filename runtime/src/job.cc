@@ -21,20 +21,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How much memory the outputs of a host's ranks may take together to stay in its caches, which
-/// also hold the inputs. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
+/// The outputs of a host's ranks stay in its caches, which also hold the inputs, if they take at
+/// most this many bytes together. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
-/// How long a job that ends lets streams go on that have calls of failed communicators.
+/// How long, at most, a job that ends releases streams that wait in calls of failed communicators.
 constexpr milliseconds kStreams{5000};
-/// How long a rank that leaves waits at most for its peers to take what it has sent.
+/// How long, at most, a rank that leaves waits until its peers have accepted the data sent to them.
 constexpr milliseconds kHandOver{60'000};
-/// How long a rank whose program has ended goes on with calls for which the program did not wait.
+/// How long, at most, a rank whose program has ended continues calls for which the program did not
+/// wait.
 constexpr milliseconds kLastCalls{5000};
-/// How long a thread that ends the runtime waits until no other one drives it.
+/// How long, at most, a thread that ends the runtime waits for the token.
 constexpr milliseconds kToken{5000};
 
-/// Notes the thread that ends a runtime.
+/// Records which thread ends a runtime, for as long as this object exists.
 class Ending {
  public:
   explicit Ending(std::atomic<std::thread::id>& thread) : thread_(thread) {
@@ -78,7 +79,8 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   facts.settings += is_measured ? "another XYLEM_TUNING\n" : "XYLEM_TUNING=off\n";
   facts.settings += given.agreed();
   const auto end = [](Job* job) {
-    // In a forked child everything belongs to the parent: the thread, and the connections to peers.
+    // In a forked child nothing is destroyed, since the thread and the connections belong to the
+    // parent.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
   std::shared_ptr<Job> job(new Job(std::move(parts), std::move(given)), end);
@@ -126,15 +128,15 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
   });
   XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
   XYLEM_TRY(meet_world(deadline));
-  // All ranks have met, so nobody reads the store any more, and rank 0 need not serve it.
+  // All ranks have joined, so nobody reads the store any more, and rank 0 need not serve it.
   store_.reset();
   is_open_ = true;
   return {};
 }
 
-/// Lists what the token holder drives, in the order of a turn, and of a tick: what other ranks have
-/// reported is handled before the watch looks for the causes of stalls. Operations of other threads
-/// are launched after the wires have made progress.
+/// Lists what the token holder drives, in the order of a turn and of a tick. Reports of other ranks
+/// are handled before the watch looks for the causes of stalls. Operations that other threads have
+/// submitted are launched after the wires have made progress.
 void Job::list_sources() {
   context_.registry.open(*context_.wires);
   context_.progress.with_token([&](Token token) {
@@ -223,10 +225,10 @@ void Job::abort_all() {
   keep_until_exit(shared_from_this());
 }
 
-/// Waits until everything that this rank has sent has left it. Its sends have ended, but messages
-/// may still wait for room at the peers. A rank that has left reads no more. Messages that still
-/// arrive here are dropped, so that two ranks that leave at the same time do not wait for each
-/// other.
+/// Waits until all data that this rank has sent has left this process. Its sends have ended, but
+/// messages may still wait for room at the peers. A rank that has left reads nothing any more, so
+/// it is not waited for. Messages that still arrive here are dropped, so that two ranks that leave
+/// at the same time do not wait for each other.
 Status Job::hand_over(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&](Token token) {
@@ -283,8 +285,8 @@ void Job::close_groups() {
   });
 }
 
-/// Lets streams go on that have calls of groups that have failed. Without the token between the
-/// turns: a stream may have to do other work of the user first.
+/// Releases streams that wait in calls of groups that have failed. The token is not held between
+/// the turns, since a stream may have to do other work of the user first.
 void Job::release_streams() {
   const Deadline patience = Deadline::after(kStreams);
   const auto are_waiting = [&](Token token) {
@@ -308,7 +310,7 @@ std::uint32_t Job::pending() {
   return context_.scheduler.pending();
 }
 
-/// The runtime cannot end. It lasts until the process has ended.
+/// Keeps the runtime until the process ends, since it cannot be shut down.
 Status Job::was_interrupted() {
   keep_until_exit(shared_from_this());
   return failure(Code::busy,
@@ -323,8 +325,8 @@ Status Job::shutdown(bool force) {
   const std::lock_guard one_at_a_time(shutdown_mutex_);
   const Ending ending(ender_);
   if (context_.process.is_closed()) return {};
-  // A signal handler that calls exit() may have interrupted a call of this thread, which never
-  // ends.
+  // If a signal handler has called exit(), it may have interrupted a call of this thread. That call
+  // never ends, and may hold the token.
   if (!context_.progress.acquire_until(Deadline::after(kToken))) return was_interrupted();
   context_.progress.release();
   auto patience = hand_over_limit();
@@ -354,14 +356,14 @@ Status Job::shutdown(bool force) {
   return handed_over;
 }
 
-/// Like shutdown(), but nothing is destroyed, and no callback of the program is called: what they
-/// use may have been destroyed already.
+/// Like shutdown(), but nothing is destroyed, and no callback of the program is called, since
+/// objects that these use may have been destroyed already.
 void Job::leave_at_exit(Deadline limit) noexcept try {
   if (ender_ == std::this_thread::get_id()) return;
   Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
   const auto one_at_a_time = lock_until(shutdown_mutex_, patience);
   if (!one_at_a_time || !context_.process.allows()) return;
-  // The token is never given up if a signal handler has interrupted its holder to call exit().
+  // The token is never released if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
   const Token token = context_.progress.assert_held();
   for (const auto& group : context_.registry.groups()) {
@@ -384,7 +386,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   context_.thread.stop();
   context_.control->leave(Deadline::after(kGoodbye));
 } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-  // Memory has run out. The peers learn that this rank was lost.
+  // Memory has run out. The peers will detect that this rank was lost.
 }
 
 }  // namespace xylem::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Job: one rank's membership in a job; Runtime is the user's handle of it. It starts, keeps and
-// ends what its communicators share (Context), watches over them (Watch), and owns the world
+// Job: one rank's membership in a job; Runtime is the user's handle to it. It creates and ends the
+// state that its communicators share (Context), supervises them (Watch), and owns the world
 // communicator.
 //
 //   starting ──► running ──► closing ──► closed
@@ -31,16 +31,16 @@
 
 namespace xylem::runtime {
 
-/// The parts that a job is made of; tests bring their own.
+/// The parts of which a job is made; tests pass their own.
 struct JobParts {
   LoadedConfig loaded;
   Placement placement;
   PeerFacts facts;               ///< own_facts(), except in tests.
-  std::shared_ptr<Store> store;  ///< Kept until all ranks have met.
+  std::shared_ptr<Store> store;  ///< Kept until all ranks have joined.
   std::unique_ptr<ControlPlane> control;
   WireKinds wires;
   Logger logger;
-  std::vector<ComputeDevice> devices{};  ///< Devices that are there from the start; in tests.
+  std::vector<ComputeDevice> devices{};  ///< Only in tests: devices that exist from the start.
   ComputeDeviceMaker make_device{};      ///< Makes other devices when their memory is first used.
 };
 

@@ -10,8 +10,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// The lowest priority that is not reserved: the ELF destructors of a program into which Xylem is
-/// linked run before this one. Those of a program that uses libxylem.so do so in any case.
+/// The lowest priority that is not reserved. So this destructor runs after those of a program into
+/// which Xylem is linked statically. In libxylem.so it runs after them in any case.
 constexpr int kAfterProgram = 101;
 
 /// How long the end of the process waits at most: for `mutex_`, and for all jobs together.
@@ -72,7 +72,7 @@ void LiveJobs::leave() noexcept try {
   const Deadline limit = Deadline::after(kAll);
   for (const auto& job : jobs) job->leave_at_exit(limit);
 } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-  // Then the peers learn that this process was lost.
+  // The peers will then detect that this process was lost.
 }
 
 }  // namespace xylem::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LiveJobs: the jobs of this process that have not shut down. Two kinds of processes need to know
-// them.
+// LiveJobs: the jobs of this process that have not shut down. They matter to two kinds of
+// processes.
 //
 // - A forked child: if its parent had a job at the time of the fork, the child may not use Xylem.
 //   Otherwise it may, like any other process.
@@ -27,11 +27,11 @@
 
 namespace xylem::runtime {
 
-/// A job, as far as the end of the process concerns it.
+/// The interface of a job for the end of the process.
 class Leaver {
  public:
   /// The process ends normally: leaves the job in good order. Other threads may still use the job.
-  /// Everything that waits for a thread has a limit, since exit() may have interrupted one.
+  /// Every wait for another thread has a limit, since exit() may have interrupted that thread.
   virtual void leave_at_exit(Deadline limit) noexcept = 0;
 
  protected:
@@ -49,11 +49,12 @@ class LiveJobs {
 
   /// Fails in a child that was forked while its parent had a job.
   Status check() const;
-  /// The job has started. It is left when the process ends, unless remove() is called before.
+  /// Call this when a job has started. The job is left when the process ends, unless remove() is
+  /// called before.
   void add(std::weak_ptr<Leaver> job);
-  /// The job has shut down.
+  /// Call this when a job has shut down.
   void remove(const Leaver& job) noexcept;
-  /// The process ends: exit() was called with this status.
+  /// Call this when exit() was called with this status.
   void note_exit(int status) noexcept { ends_well_ = (status & 0xff) == 0; }
   /// True once exit(0) was called.
   bool ends_well() const noexcept { return ends_well_; }
@@ -64,7 +65,7 @@ class LiveJobs {
   ForkPage page_;
   std::atomic<bool> ends_well_{false};
   std::mutex mutex_;
-  bool is_exit_noted_ = false;  ///< True once note_exit() will be called.
+  bool is_exit_noted_ = false;  ///< True once a handler that calls note_exit() is registered.
   std::vector<std::weak_ptr<Leaver>> jobs_;
   std::atomic<std::size_t> count_{0};  ///< Of `jobs_`, for a child, which must not take the mutex.
 };

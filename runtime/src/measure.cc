@@ -27,7 +27,8 @@ constexpr int kSmallRounds = 100, kSmallRepeats = 30;
 constexpr int kLargeRounds = 8, kLargeRepeats = 3;
 constexpr std::uint32_t kTag = 0;
 /// How long a link is measured, from the first answer on. A round trip that has begun is finished.
-/// The sum, with that of measure_core(), is the 0.3 s that docs/configuration.md states.
+/// The sum of these budgets, including that of measure_core(), is the 0.3 s that
+/// docs/configuration.md states.
 constexpr std::chrono::milliseconds kLocalBudget{80}, kRemoteBudget{200}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
 
@@ -48,14 +49,14 @@ Status complete(Group& world, Call&& call, Deadline deadline) {
       status.peer());
 }
 
-/// What the rank that measures tells its partner: the next message to send back.
+/// Sent by the rank that measures to its partner: which message the partner must send back next.
 struct Order {
-  std::uint64_t bytes = 0;  ///< 0: there is none.
+  std::uint64_t bytes = 0;  ///< 0: none, the exchange ends.
   std::uint64_t pull_from = transport::kAnySize;
 };
 
-/// Two ranks that exchange messages. One of them measures, and decides which messages there are and
-/// when they end, since it alone knows how long they take. The other follows.
+/// Two ranks that exchange messages. One of them measures. It decides about each message and about
+/// the end, since it alone knows how long messages take. The other follows.
 class Pair {
  public:
   Pair(Context& context, Group& world, std::uint32_t partner, Deadline deadline)
@@ -63,8 +64,8 @@ class Pair {
 
   bool follows() const { return partner_ < world_.spec().rank; }
 
-  /// Half of the time of a round trip of the smallest message, in microseconds. The order is itself
-  /// that message.
+  /// Half of the time of a round trip of the smallest message, in microseconds. The Order itself is
+  /// this message.
   Result<double> round_trip() {
     write({sizeof(Order), transport::kAnySize});
     const auto begin = Clock::now();
@@ -90,7 +91,7 @@ class Pair {
     return transfer(CallKind::send, order_, sizeof(Order));
   }
 
-  /// Does what the partner orders, until it ends the exchange.
+  /// Follows the partner's Orders, until the partner ends the exchange.
   Status follow() {
     for (;;) {
       XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
@@ -145,8 +146,8 @@ std::string_view text(Origin origin) {
   return {};
 }
 
-/// The quickest of several rounds. It is taken because other load on the machine passes and must
-/// not enter the constants. A time that several rounds come near to owes nothing to chance.
+/// The shortest time of several rounds. It is used because other load on the machine is temporary,
+/// and must not affect the constants. If several rounds come near to it, it is not due to chance.
 class Quickest {
  public:
   void add(double took) {
@@ -156,7 +157,7 @@ class Quickest {
     if (took <= near_to_ * kNear) ++near_;
   }
   double best() const { return best_; }
-  /// How many rounds have come near to the quickest, which is one of them.
+  /// How many rounds have come near to the quickest, including that one.
   int near() const { return near_; }
 
  private:
@@ -165,8 +166,8 @@ class Quickest {
   int near_ = 0;
 };
 
-/// The result of the quickest of several rounds. They end once so many have come near to it, or
-/// with the budget; there is at least one.
+/// The time of the quickest of several rounds. There are at most `rounds` of them and at least one.
+/// They end once `repeats` rounds have come near to the quickest, or when the budget is used up.
 template <typename Round>
 Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
   Quickest quickest;
@@ -243,7 +244,7 @@ std::optional<std::uint32_t> partner(const CostModel& model, const Group& world,
   return std::nullopt;
 }
 
-/// What rank 0 tells the other ranks.
+/// What rank 0 broadcasts to the other ranks.
 struct Constants {
   LinkCost local, remote;
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
@@ -273,8 +274,9 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
   return {};
 }
 
-/// Finds the size from which pulling is quicker than copying through slots, and the bandwidth then.
-/// The bandwidth through slots is known. Returns whether the budget sufficed.
+/// Finds the size from which pulling is quicker than copying through slots, and the bandwidth of
+/// pulling. The bandwidth through slots has been measured before. Returns whether the budget
+/// sufficed.
 Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, kMedium};
   // Copying through slots works on every system, so pulling has to be clearly quicker.
@@ -334,7 +336,7 @@ Result<Measured> measure_link(const Context& context, Pair& pair, bool local, Tu
   return measured;
 }
 
-/// Returns whether all was measured that this rank measures.
+/// Returns whether this rank has measured all that it should measure.
 Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
   bool is_complete = true;
@@ -376,7 +378,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   const std::string& source = context.config().tuning;
   if (source == "off" || world.spec().size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
-  // Only rank 0 reads the file; the broadcast tells the others whether it had an entry.
+  // Only rank 0 reads the file. The broadcast informs the others whether it had an entry.
   std::uint8_t known = 0;
   if (use_file && world.spec().rank == 0) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));

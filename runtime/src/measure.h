@@ -5,9 +5,9 @@
 // pairs, and rank 0 times its reductions and copies. All ranks use the results of rank 0, so that
 // they choose the same algorithms.
 //
-// Measuring has a budget of 0.3 s. In each pair one rank measures, and tells the other which
-// message comes next and when there is none, so a slow link ends the exchange at both ranks alike.
-// What does not fit into the budget keeps its assumed value, and rank 0 says so in the log.
+// Measuring has a budget of 0.3 s. In each pair one rank measures. It announces each message and
+// the end to the other rank, so both stop at the same time if the link is slow. A constant that
+// cannot be measured within the budget keeps its assumed value, and rank 0 logs that.
 #pragma once
 
 #include "config.h"

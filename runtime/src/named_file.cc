@@ -15,7 +15,7 @@ Result<std::optional<std::string>> read_named_file(std::string_view setting,
   const auto about = [&](Code code, std::string_view why) {
     return failure(code, fmt::format("{}={}: {}", setting, path, why));
   };
-  // A file system that does not answer holds up the thread that asks it.
+  // If the file system does not answer, reading blocks. So another thread reads the file.
   const auto read = [path, most, deadline] { return read_regular_file(path, most, deadline); };
   XYLEM_TRY(auto content, call_until(deadline, fmt::format("read {}", path), read));
   if (!content) {

@@ -14,9 +14,9 @@
 namespace xylem::runtime {
 
 /// The content of the regular file `path`, which `setting` names; nothing if there is no such file.
-/// Messages begin with "SETTING=path: ". Fails with invalid_argument if the file is of another kind
-/// (a FIFO or a device may have no end), has more than `most` bytes, or cannot be read; and with
-/// timed_out if the file system does not answer by the deadline.
+/// Error messages begin with "SETTING=path: ". Fails with invalid_argument if the file is of
+/// another kind (a FIFO or a device may have no end), has more than `most` bytes, or cannot be
+/// read; and with timed_out if the file system does not answer by the deadline.
 Result<std::optional<std::string>> read_named_file(std::string_view setting,
                                                    const std::string& path,
                                                    Bytes most,

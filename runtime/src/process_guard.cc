@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-/// A page that the kernel clears in a forked child; null if the system gives no page.
+/// A page that the kernel clears in a forked child; null if it cannot be mapped.
 volatile char* fork_page() noexcept {
   void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return nullptr;

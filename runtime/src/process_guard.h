@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProcessGuard: tells whether this process may use a job. A forked child may not, since the job's
+// ProcessGuard: whether this process may use a job. A forked child may not, since the job's
 // threads, locks and sockets belong to its parent. After shutdown no process may.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace xylem::runtime {
 
-/// Tells a process from the children that it forks. Any thread may call any function.
+/// Distinguishes a process from the children that it forks. Any thread may call any function.
 class ForkPage {
  public:
   ForkPage() noexcept;
@@ -20,7 +20,7 @@ class ForkPage {
 
   /// True in a child that was forked after this process made or claimed the page.
   bool is_forked() const noexcept { return page_ != nullptr && *page_ == 0; }
-  /// Makes this process the one from which children are told.
+  /// From now on, is_forked() is false in this process, and true in children that it forks.
   void claim() noexcept;
   /// The error of all calls in a forked child.
   static Status error();

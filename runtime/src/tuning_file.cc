@@ -28,7 +28,7 @@ using nlohmann::json;
 constexpr int kSchema = 1;
 
 Result<std::string> hardware_key(const CostModel& model) {
-  // CUDA is left out, since the user's process may mean to fork before it uses CUDA.
+  // CUDA is left out: a process that forks must not have initialized CUDA, and the user's may fork.
   topology::DiscoverOptions options;
   options.cuda.clear();
   XYLEM_TRY(const auto machine, topology::discover(options));
@@ -94,8 +94,7 @@ Result<json> parse(const std::string& path, Deadline deadline) {
   return content;
 }
 
-/// Writes a file in place of an earlier one, which stays until the new one is whole. errno tells
-/// why it cannot be written.
+/// Replaces a file. The earlier one stays until the new one is complete. If it fails, errno is set.
 bool replace_file(const std::string& path, std::string_view text) {
   constexpr mode_t kByUmask = 0666;
   const std::string fresh = fmt::format("{}.{}", path, getpid());
@@ -110,7 +109,7 @@ bool replace_file(const std::string& path, std::string_view text) {
     is_whole = written >= 0 || errno == EINTR;
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
-  // A network file system may refuse what was written only now.
+  // A network file system may report only now that a write has failed.
   is_whole = is_whole && ::fsync(fd.get()) == 0 && ::rename(fresh.c_str(), path.c_str()) == 0;
   const int error = errno;
   if (!is_whole) ::unlink(fresh.c_str());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Xylem's C++ API: start a Runtime, take its world() Communicator, call operations, wait for their
-// Work.
+// Xylem's C++ API: create a Runtime, call operations on its world() Communicator, and wait for
+// their Work.
 #pragma once
 
 #include "xylem/base/status.h"           // IWYU pragma: export

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who came, in words.
+// Error messages about ranks that have not joined.
 #include "bootstrap/attendance.h"
 
 #include "xylem/base/quantity.h"
@@ -12,7 +12,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// The waiting time is about the limit that was set, so odd milliseconds would only distract.
+/// Rounds the waiting time: it is about the limit that was set, so odd milliseconds would only
+/// distract.
 std::string elapsed_text(Clock::duration elapsed) {
   using std::chrono::milliseconds;
   using std::chrono::seconds;

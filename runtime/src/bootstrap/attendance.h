@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attendance: which ranks have come to the start, and the error message that says so.
+// Attendance: which ranks have joined the start, and the error message that names the missing ones.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -27,7 +27,7 @@ class Attendance {
   std::vector<std::uint32_t> missing() const;
 
   /// The error `timed_out` with a text such as "rank 3 did not come within 60 s; 0, 1, 2 are here".
-  /// It blames the first rank that is missing.
+  /// Its peer() is the first rank that is missing.
   Status sentence() const;
 
  private:

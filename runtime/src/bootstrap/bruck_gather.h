@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // BruckGather: one rank's part in gathering the bytes of all ranks in ceil(log2 n) rounds, for any
-// n. It does no I/O: it tells what to send to whom, and takes what has come.
+// n. It does no I/O: it returns what must be sent to which rank, and is passed what has arrived.
 //
 //   round k:  send the first min(2^k, n - 2^k) blocks to rank - 2^k, append as many from rank + 2^k
 //   blocks:   block i is that of rank + i (mod n)
@@ -26,7 +26,7 @@ class BruckGather {
 
   /// The blocks to send in this round.
   ByteVector outgoing() const;
-  /// Takes what receive_from() sent in its round of the same number, and ends this round.
+  /// Adds the blocks that receive_from() sent in its round of the same number, and ends this round.
   Status take(ByteSpan incoming);
 
   /// The blocks of all ranks, in the order of the ranks. Call it once the last round has ended.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of cards.
+// Encoding and decoding of cards.
 #include "bootstrap/card.h"
 
 namespace xylem::runtime {
@@ -8,7 +8,8 @@ namespace xylem::runtime {
 ByteVector Card::write() const {
   ByteVector bytes;
   WireWriter writer(bytes);
-  // Protocol and library come first in every version of a card, so that any version can be named.
+  // Protocol and library come first in every version of a card, so that an error message can name
+  // any version.
   writer.number(dialect.protocol).text(dialect.library);
   writer.text(address.host()).number(address.port());
   host.write(writer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Card: what a rank leaves in the store for the ranks that will call it: its version, its host, and
-// the address where it listens.
+// Card: what a rank publishes in the store for the ranks that will connect to it: its version, its
+// host, and the address where it listens.
 #pragma once
 
 #include "bootstrap/handshake.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks say to each other over a control connection after the handshake: frames of bounded
-// length.
+// Control frames: what ranks send over a control connection after the handshake. Their length is
+// bounded.
 //
 //   u32 body bytes | u8 kind | body
 #pragma once
@@ -25,7 +25,7 @@ struct MessageFrame {
   std::uint32_t number = 0;
   ByteSpan bytes;
 };
-/// A rank ended without a goodbye. This is flooded once for each such rank.
+/// A rank was lost: it did not leave in good order. This is flooded once for each such rank.
 struct LostFrame {
   std::uint32_t rank = 0;
   std::string_view how;
@@ -50,7 +50,7 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
-/// Rank `host` listens at an address for rank `guest`. The frame is passed on towards the guest, or
+/// Rank `host` listens at an address for rank `guest`. The frame is forwarded towards the guest, or
 /// flooded.
 struct InvitationFrame {
   std::uint32_t host = 0;
@@ -68,7 +68,7 @@ using ControlFrame =
 /// Appends a frame to `out`. Texts are cut to a length that fits.
 void write_frame(ByteVector& out, const ControlFrame& frame);
 
-/// Cuts a stream into frames.
+/// Splits a stream into frames.
 class FrameReader {
  public:
   static constexpr std::size_t kHeaderBytes = 5;
@@ -76,7 +76,7 @@ class FrameReader {
 
   void append(ByteSpan bytes);
   /// The next frame, valid until the next call of append(); nothing if it has not arrived in full.
-  /// Bytes that are no frame are an error, which then stays.
+  /// Fails if the bytes are not a frame; all later calls then fail, too.
   Result<std::optional<ControlFrame>> next();
 
  private:

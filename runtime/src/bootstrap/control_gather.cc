@@ -15,7 +15,7 @@ namespace {
 
 /// How many bytes are queued on a connection at a time.
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
-/// The largest number of bytes that one round of a gather may bring. More is an error.
+/// The largest number of bytes that may arrive in one round of a gather. More is an error.
 constexpr std::size_t kMostGathered = std::size_t{4} << 30;
 /// How often deadlines are checked while waiting.
 constexpr int kTickMs = 100;
@@ -66,7 +66,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
       all_queued = left.empty();
       to->push(GatherFrame{number, gather.round(), all_queued, piece});
     }
-    // This is checked before waiting, since all that is awaited may have arrived long ago.
+    // This is checked before waiting, since everything may have arrived already.
     if (all_queued && incoming.is_complete) break;
     const ControlLink* const gone = !all_queued && !to->is_open()               ? to
                                     : !incoming.is_complete && !from->is_open() ? from

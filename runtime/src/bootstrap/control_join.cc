@@ -22,9 +22,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kRetry = milliseconds(50);
-/// How often clocks are checked.
+/// How often deadlines are checked.
 constexpr auto kTick = milliseconds(200);
-/// How long a rank whose start has failed stays to tell others.
+/// How long a rank whose start has failed still accepts connections, to report the failure.
 constexpr auto kStay = milliseconds(1000);
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const Placement& placem
                                                          const Logger& logger,
                                                          Deadline deadline) {
   XYLEM_TRY(const auto interfaces, list_interfaces());
-  // A job of one rank meets nobody.
+  // A job of one rank needs no meeting point.
   const std::string host = placement.size == 1 ? "" : placement.meeting_host;
   XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(host, deadline));
   XYLEM_TRY(const InterfaceChoice choice, choose_interface(interfaces, config.interfaces, meeting));
@@ -72,8 +72,8 @@ Status ControlJoin::meet(const InterfaceChoice& choice) {
   XYLEM_TRY(open(choice));
   XYLEM_TRY(read_cards());
   XYLEM_TRY(connect_all());
-  // All control links of this rank exist. Connections for payload are made later by Meetings, and
-  // do not come to this port. So the listener is no longer needed.
+  // All control links of this rank exist. Connections for payload are made later by Meetings, at
+  // other ports. So the listener is no longer needed.
   poller_.remove(listener_.get());
   listener_.reset();
   const Status status = network_->gather({}, deadline_).status();
@@ -123,9 +123,10 @@ Status ControlJoin::publish(const SocketAddress& address) {
   return {};
 }
 
-/// What the store answered; a time-out names the ranks that are missing.
+/// Returns what the store answered, but replaces a time-out by an error that names the missing
+/// ranks.
 Result<ByteVector> ControlJoin::explained(Result<ByteVector> value) {
-  // A store that knows who is missing has named them already.
+  // A store that knows which ranks are missing has named them already.
   if (value.code() == Code::timed_out && !value.status().peer()) return explain_timeout();
   return value;
 }
@@ -186,7 +187,7 @@ Status ControlJoin::give_up(Status why) {
 void ControlJoin::tell_callers(const Status& why) {
   if (!listener_ || why.code() == Code::timed_out) return;
   const Deadline until = earlier(deadline_, Deadline::after(kStay));
-  // Each rank that connects is told through its new link.
+  // Each rank that connects receives the failure over its new link.
   while (is_anyone_awaited() && !until.passed()) static_cast<void>(turn().is_ok());
 }
 
@@ -234,8 +235,8 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   callee.next_try = Clock::now() + kRetry;
   auto fd = start_connect(callee.address);
   if (!fd) {
-    // Ports or descriptors have run out, which may pass. If it does not, the time-out tells this
-    // error.
+    // Ports or descriptors have run out, perhaps for a short time only. The call is repeated later.
+    // If it never succeeds, the time-out contains this error.
     last_refusal_ = fd.status();
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;
@@ -266,7 +267,7 @@ Status ControlJoin::take_over(Greeting greeting) {
 Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& why) {
   if (why.code() == Code::mismatch) return why;
   if (!rank) {
-    // Anyone may call, but only members are answered.
+    // Anybody can connect to the port, so a failed handshake does not end the start.
     if (is_stranger(why)) last_refusal_ = why;
     return {};
   }
@@ -280,7 +281,8 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
         rank);
   }
   if (why.code() == Code::peer_lost) {
-    // The rank published its address after it began to listen there, so it has ended.
+    // The connection was refused. The rank had begun to listen before it published the address, so
+    // its process has ended.
     network_->declare_lost(*rank,
                            "it no longer listens at " + callees_.at(*rank).address.to_string());
     return {};
@@ -294,7 +296,7 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
 // --- Who did not come -------------------------------------------------------
 
 Status ControlJoin::explain_timeout() {
-  // The deadline has passed, so these calls only look. A store may be slow even so.
+  // The deadline has passed, so these calls do not wait for keys. The store itself may be slow.
   const Deadline enough = Deadline::after(std::chrono::seconds(2));
   const Deadline now = Deadline::after(milliseconds(0));
   attendance_.came(placement_.rank);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlJoin: how a rank meets the others and connects to its neighbours.
+// ControlJoin: how a rank finds the others through the store and connects to its neighbours.
 //
 //   publishing ──card in the store──► reading ──cards of higher neighbours──► connecting
-//     ──every neighbour proven──► gathering (nothing, from all) ──► joined
+//     ──every neighbour proven──► gathering (no data, as a barrier) ──► joined
 //
-// Of two neighbours the lower rank calls and the higher answers, so that each pair has one
-// connection. Both prove that they know the job's secret together with a number that rank 0 drew
-// for this start and left in the store. So nobody who cannot read the store can join, even if no
-// secret was set. Strangers at the listening port are sent away and cost nothing but their
+// Of two neighbours the lower rank calls (connects) and the higher one accepts, so that each pair
+// has one connection. Both prove that they know the job's secret and a random number, which rank 0
+// has put into the store for this start. So nobody who cannot read the store can join, even if no
+// secret was set. A stranger that connects to the listening port is refused, and costs only a
 // handshake.
 //
-// A start that fails, fails at every rank. A StartStore tells all ranks of the first failure. Other
-// stores know nothing of failures; then the rank that has found one stays for a moment to tell
-// those who connect to it.
+// If the start fails at one rank, it fails at all ranks. A StartStore passes the first failure to
+// all ranks. Other stores cannot do that. With them, the rank that has detected a failure keeps its
+// port open for a moment, and reports the failure to each rank that connects.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -48,7 +48,7 @@ class ControlJoin {
   Result<std::unique_ptr<ControlPlane>> run(const InterfaceChoice& choice);
 
  private:
-  /// A neighbour with a higher rank, which this rank has to call.
+  /// A neighbour with a higher rank, to which this rank has to connect.
   struct Callee {
     SocketAddress address;
     Clock::time_point next_try = Clock::now();

@@ -21,7 +21,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// A descriptor of the peer's process, if that is another process of this process's PID namespace.
+/// A descriptor of the peer's process, if it is another process in the PID namespace of this one.
 UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
   if (!self.same_processes(peer) || self.pid == peer.pid) return {};
   // The system call is made by its number, since glibc before 2.36 has no <sys/pidfd.h>. The kernel

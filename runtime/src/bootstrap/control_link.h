@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ControlLink: one connection of the control plane, to a peer that has proven the job's secret.
-// Outgoing frames are queued and sent as the socket takes them. Incoming frames are cut from the
-// bytes that have arrived.
+// Outgoing frames are queued, and sent when the socket accepts them. The bytes that arrive are
+// split into frames.
 //
-// How a peer's death is noticed:
+// How a peer's death is detected:
 //
 //   its process ends         its kernel closes the connection: end of stream or reset, at once
 //   … and leaves a forked    the child's copy keeps the connection open; on this host the process
-//     child behind           itself is watched (pidfd), and its neighbours there tell the others
+//     child behind           itself is watched (pidfd), and its neighbours there inform the others
 //   its host or network dies the kernel's keepalive ends the connection, or this rank notices that
 //                            bytes stay unacknowledged (Silence)
 //   it is stopped, or busy   it is not dead: its kernel still answers, and nothing else counts
@@ -33,8 +33,8 @@ namespace xylem::runtime {
 
 class ControlLink {
  public:
-  /// A peer that leaves this much unread is lost, so that a stopped peer cannot fill this rank's
-  /// memory.
+  /// A peer that leaves this many bytes unread counts as lost, so that a stopped peer cannot fill
+  /// this rank's memory.
   static constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
   ControlLink(UniqueFd fd, const Member& peer, const HostIdentity& self, const FrameKeys& keys);
@@ -53,18 +53,18 @@ class ControlLink {
 
   void push(const ControlFrame& frame);
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
-  /// Sends what the socket takes. An error says how the connection ended.
+  /// Sends as much as the socket accepts. An error says how the connection ended.
   Status flush();
   /// Reads what has arrived; true if there may be more. An error says how the connection ended;
-  /// frames that arrived before can still be taken.
+  /// frames that arrived before can still be read.
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
-  /// Must be called now and then for remote peers. Returns an error if the peer's host has been
-  /// silent for too long.
+  /// Must be called regularly for remote peers. Returns an error if the peer's host has been silent
+  /// for too long.
   Status check_silence(Clock::time_point now);
 
-  /// Tells the peer that nothing more will be sent.
+  /// Ends the outgoing stream: the peer sees that nothing more will be sent.
   void finish_sending() noexcept;
   /// True if the peer's kernel has acknowledged everything that was pushed.
   bool all_acknowledged() const noexcept;

@@ -9,8 +9,8 @@
 //   joining ──► serving ──► leaving ──► closed
 //
 // A peer first sends magic, protocol and library version, and then proves that it knows the job's
-// secret (keyed hash over a challenge). Nothing else that it says is read before. Every frame has a
-// bounded length and is encrypted.
+// secret (keyed hash over a challenge). Nothing else that it sends is read before that. Every frame
+// has a bounded length and is encrypted.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -29,22 +29,22 @@
 
 namespace xylem::runtime {
 
-/// The control plane tells its listener what happens in the job. The functions are called by
-/// serve(), on the thread that serves.
+/// What the control plane reports about the job. The functions are called by serve(), on the thread
+/// that serves.
 class ControlListener {
  public:
   virtual ~ControlListener() = default;
-  /// A rank ended without saying goodbye. This is told once for each rank. The rank is this rank
-  /// itself if a neighbour lost the connection to it (a broken network) and the job goes on without
-  /// it. `how` is for people: "connection reset", "its process ended".
+  /// A rank ended without leaving in good order. Called once for each such rank. It is this rank
+  /// itself if a neighbour lost the connection to it (a broken network), and the job continues
+  /// without it. `how` is for people: "connection reset", "its process ended".
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
-  /// A rank left in good order. This is told once for each rank.
+  /// A rank left in good order. Called once for each such rank.
   virtual void on_peer_left(std::uint32_t rank) = 0;
   /// A message that rank `origin` flooded. It arrives exactly once, at every rank except its
   /// origin.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
-  /// There is now a connection to a rank, for which one of the two ranks has asked. This is told
-  /// once for each rank.
+  /// There is now a connection to a rank, for which one of the two ranks has asked. Called once for
+  /// each rank.
   virtual void on_met(Encounter encounter) = 0;
   /// The connection to a rank, for which one of the two ranks has asked, cannot be made at this
   /// end. `why` is the reason.
@@ -55,9 +55,9 @@ class ControlPlane {
  public:
   static constexpr std::size_t kMaxMessage = 64 * 1024;
 
-  /// Meets the other ranks through the store and connects to this rank's neighbours. Fails with
-  /// timed_out naming the ranks that did not come, or with mismatch naming both versions. Defined
-  /// in control_join.cc, since this header is below all that implements it.
+  /// Finds the other ranks through the store and connects to this rank's neighbours. Fails with
+  /// timed_out, naming the ranks that did not join, or with mismatch, naming both versions. Defined
+  /// in control_join.cc, since the implementation depends on this header.
   static Result<std::unique_ptr<ControlPlane>> join(const Placement& placement,
                                                     Store& store,
                                                     const Config& config,
@@ -90,8 +90,8 @@ class ControlPlane {
   /// Asks for a connection to another rank. on_met() follows at both ranks, unless one of them
   /// ends. Any thread may call it; asking again changes nothing.
   virtual void ask_for(std::uint32_t rank) = 0;
-  /// Says goodbye to all ranks and sends what is queued, within the deadline. Call it after the
-  /// last serve().
+  /// Announces to all ranks that this rank leaves, and sends what is queued, within the deadline.
+  /// Call it after the last serve().
   virtual void leave(Deadline deadline) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Records: what a control connection carries after its handshake. Each record is encrypted and
-// authenticated, so that nobody in between can read it, change it, leave it out or repeat it.
+// authenticated, so that a third party can neither read, change, drop nor repeat a record.
 //
 //   u32 number of bytes | these bytes, encrypted | tag of 16 bytes
 #pragma once
@@ -30,8 +30,8 @@ class RecordReader {
   static constexpr std::size_t kLargest = std::size_t{64} * 1024;
 
   explicit RecordReader(const transport::SealKey& key);
-  /// Takes bytes that have arrived, and appends the content of complete records to `plain`. A
-  /// record that is not as it was sent is an error, which then stays.
+  /// Adds bytes that have arrived, and appends the content of complete records to `plain`. Fails if
+  /// a record was changed on the way; all later calls then fail, too.
   Status read(ByteSpan bytes, ByteVector& plain);
 
  private:

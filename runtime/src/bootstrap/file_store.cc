@@ -38,7 +38,7 @@ std::string fresh_number() {
   return fmt::format("{:016x}", word);
 }
 
-/// True if the text is a number as ranks draw it. This is checked because the number becomes part
+/// True if the text has the form of fresh_number(). This is checked because the number becomes part
 /// of paths that are removed.
 bool is_number(std::string_view text) {
   constexpr std::size_t kDigits = 16;
@@ -54,8 +54,8 @@ std::optional<std::string> read_file(const fs::path& path) {
   return text ? std::move(text).value() : std::nullopt;
 }
 
-/// A shared directory does not tell when something changes, so ranks look again: soon at first,
-/// then less often. wait() is false once the deadline has passed.
+/// A shared directory reports no changes, so ranks poll it: often at first, then less often. wait()
+/// returns false once the deadline has passed.
 class Pace {
  public:
   explicit Pace(Deadline deadline) : deadline_(deadline) {}
@@ -100,7 +100,7 @@ fs::path key_path(const fs::path& session, std::string_view key) {
 
 fs::path failed_of(const fs::path& session) { return session / "failed"; }
 
-/// What rank 0 says about the start.
+/// The content of the session file, which rank 0 writes.
 struct Session {
   std::string number;
   std::uint32_t size = 0;
@@ -147,7 +147,7 @@ bool has_died(const fs::path& here) {
   return is_free && ::access(here.c_str(), F_OK) == 0;
 }
 
-/// The error for a file that could not be written; errno tells why.
+/// The error for a file that could not be written, for the reason in errno.
 Status refused(const fs::path& path) {
   return failure(Code::exhausted,
                  fmt::format("cannot write {}: {}", path.string(), write_error_text(errno)));
@@ -193,8 +193,8 @@ FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
       attendance_(size) {}
 
 FileStore::~FileStore() {
-  // After a failed start, ranks that still wait must see why it failed and who had come. The next
-  // start removes the files.
+  // After a failed start, ranks that still wait must see why it failed and which ranks had joined.
+  // The next start removes the files.
   const bool is_complete = !session_.empty() && ::access(complete_of(session_).c_str(), F_OK) == 0;
   if (!is_complete || ::access(failed_of(session_).c_str(), F_OK) == 0) return;
   std::error_code ignored;
@@ -294,7 +294,7 @@ Status FileStore::admit_all(Deadline deadline) {
     failed = verdict();
     if (failed && !pace.wait()) return give_up(who_is_missing());
   }
-  // Ranks that come late are let in, so that they learn of the failure, too.
+  // Late ranks are still admitted, so that they read the reason of the failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
     XYLEM_TRY(admit(hellos));
     if (attendance_.complete()) break;
@@ -310,7 +310,7 @@ Status FileStore::admit(std::map<std::uint32_t, std::string>& hellos) {
 }
 
 Result<bool> FileStore::read_hellos(std::map<std::uint32_t, std::string>& hellos) const {
-  // The hellos of all ranks, also of those that a job of this size does not have.
+  // Reads the hellos of all ranks, including ranks that a job of this size does not have.
   std::error_code error;
   bool changed = false;
   for (fs::directory_iterator entry(base_, error), end; !error && entry != end;
@@ -364,7 +364,7 @@ Status FileStore::another_of_this_rank() const {
 }
 
 Status FileStore::not_admitted() const {
-  // Once a start is complete, rank 0 no longer looks for ranks that come.
+  // Once a start is complete, rank 0 no longer looks for hellos.
   const auto session = read_session(base_);
   if (session && ::access(here_of(base_ / session->number, rank_).c_str(), F_OK) == 0) {
     return another_of_this_rank();
@@ -382,7 +382,7 @@ Status FileStore::who_is_missing() const {
 }
 
 void FileStore::take_attendance() {
-  // Ranks that came to a complete start may have left it again.
+  // Once the start is complete, a rank may have left it again, and removed its here file.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
   for (const std::uint32_t rank : attendance_.missing()) {
     if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) attendance_.came(rank);

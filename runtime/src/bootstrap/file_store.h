@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FileStore: a store in a directory that all ranks share. A key is a file, which is written under
-// another name and then renamed, so that nobody reads half a value.
+// another name and then renamed, so that no rank reads half a value.
 //
 //   <directory>/<job>/hello.<rank>       a number that the rank drew for this start
 //   <directory>/<job>/session            rank 0's number, its size, and the hellos it has seen
@@ -11,13 +11,13 @@
 //   <directory>/<job>/<session>/failed   why the start has failed, by the first rank to say so
 //   <directory>/<job>/<session>/key.*    the values
 //
-// Files left by an earlier start that was killed do no harm: a rank believes a session only if it
+// Files left by an earlier start that was killed do no harm: a rank accepts a session only if it
 // contains the number that the rank has just drawn, which only a living rank 0 can have read. Ranks
-// remove what they wrote when their store ends, since nobody needs it once the start is over. The
-// files of a failed start are removed by the next start. Two processes of one rank are detected:
-// the hello of one of them is overwritten, or its here file exists already. While ranks wait, they
-// check whether others still live: a lock ends with its process, also on shared filesystems that
-// have locks.
+// remove what they wrote when their store ends, since no rank needs it once the start is complete.
+// The files of a failed start are removed by the next start. Two processes of one rank are
+// detected: the hello of one of them is overwritten, or its here file exists already. While ranks
+// wait, they check whether others still live: a lock ends with its process, also on shared
+// filesystems that have locks.
 #pragma once
 
 #include "bootstrap/attendance.h"
@@ -37,9 +37,9 @@ namespace xylem::runtime {
 class FileStore final : public StartStore {
  public:
   /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Fails with
-  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming who
-  /// did not come, with mismatch if jobs of different sizes meet, and with busy if another process
-  /// has this rank.
+  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming the
+  /// ranks that did not join, with mismatch if rank 0 has another job size, and with busy if
+  /// another process has this rank.
   static Result<std::shared_ptr<Store>> open(const std::string& directory,
                                              const std::string& job,
                                              std::uint32_t rank,
@@ -77,7 +77,8 @@ class FileStore final : public StartStore {
   Status write(const Path& path, std::string_view text);
   /// Makes this rank's here file; false if there is one already.
   Result<bool> take_place();
-  /// Gives the draft this name; false if there is such a file already, which is left as it is.
+  /// Links the draft to this name. False if there is such a file already, which then stays
+  /// unchanged.
   Result<bool> link_draft(const Path& path);
   Result<bool> write_new(const Path& path, std::string_view text);
 
@@ -86,7 +87,7 @@ class FileStore final : public StartStore {
   std::string number_;  ///< A number that was drawn for this start; no other process has it.
   Attendance attendance_;
   std::vector<Path> written_;
-  std::uint32_t next_look_ = 0;  ///< The rank at which rank 0 looks next.
+  std::uint32_t next_look_ = 0;  ///< The rank that rank 0 checks next.
   UniqueFd place_;  ///< This rank's here file, whose lock shows that the process lives.
 };
 

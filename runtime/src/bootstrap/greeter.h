@@ -33,17 +33,17 @@ class Greeter {
   /// Adds an outgoing connection to a rank. False if it cannot be watched.
   bool call(UniqueFd fd, Handshake handshake, std::uint32_t rank);
 
-  /// A greeting that has ended: the peer is proven, or `why` tells why it is not.
+  /// A greeting that has ended: the peer is proven, or `why` is the reason why it is not.
   struct Ended {
     Greeting greeting;
     Status why;
   };
-  /// Continues a greeting for which the poller has an event. Returns nothing while it goes on, or
-  /// if no greeting uses the descriptor.
+  /// Continues a greeting for which the poller has an event. Returns nothing while it has not
+  /// ended, or if no greeting uses the descriptor.
   std::optional<Ended> advance(int fd);
   void drop_slow_strangers();
-  /// Ends outgoing connections that nobody has answered for as long as strangers are tolerated. An
-  /// outgoing connection that was answered goes on, since the other end may count it as made.
+  /// Ends outgoing connections that were not answered within the time limit of strangers. Those
+  /// that were answered continue, since the other end may consider them complete.
   void drop_slow_calls();
   /// Ends the outgoing connection to a rank.
   void hang_up(std::uint32_t rank);

@@ -19,7 +19,7 @@ namespace xylem::runtime {
 
 class Greeting {
  public:
-  /// What has to happen before advance() can do more; `nothing` once the peer is proven.
+  /// What advance() must wait for before it can continue; `nothing` once the peer is proven.
   enum class Want : std::uint8_t { nothing, input, output };
 
   /// `callee` is the rank to which an outgoing connection is made; empty for an incoming one.
@@ -32,9 +32,9 @@ class Greeting {
   /// sent its proof by then.
   bool is_greeted() const noexcept { return handshake_.state() != Handshake::State::greeting; }
 
-  /// Goes as far as is possible without waiting. Fails with peer_lost if nobody listens there, and
-  /// with link_lost if the connection broke. Otherwise fails as Handshake::receive() does, and then
-  /// the peer has been told the reason.
+  /// Continues as far as is possible without waiting. Fails with peer_lost if nobody listens there,
+  /// and with link_lost if the connection broke. Otherwise fails as Handshake::receive() does,
+  /// after sending the reason to the peer.
   Result<Want> advance();
 
   /// The peer. Valid once it is proven.
@@ -46,7 +46,7 @@ class Greeting {
   Status finish_connecting();
   /// Sends what is still to be sent. True if everything has been sent.
   Result<bool> send();
-  /// Receives bytes. True if as many have arrived as the handshake wants.
+  /// Receives bytes. True if as many have arrived as the handshake needs.
   Result<bool> receive();
   Status hear();
 

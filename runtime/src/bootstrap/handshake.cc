@@ -114,7 +114,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   const Side prover = side_ == Side::caller ? Side::callee : Side::caller;
   const ByteSpan facts = bytes.first(kFactBytes);
   if (!key_.verify(statement(prover, facts), bytes.subspan(kFactBytes))) {
-    // A refusal is sent as zeros. Without it, the caller could not tell a refusal from a death.
+    // A refusal is sent as zeros. Without it, the caller could not distinguish a refusal from a
+    // death.
     if (side_ == Side::callee) out.resize(out.size() + kProofBytes);
     return failure(Code::cancelled, "it does not know this job's secret");
   }
@@ -122,7 +123,7 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   peer_.rank = reader.number<std::uint32_t>();
   peer_.size = reader.number<std::uint32_t>();
   peer_.host = HostIdentity::read(reader);
-  // The proof is sent before versions are compared, since the caller, too, believes a version only
+  // The proof is sent before versions are compared, since the caller, too, accepts a version only
   // after a proof.
   if (side_ == Side::callee) WireWriter(out).raw(make_proof());
 
@@ -150,7 +151,7 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
 }
 
 /// Makes a key for each direction: a keyed hash, under the job's key, over the secret that only the
-/// two ends share and over everything that they have said to agree on it.
+/// two ends share and over both preambles.
 Status Handshake::agree_on_keys() {
   const auto shared = ephemeral_.agree(ByteSpan(theirs_).last(kPublicKeyBytes));
   if (!shared) return failure(Code::cancelled, "its key is none");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Handshake: how two processes that are connected by TCP find out that they belong to one job. It
-// takes and makes bytes and has neither socket nor clock, so that it can be fuzzed.
+// reads and writes bytes in memory, and uses neither a socket nor a clock, so that it can be
+// fuzzed.
 //
 //   caller → preamble   magic, protocol, library version, X25519 key of this connection  64 bytes
 //   callee → preamble   the same, if the caller's preamble is valid
@@ -11,7 +12,7 @@
 //   greeting ──preamble──► proving ──proof──► done
 //
 // Before the peer's proof is verified, only its preamble is read, and even a different version is
-// believed only after the proof. These sizes and this order never change, so that two versions can
+// an error only after the proof. These sizes and this order never change, so that two versions can
 // always name each other.
 //
 // After the handshake both ends have keys that nobody else has. The keys are derived from the job's
@@ -78,14 +79,15 @@ class Handshake {
   Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
   /// The first bytes that a caller sends. The first bytes of a callee come from receive(), so that
-  /// no key is made for strangers who say nothing, or nonsense.
+  /// no key is made for strangers that send nothing, or invalid bytes.
   ByteSpan preamble();
 
   /// How many bytes receive() needs next; 0 when the handshake is done.
   std::size_t wants() const noexcept;
-  /// Takes exactly wants() bytes and appends what to send to `out`. Fails with `unsupported` if the
-  /// peer does not speak this protocol, with `cancelled` if it does not know the secret (both mean
-  /// a stranger), and with `mismatch` if it belongs to the job but has another version or size.
+  /// Reads exactly wants() bytes, and appends the bytes to send to `out`. Fails with `unsupported`
+  /// if the peer does not speak this protocol, with `cancelled` if it does not know the secret
+  /// (both mean a stranger), and with `mismatch` if it belongs to the job but has another version
+  /// or size.
   Status receive(ByteSpan bytes, ByteVector& out);
 
   State state() const noexcept { return state_; }

@@ -37,7 +37,7 @@ struct HostIdentity {
 };
 
 /// When a process of this host started, in ticks since boot; 0 if there is none. Together with the
-/// process id, it identifies a process for ever.
+/// process id, it identifies a process of this host uniquely until the next boot.
 std::uint64_t start_ticks(std::uint32_t pid);
 
 }  // namespace xylem::runtime

@@ -19,7 +19,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// "a,b" or "^a,b" in its parts.
+/// The parts of XYLEM_INTERFACES, which is "a,b" or "^a,b".
 struct Filter {
   bool avoid = false;
   std::vector<std::string_view> names;

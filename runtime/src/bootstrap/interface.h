@@ -38,9 +38,9 @@ struct InterfaceChoice {
   std::string reason;  ///< For people: "routes to node1:29400".
 };
 
-/// What is known about where the ranks meet.
+/// What is known about the host at which the ranks find each other.
 struct MeetingPoint {
-  std::string name;                    ///< The name of the host, as it was given; empty if unknown.
+  std::string name;                    ///< The name of the host, as it was set; empty if unknown.
   std::optional<SocketAddress> route;  ///< This host's address towards it, or towards any host.
   /// The meeting point is a loopback address, so all ranks are on this host.
   bool is_loopback = false;

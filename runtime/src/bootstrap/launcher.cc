@@ -45,7 +45,7 @@ Result<std::optional<std::uint32_t>> read_number(const Environment& environment,
   return std::optional(value);
 }
 
-/// The variables in which a launcher gives rank and size.
+/// The variables in which a launcher passes rank and size.
 struct Names {
   std::string_view launcher, rank, size;
 };
@@ -117,8 +117,8 @@ Found from_openmpi(const Environment& environment) {
 Found from_mpich(const Environment& environment) {
   XYLEM_TRY(auto placement, read_place(environment, {"mpich", "PMI_RANK", "PMI_SIZE"}));
   if (placement) {
-    // Hydra names no job. Its key-value space belongs to one job, and the random number that rank 0
-    // puts there tells jobs apart.
+    // Hydra gives a job no name. Its key-value space belongs to one job, and the random number that
+    // rank 0 puts there distinguishes jobs.
     placement->job = fmt::format("mpich {}", text_of_variable(environment, "PMI_JOBID"));
     return placement;
   }

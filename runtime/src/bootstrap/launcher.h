@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launcher: what started this process, and what it tells about rank, size, the job's identity, and
-// how ranks can meet.
+// Launcher: what started this process, and what it provides: the rank, the size, the job's
+// identity, and a way in which ranks find each other.
 #pragma once
 
 #include "config.h"
@@ -18,7 +18,7 @@ namespace xylem::runtime {
 /// What a job's secret is derived from.
 enum class SecretOrigin : std::uint8_t {
   given,  ///< XYLEM_SECRET.
-  user,   ///< The user's key (user_key.h), since the ranks meet on this host alone.
+  user,   ///< The user's key (user_key.h), since all ranks are on this host.
   job,    ///< The job's identity, which is not secret: ranks on other hosts have nothing else in
           ///< common.
 };
@@ -31,24 +31,24 @@ struct Placement {
   std::uint32_t size = 1;
   std::string job;  ///< Identity of the job and of this start: differs between two jobs on one host
                     ///< and between restarts.
-  std::string secret;  ///< What members prove to know.
+  std::string secret;  ///< The secret that members must prove to know.
   SecretOrigin secret_origin = SecretOrigin::job;
-  /// A host at which all ranks can meet, if the launcher or the rendezvous names one; else empty.
-  /// The route to it decides the interface.
+  /// A host that all ranks can reach, if the launcher or the rendezvous names one; else empty. The
+  /// route to it decides the interface.
   std::string meeting_host;
 };
 
-/// The place that is given by the first of these that is set: Options or XYLEM_ variables;
+/// The placement from the first of these sources that is set: Options or XYLEM_ variables;
 /// torchrun; Open MPI; MPICH; Slurm. If none is set, the job has one rank. Fails with
 /// invalid_argument, and names the variables, if they are incomplete or wrong (rank without size,
 /// rank ≥ size).
 Result<Placement> detect_placement(const Config& config, const Environment& environment);
 
-/// The store through which this job's ranks meet: the user's, a directory, TCP served by rank 0, or
-/// the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm, rank 0 serves on
-/// the first free port of a few ports that are derived from the job's identity. The other ranks
-/// recognize the right port, since both sides prove that they belong to the job. MASTER_PORT itself
-/// is never bound.
+/// The store through which this job's ranks find each other: the user's, a directory, TCP served by
+/// rank 0, or the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm, rank 0
+/// serves on the first free port of a few ports that are derived from the job's identity. The other
+/// ranks recognize the right port, since both sides prove that they belong to the job. MASTER_PORT
+/// itself is never bound.
 Result<std::shared_ptr<Store>> open_store(const Placement& placement,
                                           const Config& config,
                                           const Environment& environment,

@@ -16,7 +16,7 @@ constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
 /// After this many invitations to a rank, the next ones are flooded.
 constexpr std::uint32_t kByAllWays = 2;
-/// How many attempts may fail at this end.
+/// After this number of failed attempts at this end, the failure is reported.
 constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
@@ -39,7 +39,7 @@ Meetings::Meetings(const Member& self,
 
 void Meetings::ask(std::uint32_t rank) {
   if (met_[rank] || guests_.contains(rank)) return;
-  // A call to this rank may be under way and may still fail.
+  // This rank may already be connecting to that rank, and that may still fail.
   const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
   guests_[rank] = {first, 0};
 }
@@ -96,11 +96,11 @@ Clock::time_point Meetings::due() const noexcept {
 
 void Meetings::on_invited(const Invitation& invitation) {
   const std::uint32_t host = invitation.host;
-  // A call that is under way is never given up for another one, since its host may count it as
-  // made. If it fails, it ends by itself.
+  // An outgoing connection is never replaced by another one, since its host may consider it
+  // complete. If it fails, it ends by itself.
   if (met_[host] || greeter_.is_calling(host)) return;
   if (guests_.contains(host)) {
-    // The other rank will hear of this rank's invitation, which counts.
+    // The other rank will receive this rank's invitation, which takes precedence.
     if (self_.rank < host) return;
     guests_.erase(host);
     stop_listening_if_done();
@@ -146,7 +146,7 @@ void Meetings::on_proven(Greeting greeting) {
   }
   met_[rank] = true;
   tries_.erase(rank);
-  // With this, a broken path is noticed even if nothing is sent.
+  // Keepalive detects a broken path even if nothing is sent.
   keep_alive(greeting.fd());
   guests_.erase(rank);
   encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings: how two ranks of a job get a connection for payload when one of them first needs it.
+// Meetings: makes the connection for payload between two ranks when one of them first needs it.
 //
 //   rank a: ask(b) ── listens, invites b over the control plane ──►  rank b: calls a
 //           ◄───────────────── handshake of both ─────────────────►
 //           does not listen any more
 //
-// If two ranks invite each other, the invitation of the lower rank counts. One port serves all
-// invitations of a rank, and is open only while there is one. An invitation that is not answered is
-// sent again, less and less often. From the third time on it is flooded, since a rank on its way
-// may have died. A rank that cannot listen or call because descriptors or ports have run out tries
-// for some seconds, and then reports the failure.
+// If two ranks invite each other, the invitation of the lower rank takes precedence. One port
+// serves all invitations of a rank, and is open only while some invitation is not answered. An
+// invitation that is not answered is sent again, less and less often. From the third time on it is
+// flooded, since a rank that should forward it may have died. A rank that cannot listen or call
+// because descriptors or ports have run out tries for some seconds, and then reports the failure.
 #pragma once
 
 #include "bootstrap/encounter.h"
@@ -37,7 +37,7 @@ struct Invitation {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;
   std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
-  bool by_all_ways = false;  ///< True if it is flooded, instead of passed on towards the guest.
+  bool by_all_ways = false;  ///< True if it is flooded, instead of forwarded towards the guest.
   std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };

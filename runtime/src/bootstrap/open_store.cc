@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selects the store through which a job meets: the user's, the rendezvous that was set, or the
-// store of the launcher.
+// Selects the store through which the ranks of a job find each other: the user's, the rendezvous
+// that was set, or the store of the launcher.
 #include "bootstrap/file_store.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/local_store.h"
@@ -74,7 +74,7 @@ MaybeStore open_store(const Placement& placement,
     return open_rendezvous(placement, config.rendezvous, logger, deadline);
   }
   if (placement.launcher == "torchrun") {
-    // The store of torchrun's agent listens on that port, or will.
+    // The store of torchrun's agent listens on that port, or will do so later.
     const int taken = read_port(environment, "MASTER_PORT");
     return open_derived(placement, static_cast<std::uint16_t>(taken < 0 ? 0 : taken), logger,
                         deadline);

@@ -130,7 +130,8 @@ Status PmiStore::greet(std::uint32_t rank) {
   }
   XYLEM_TRY(const std::string kvs, ask("cmd=get_my_kvsname", "my_kvsname", deadline_));
   kvs_ = field(kvs, "kvsname");
-  // All processes of the job start and stop Xylem together, so each finds the same number.
+  // Counts the earlier starts of this process. All processes of the job start and stop Xylem
+  // together, so each finds the same number.
   for (;; ++start_) {
     const std::string mark = fmt::format("xylem.{}.{}", start_, rank);
     const auto found = fetch(mark, deadline_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PmiStore: the store of MPICH's launcher (Hydra, and others that speak PMI-1), over the descriptor
-// that the launcher leaves to each process.
+// that the launcher passes to each process.
 //
 // In PMI-1 a value is visible only after a barrier that all processes enter. So the first get()
 // after a set() is such a barrier, and all ranks must alternate in the same way: first all sets,
@@ -11,7 +11,7 @@
 //
 // The connection belongs to the process and not to Xylem: an MPI library in the same program uses
 // it, too, and it outlives every Runtime. Hydra kills a job if one of its processes ends without
-// "finalize", and answers nothing after it, so "finalize" is sent when the process exits.
+// "finalize", and answers nothing after that message. So "finalize" is sent when the process exits.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -52,7 +52,8 @@ class PmiStore final : public Store {
   std::size_t longest_key_ = 0, longest_value_ = 0;
   std::uint32_t start_ = 0;  ///< How many starts this process had before.
   bool is_synchronized_ = false;
-  bool is_broken_ = false;  ///< A question was given up on, so answers no longer match questions.
+  bool is_broken_ = false;  ///< An answer was not awaited, so later answers would not match their
+                            ///< questions.
   std::string unread_;
   std::set<std::string, std::less<>> set_keys_;
 };

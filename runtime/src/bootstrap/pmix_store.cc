@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PMIx as a store: Put and Commit give values to the launcher, a Fence that collects data
-// distributes them to all hosts, and Get then finds them on this host.
+// PMIx as a store: Put and Commit pass values to the launcher. A Fence that collects data
+// distributes them to all hosts. Get then finds them on this host.
 #include "bootstrap/pmix_store.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ Result<std::shared_ptr<Store>> open_pmix_store(std::uint32_t /*rank*/, std::uint
 
 namespace {
 
-/// The functions that are called, from the loaded library. The library is never unloaded, since it
+/// The functions of the loaded library that Xylem calls. The library is never unloaded, since it
 /// has threads.
 struct PmixLibrary {
   decltype(&PMIx_Init) init = nullptr;
@@ -215,7 +215,7 @@ class PmixStore final : public Store {
   std::uint32_t owner_of(std::string_view key) const;
   Status put(const std::string& key, std::span<const std::byte> value);
   Status fence(Deadline deadline);
-  /// The value, if the launcher has it without waiting.
+  /// The value, if the launcher can return it without waiting.
   Result<std::vector<std::byte>> look_up(const std::string& key,
                                          std::uint32_t owner,
                                          Deadline deadline);
@@ -266,8 +266,8 @@ Status PmixStore::set(std::string_view key, std::span<const std::byte> value) {
 }
 
 Status PmixStore::put(const std::string& key, std::span<const std::byte> value) {
-  // PMIx copies what it is given but declares it writable. A byte is put in front, since PMIx has
-  // no empty values.
+  // PMIx copies the value, but its parameter is not const. A byte is prepended, since PMIx has no
+  // empty values.
   std::vector<std::byte> copy(1);
   copy.insert(copy.end(), value.begin(), value.end());
   pmix_value_t entry{};
@@ -281,7 +281,7 @@ Status PmixStore::put(const std::string& key, std::span<const std::byte> value) 
 }
 
 Status PmixStore::fence(Deadline deadline) {
-  // A fence that was given up on still goes on. Another fence of this rank would meet the first
+  // A fence that was not awaited is still pending. Another fence of this rank would match the first
   // fence of other ranks.
   if (!fence_failed_) return fence_failed_;
   const auto answer = make_question(self_, PMIX_RANK_WILDCARD, PMIX_COLLECT_DATA);
@@ -295,8 +295,8 @@ Status PmixStore::fence(Deadline deadline) {
 }
 
 Status PmixStore::who_is_missing() {
-  // The launcher on this host knows at least the values of its own ranks. For the values of other
-  // ranks it gets a moment to ask.
+  // The launcher on this host knows at least the values of its own ranks. It may need a moment to
+  // get the values of other ranks.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
   attendance_.came(self_.rank);
   for (const std::uint32_t rank : attendance_.missing()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys derived from a job's secret. A key is for one purpose and one start, so a proof made for the
-// store proves nothing to the control plane, and a proof of an earlier start proves nothing now.
+// Keys derived from a job's secret. A key is for one purpose, so a proof made for the store proves
+// nothing to the control plane. The keys of the control plane and of payload are also for one
+// start.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ class Key {
   std::array<unsigned char, 32> bytes_{};
 };
 
-/// A secret for a job that was given none; it is only as secret as the job's identity.
+/// The secret of a job for which none was set. It is only as secret as the job's identity.
 std::string secret_of_job(std::string_view job);
 
 }  // namespace xylem::runtime

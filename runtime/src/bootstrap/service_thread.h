@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Xylem's own threads. They handle no signals of the program, and if there is no room for one, that
-// is an error like any other.
+// Xylem's own threads. They block all signals. If the system cannot start one, that is an error
+// like any other.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -20,11 +20,11 @@
 namespace xylem::runtime {
 
 /// Starts a thread. `purpose` completes "no thread can be started to …". Fails with `exhausted` if
-/// the system has no room for a thread.
+/// the system cannot start another thread.
 Result<std::thread> start_service_thread(std::string_view purpose, std::function<void()> body);
 
-/// Calls `function` on a thread of its own, for calls of the system that know no deadline. Returns
-/// nothing if the deadline passes first. The thread ends when the call does, so `function` must own
+/// Calls `function` on a thread of its own, for system calls that take no deadline. Returns nothing
+/// if the deadline passes first. The thread ends when the call does, so `function` must own
 /// everything that it uses.
 template <typename Function, typename T = std::invoke_result_t<const Function&>>
 Result<std::optional<T>> call_until(Deadline deadline,

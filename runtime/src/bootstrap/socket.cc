@@ -48,7 +48,7 @@ std::string error_text(int error) { return std::generic_category().message(error
 
 Result<UniqueFd> listen_on(const SocketAddress& address) {
   XYLEM_TRY(UniqueFd fd, make_socket(address.family()));
-  // Allows to bind a port whose last connections are still in TIME_WAIT.
+  // Allows binding a port whose last connections are still in TIME_WAIT.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(fd.get(), address.raw(), address.size()) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
@@ -80,8 +80,8 @@ Result<UniqueFd> accept_from(int listener) {
       case EINVAL:
       case ENOTSOCK: return failure(Code::internal, "accept: " + error_text(errno));
       default:
-        // The connection that waited has failed already (accept(2) reports its error). Others may
-        // wait.
+        // The pending connection has failed already (accept(2) reports its error). Others may be
+        // pending.
         continue;
     }
   }
@@ -152,14 +152,14 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
 }
 
 void give_up_early(int fd) noexcept {
-  // The kernel asks again after 1 s and after 2 s more, and then waits 4 s for an answer.
+  // The kernel repeats the request after 1 s and after 2 s more, and then waits 4 s for an answer.
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }
 
 void keep_alive(int fd) noexcept {
   constexpr int kSeconds = Silence::kAsks.count();
-  // The first probe may be lost just when the network fails, so one more than fit into the longest
-  // silence must be answered.
+  // The connection ends when this number of probes is not answered. It is one more than fit into
+  // the longest silence, since the first one may be sent just when the network fails.
   constexpr int kProbes = Silence::kLongest / Silence::kAsks + 1;
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSeconds);

@@ -23,7 +23,7 @@ std::string error_text(int error);
 /// Listens, with the longest queue that the system allows. Fails with `busy` if the port is taken.
 Result<UniqueFd> listen_on(const SocketAddress& address);
 
-/// Accepts one connection; an empty descriptor if none waits.
+/// Accepts one connection; an empty descriptor if none is pending.
 Result<UniqueFd> accept_from(int listener);
 
 /// Starts to connect. Once the socket is writable, connect_outcome() returns 0 or an errno value.
@@ -44,9 +44,9 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);
 /// Makes an attempt to connect fail after 7 s without an answer, instead of 2 min.
 void give_up_early(int fd) noexcept;
 
-/// Makes the kernel ask the peer's kernel for a sign of life each second (Silence::kAsks), also
-/// while nothing is sent. If nothing is sent, it ends the connection once it has asked in vain
-/// after a silence of Silence::kLongest. The peer's process need not run to answer.
+/// Makes the kernel probe the peer's kernel each second (Silence::kAsks), also while nothing is
+/// sent. If nothing is sent, it ends the connection when a probe stays unanswered after a silence
+/// of Silence::kLongest. The peer's process need not run to answer.
 void keep_alive(int fd) noexcept;
 
 }  // namespace xylem::runtime

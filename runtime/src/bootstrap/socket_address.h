@@ -55,9 +55,9 @@ class SocketAddress {
 bool is_loopback_host(const std::string& host);
 
 /// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
-/// their own, since the system's resolver knows no deadline. An unknown name is looked up again
+/// their own, since the system's resolver takes no deadline. An unknown name is looked up again
 /// until the deadline, because a job's names may appear while it starts. Fails with timed_out, or
-/// with `exhausted` if there is no room for the thread.
+/// with `exhausted` if the thread cannot be started.
 Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline);
 
 }  // namespace xylem::runtime

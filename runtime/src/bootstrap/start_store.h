@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StartStore: a store of Xylem's own, through which ranks also learn that their start has failed.
-// The first failure that the store hears of is the verdict of the start, and every rank gets it. So
-// all ranks name the same culprit, however many failures follow from the first. (Later, a Verdict
-// in situation.h is what a rank announces when a communicator fails.)
+// StartStore: a store of Xylem's own that also informs all ranks when the start fails. The first
+// failure that a rank reports to the store is the verdict of the start, and every rank gets it. So
+// all ranks name the same culprit, however many failures follow from the first. (The Verdict in
+// situation.h is another one: a rank announces it when a communicator fails.)
 #pragma once
 
 #include "bootstrap/wire.h"
@@ -13,18 +13,18 @@ namespace xylem::runtime {
 
 class StartStore : public Store {
  public:
-  /// Readable when verdict() may have something new to say; -1 if only asking tells.
+  /// Readable when verdict() may have changed; -1 if it must be polled.
   virtual int fd() const noexcept { return -1; }
-  /// Why the start has failed, as far as is known without waiting; OK while it goes on. set() and
-  /// get() fail with it, too.
+  /// Why the start has failed, as far as is known without waiting; OK if it has not failed. set()
+  /// and get() fail with it, too.
   virtual Status verdict() = 0;
-  /// Sets `key` and gets `wanted`, in one round trip where the store can.
+  /// Sets `key` and gets `wanted`, in one round trip if the store can do that.
   virtual Result<std::vector<std::byte>> set_and_get(std::string_view key,
                                                      std::span<const std::byte> value,
                                                      std::string_view wanted,
                                                      Deadline deadline);
-  /// Tells the store that the start has failed here, and why. Returns the verdict: `why`, or what
-  /// another rank has told before.
+  /// Reports to the store that the start has failed here, and why. Returns the verdict: `why`, or
+  /// the failure that another rank has reported before.
   virtual Status give_up(const Status& why) = 0;
 };
 

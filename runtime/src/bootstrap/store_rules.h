@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules that all stores of Xylem have for keys and values, and for their end.
+// The rules of all stores of Xylem: for keys and values, and for how long a store is kept.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,7 +13,7 @@ namespace xylem::runtime {
 
 inline constexpr std::size_t kLongestKey = 200;
 inline constexpr std::size_t kLargestValue = std::size_t{64} * 1024;
-/// How long rank 0 keeps a store to tell ranks that come late that the start has failed.
+/// How long rank 0 keeps a store after a failed start, so that late ranks learn of the failure.
 inline constexpr auto kFarewell = std::chrono::seconds(2);
 
 /// Keys are 1 to kLongestKey printable characters without blanks; values are at most kLargestValue

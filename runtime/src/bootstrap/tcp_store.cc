@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a living server takes at most to answer if it need not wait for anybody.
+/// How long, at most, a live server takes to answer a request that does not depend on other ranks.
 constexpr auto kAnswerTime = std::chrono::seconds(10);
 /// How long a rank that gives up waits for the verdict of the start (start_store.h).
 constexpr auto kLastWord = std::chrono::seconds(1);
@@ -62,9 +62,9 @@ Member member_of(const Placement& placement) {
 // --- Rank 0 -----------------------------------------------------------------
 
 /// The addresses at which rank 0 listens. These are the addresses of the host name that belong to
-/// this host. But if only loopback addresses do (as in Debian's /etc/hosts), or if the addresses
-/// are translated on the way, other ranks reach this host by addresses that it does not know. Then
-/// rank 0 listens at all addresses of this host.
+/// this host. There may be none except loopback addresses (as in Debian's /etc/hosts), or the
+/// network may translate addresses. Then other ranks reach this host by addresses that it does not
+/// know, so rank 0 listens at all addresses of this host.
 std::vector<SocketAddress> places_to_listen(const std::string& host,
                                             const std::vector<SocketAddress>& addresses,
                                             const std::vector<Interface>& interfaces) {
@@ -141,7 +141,8 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
 
 // --- The others -------------------------------------------------------------
 
-/// A connection to the store. `verdict` is set if the start had already failed when this rank came.
+/// A connection to the store. `verdict` is set if the start had already failed when this rank
+/// connected.
 struct Membership {
   UniqueFd fd;
   Status verdict;
@@ -149,9 +150,9 @@ struct Membership {
 
 /// How long to try one address.
 struct Patience {
-  Deadline answer;  ///< For the first bytes from there.
-  /// For the rest. The server may have the proof of this rank by then, and would take it for dead
-  /// if the connection ended.
+  Deadline answer;  ///< For the first bytes of the answer.
+  /// For the rest of the answer. By then the server may have this rank's proof, and would consider
+  /// the rank dead if the connection ended.
   Deadline welcome;
 };
 
@@ -188,7 +189,7 @@ Result<Membership> call(const SocketAddress& address,
   return membership;
 }
 
-/// Tries all addresses in turn until one proves to be the job's.
+/// Tries all addresses in turn until one of them answers with a proof that it belongs to the job.
 class Search {
  public:
   Search(const TcpMeeting& meeting, const Placement& placement, Deadline deadline)
@@ -213,7 +214,7 @@ class Search {
         if (deadline_.passed()) return not_found();
       }
       pause();
-      // The way to rank 0 may be long, or lose packets.
+      // The path to rank 0 may be slow, or lose packets.
       patience_ = std::min(2 * patience_, kMostPatience);
     }
   }
@@ -226,8 +227,8 @@ class Search {
   bool is_final(const Status& status) {
     if (status.code() == Code::mismatch) return true;
     const bool stranger = status.code() == Code::cancelled || status.code() == Code::unsupported;
-    // Such failures are counted instead of final, since a server of an earlier start may be about
-    // to end.
+    // Such a failure is final only at the third time, since it may come from the server of an
+    // earlier start, which is about to end.
     constexpr int kEnough = 3;
     return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
   }
@@ -249,7 +250,7 @@ class Search {
   }
 
   void pause() {
-    // Spreads the attempts, so that ranks that start together do not ask together for ever.
+    // Spreads the attempts, so that ranks that start together do not always retry together.
     const auto spread =
         std::chrono::microseconds(mix((std::uint64_t{rank_} << 32) + ++rounds_) % 4096);
     const auto next = earlier(deadline_, Deadline::after(pause_ + spread));
@@ -373,7 +374,7 @@ Result<std::vector<std::byte>> TcpStore::value(Deadline deadline) {
 
 Status TcpStore::verdict() {
   if (verdict_ && wait_for(fd_.get(), POLLIN, Deadline::at(Clock::now()))) {
-    // Nothing was asked, so only a verdict or the end of the stream can have come.
+    // Nothing was asked, so only a verdict or the end of the stream can have arrived.
     const auto heard = hear(Deadline::after(kAnswerTime));
     if (heard) verdict_ = failure(Code::internal, "the store answers what was not asked");
   }
@@ -392,7 +393,7 @@ Status TcpStore::give_up(const Status& why) {
 }
 
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid) {
-  // Linux hands out ports from 32768 on; the ports of most services are below 20000.
+  // Linux assigns ephemeral ports from 32768 on; the ports of most services are below 20000.
   constexpr std::uint16_t kFirst = 20000;
   constexpr std::uint16_t kCount = 12000;
   constexpr std::size_t kCandidates = 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpStore: a rank's client of the store that rank 0 serves. Rank 0 also has the server, and talks
-// to it as all others do.
+// TcpStore: a rank's client of the store that rank 0 serves. Rank 0 also has the server, and uses
+// it through a TcpStore, too.
 #pragma once
 
 #include "bootstrap/launcher.h"
@@ -25,8 +25,8 @@ namespace xylem::runtime {
 struct TcpMeeting {
   std::string host;
   std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first of these that is free.
-  /// True if only this job may listen at the port, so that a stranger that answers there is an
-  /// error at once. False for derived ports, which other programs may use.
+  /// True if only this job may listen at the port, so that it is an error if a stranger answers
+  /// there three times. False for derived ports, which other programs may use.
   bool is_reserved = true;
 };
 
@@ -55,10 +55,10 @@ class TcpStore final : public StartStore {
  private:
   /// Sends requests. Even if that fails, the server's last reply may be waiting to be read.
   void ask(ByteSpan requests) noexcept;
-  /// Waits for the value that was asked for last.
+  /// Waits for the value that was requested last.
   Result<std::vector<std::byte>> value(Deadline deadline);
   /// Waits for the server's next reply. The verdict of the start, or the end of the server, is an
-  /// error, which then stays.
+  /// error, which all later calls return, too.
   Result<StoreReply> hear(Deadline deadline);
 
   std::unique_ptr<TcpStoreServer> server_;
@@ -66,8 +66,8 @@ class TcpStore final : public StartStore {
   Status verdict_;
 };
 
-/// The ports at which a job of this identity meets if it was given none. These are a few ports
-/// below those that the kernel hands out, and `avoid` is not among them.
+/// The ports to try for rank 0's server if none was set. They are derived from the job's identity
+/// and are below the kernel's ephemeral ports. `avoid` is not among them.
 std::vector<std::uint16_t> derived_ports(std::string_view job, std::uint16_t avoid);
 
 }  // namespace xylem::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The protocol between a rank and the store that rank 0 serves, after the handshake. A rank asks
-// one thing at a time. `get` is answered when the key is set, or at once after `answer_now`. When
-// the start has failed, every rank gets the verdict of the start (start_store.h) once, whether it
-// has asked or not, and nothing after it.
+// The protocol between a rank and the store that rank 0 serves, after the handshake. Requests are
+// answered in their order. A `get` is answered when the key is set, or at once after `answer_now`;
+// a rank sends no other request while it waits for that. When the start has failed, every rank gets
+// the verdict of the start (start_store.h) once, whether it has asked or not, and nothing after it.
 //
 //   request   u8 kind | u16 key bytes | u32 value bytes | key | value
 //   reply     u8 kind | u32 body bytes | u32 rank | body
@@ -28,7 +28,7 @@ enum class StoreAnswer : std::uint8_t {
   timed_out,  ///< The key was not set in time; the body says who is missing, `rank` is the first of
               ///< them.
   refused,    ///< The request broke a rule of stores.
-  taken,      ///< Another process of this rank has come to this start already.
+  taken,      ///< Another process of this rank has joined this start already.
   verdict,    ///< The start has failed.
 };
 

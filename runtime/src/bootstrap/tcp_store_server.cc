@@ -32,7 +32,7 @@ namespace {
 
 /// Time in which a connection has to prove the job's secret.
 constexpr auto kProvingTime = std::chrono::seconds(10);
-/// How long nobody is accepted after descriptors have run out.
+/// For how long no connection is accepted after descriptors have run out.
 constexpr auto kPause = std::chrono::milliseconds(200);
 /// How many connections there may be at a time, in addition to one for each rank. If there are
 /// more, the oldest one without proof of the job's secret is dropped.
@@ -128,9 +128,9 @@ class Server final : public TcpStoreServer {
   std::deque<int> strangers_;  ///< Connections that have not proven themselves, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
-  Attendance attendance_;  ///< Ranks that have come.
-  Attendance done_;        ///< Ranks that have left again, or know that the start has failed.
-  Status verdict_;         ///< Why the start has failed; OK while it goes on.
+  Attendance attendance_;  ///< Ranks that have joined.
+  Attendance done_;        ///< Ranks that have left again, or have been sent the verdict.
+  Status verdict_;         ///< Why the start has failed; OK if it has not.
   std::thread thread_;
 };
 
@@ -191,7 +191,7 @@ void Server::run() {
 }
 
 int Server::wait_ms() const {
-  // A tick is needed only while something is to end by the clock.
+  // The thread wakes up regularly only while there are time limits to check.
   constexpr int kTickMs = 200;
   constexpr int kForeverMs = -1;
   return !strangers_.empty() || !listening_ || ends_ ? kTickMs : kForeverMs;
@@ -252,7 +252,8 @@ bool Server::handle(Connection& connection) {
 }
 
 bool Server::read_all(Connection& connection) {
-  // The buffer is bounded, so a member that asks without reading the answers is not read any more.
+  // The buffer is bounded: nothing more is read from a member that sends requests without reading
+  // the answers.
   constexpr std::size_t kMostBuffered = 4 * kLargestValue;
   std::array<std::byte, 16 * 1024> piece;
   while (connection.in.size() < kMostBuffered) {
@@ -324,7 +325,7 @@ bool Server::answer(Connection& connection, const StoreRequest& request) {
     connection.said_bye = true;
     return false;
   }
-  // The member has been told the verdict, which answers this request, too.
+  // The member has been sent the verdict, which answers this request, too.
   if (!verdict_) return true;
   switch (request.ask) {
     case StoreAsk::set: set(connection, request); return true;
@@ -425,10 +426,10 @@ void Server::tell(Connection& connection) {
 
 void Server::begin_farewell() {
   poller_.remove(stop_.get());
-  // If the start has failed, ranks that come late are waited for.
+  // If the start has failed, the server waits for late ranks, to send them the verdict.
   ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
-  // If all ranks have come, rank 0 has what it needs, and so has everybody. Otherwise rank 0 has
-  // left before all ranks had come, so the start has failed.
+  // If rank 0 has left before all ranks have joined, the start has failed. Otherwise all ranks have
+  // what they need.
   if (!attendance_.complete()) fail(attendance_.sentence());
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;

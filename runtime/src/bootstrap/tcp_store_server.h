@@ -5,11 +5,12 @@
 //
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
-// The server hears only processes that prove the job's secret, one per rank, and holds a bounded
-// amount of data. If too many strangers connect, the stranger that has been silent longest is
-// dropped, so that members always get in. The start fails if a member ends without a bye, since it
-// has died then, or if a member reports a failure. All members are told at once, and ranks that
-// come later are told instead of welcomed. When all ranks have said bye, the thread ends by itself.
+// The server serves only processes that prove the job's secret, one per rank, and stores a bounded
+// amount of data. If too many strangers connect, the oldest of these connections is dropped, so
+// that members can always connect. The start fails if a member ends without a bye, since it has
+// died then, or if a member reports a failure. Then all members are sent the verdict at once, and
+// ranks that connect later get it instead of a welcome. When all ranks have said bye, the thread
+// ends by itself.
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -26,8 +27,8 @@ namespace xylem::runtime {
 class TcpStoreServer {
  public:
   /// Serves on `listeners`. `own_end` is this process's own connection, which is a member already.
-  /// If the start has failed, ranks that have not come yet are told so for a while, until
-  /// `deadline` at most. The destructor may take as long.
+  /// If the start has failed, the server still answers ranks that connect late, for a while and
+  /// until `deadline` at most. The destructor may block for as long.
   static Result<std::unique_ptr<TcpStoreServer>> start(std::vector<UniqueFd> listeners,
                                                        UniqueFd own_end,
                                                        const Key& key,

@@ -56,14 +56,15 @@ bool is_ours_alone(const struct stat& facts) {
   return facts.st_uid == ::geteuid() && (facts.st_mode & kOthers) == 0;
 }
 
-/// True if the path is a directory, and no link to one, of this user, and has none of these modes.
+/// True if the path is a directory of this user, not a link to one, and has none of the mode bits
+/// `refused`.
 bool is_ours(const fs::path& folder, mode_t refused) {
   struct stat facts {};
   return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
          facts.st_uid == ::geteuid() && (facts.st_mode & refused) == 0;
 }
 
-/// True if there is a folder of this user, which is made if it is missing.
+/// Makes the folder if it is missing. True if it is a folder of this user.
 bool make_folder(const fs::path& folder) {
   return (::mkdir(folder.c_str(), kOwnersFolder) == 0 || errno == EEXIST) && is_ours(folder, 0);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The user's key: random bytes in a file that only its user can read, made when first needed. Ranks
-// that meet on one host and were given no secret use it to prove that they belong to one user.
+// The user's key: random bytes in a file that only its user can read, made when first needed. If
+// all ranks are on one host and no secret is set, they use it to prove that they belong to one
+// user.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -13,9 +14,8 @@
 
 namespace xylem::runtime {
 
-/// Where a key may lie. No environment variable changes these places, and no process chooses among
-/// them by anything that another user can change, since all ranks of a start must find the same
-/// key.
+/// Where a key may be. All ranks of a start must find the same key, so neither environment
+/// variables nor anything that another user can change affects which place is chosen.
 struct KeyPlaces {
   std::optional<std::filesystem::path> home;  ///< As the system's user database gives it.
   std::filesystem::path runtime;              ///< /run/user/<user>, made by the system at login.

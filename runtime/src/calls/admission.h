@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admission: which collectives of a communicator run. At most kMaxOperations run at a time, since a
-// tag has no room for the numbers of more (tag.h). Others are deferred, in the order of the calls.
+// tag cannot distinguish more (tag.h). Further calls are deferred, in the order of the calls.
 #pragma once
 
 #include "calls/operation.h"
@@ -18,9 +18,9 @@ class Admission {
   bool is_open() const noexcept {
     return running_ < execution::kMaxOperations && first_ == nullptr;
   }
-  /// A call runs from now on.
+  /// Call this when a call starts to run.
   void enter() noexcept { ++running_; }
-  /// A call that ran, or that drop_deferred() has dropped, is over.
+  /// Call this when a call has ended that ran, or that drop_deferred() has dropped.
   void leave() noexcept {
     if (running_ > 0) --running_;
   }

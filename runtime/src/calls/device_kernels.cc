@@ -9,7 +9,7 @@ using execution::KernelId;
 
 namespace {
 
-/// Averages and premultiplied sums are sums.
+/// The reduction that the kernel computes: averages and premultiplied sums are computed as sums.
 RedOp combines_as(RedOp op) noexcept {
   return op == RedOp::avg || op == RedOp::premul_sum ? RedOp::sum : op;
 }

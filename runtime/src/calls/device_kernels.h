@@ -18,10 +18,9 @@ execution::KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
 /// The kernel that scales like scale_kernel(type).
 execution::KernelId device_scale_kernel(DataType type) noexcept;
 
-/// The kernel that, of one source, copies elements of this size: 1, 2, 4 or 8 bytes.
+/// A kernel that copies if it has one source. Elements have this size: 1, 2, 4 or 8 bytes.
 execution::KernelId device_copy_kernel(std::size_t element_bytes) noexcept;
-/// The kernels that do the same for any number of targets, which may be buffers of other ranks of a
-/// mesh.
+/// The same kernels for any number of targets, which may be buffers of other ranks of a mesh.
 execution::KernelId device_exchange_kernel(RedOp op, DataType type) noexcept;
 execution::KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept;
 /// The kernel that sets flags.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GateWaits: which messages wait for the streams of their receives.
+// GateWaits: which messages in device memory wait for the streams of their receives.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,16 @@
 
 namespace xylem::runtime {
 
-/// For the messages from one rank, in device memory, that came before their receives' turn on their
-/// streams (before their gates opened). After a wait in vain, some of them do not wait: one, then
-/// 3, 7, 15, and from then on 31, until a gate opens in time. For one thread at a time.
+/// A message may arrive before the stream of its receive has come to it, that is, before the gate
+/// of the receive has opened. Then it can wait for the gate for a short time. After a wait in vain,
+/// the next such message from the same rank does not wait. After further waits in vain, the next 3,
+/// 7, 15 and then always 31 do not wait, until a gate opens in time. There is one object for each
+/// sender. For one thread at a time.
 class GateWaits {
  public:
   /// Whether the next such message waits.
   bool is_due() const noexcept { return left_ == 0; }
-  /// A gate did not open in time, or its message did not wait.
+  /// Call this when a gate did not open in time, or when a message did not wait for its gate.
   void note_late() noexcept {
     if (left_ != 0) {
       --left_;
@@ -29,8 +31,8 @@ class GateWaits {
  private:
   static constexpr std::uint32_t kMostSkipped = 31;
 
-  std::uint32_t skipped_ = 0;  ///< The messages that do not wait, after the last wait in vain.
-  std::uint32_t left_ = 0;     ///< Those of them that are still to come.
+  std::uint32_t skipped_ = 0;  ///< How many messages do not wait after the last wait in vain.
+  std::uint32_t left_ = 0;     ///< How many of them are still to arrive.
 };
 
 }  // namespace xylem::runtime

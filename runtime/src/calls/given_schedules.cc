@@ -32,7 +32,7 @@ std::string title(const Schedule& schedule) {
 /// Which ranks have their buffers on devices that read each other's memory.
 enum class OnDevice : std::uint8_t { none, all, odd };
 
-/// Proves the programs of all ranks for messages of which each chunk has this number of slices.
+/// Proves the programs of all ranks for calls in which each chunk has this number of slices.
 Status prove_programs(const std::vector<Schedule>& ranks,
                       std::uint64_t slices,
                       std::uint32_t window,

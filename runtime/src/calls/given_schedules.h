@@ -17,7 +17,7 @@ namespace xylem::runtime {
 
 class GivenSchedules {
  public:
-  /// No plans: the user has given no file.
+  /// No plans: the user has named no file.
   GivenSchedules() = default;
 
   /// Reads the file that the configuration names, and proves its plans with verify(), and with
@@ -33,7 +33,7 @@ class GivenSchedules {
 
   /// The file; empty if there is none.
   const std::string& path() const noexcept { return path_; }
-  /// A line for PeerFacts::settings, which tells different contents apart.
+  /// A line for PeerFacts::settings. It differs between ranks whose files have different contents.
   std::string agreed() const;
 
  private:

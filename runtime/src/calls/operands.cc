@@ -6,8 +6,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// Scratch of the host that a program needs. It takes the place of scratch of the device if the
-/// device has none.
+/// Bytes of host scratch that a program needs. It replaces scratch of the device if the device has
+/// none.
 std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
   return program.scratch_bytes + (has_device_scratch ? 0 : program.device_scratch_bytes);
 }

@@ -10,16 +10,16 @@
 
 namespace xylem::runtime {
 
-/// If the buffers of the call are on a device, lets that device compute the operation.
+/// If the buffers of the call are on a device, selects that device to compute the operation.
 void place_on_device(Operation& operation, const ComputeDevices& devices);
 /// Allocates scratch of the plan, or host memory for a message that is staged. Called without the
 /// token, since the system takes long to allocate and free large memory, and a device's driver may
 /// wait for the device. A failed allocation is reported later, where the memory is used.
 void reserve_memory(Operation& operation, bool is_staged);
-/// Makes the operation wait for all earlier work on the stream of its call, and later work on the
-/// stream for the operation, if the call says so. Called by the thread that makes the call, without
-/// the token, since the driver may wait for its device; and after everything else for which the
-/// driver might wait for the stream.
+/// Makes the operation wait for all earlier work on the stream of its call. If Call::holds_stream
+/// is set, later work on the stream waits for the operation. Called by the thread that makes the
+/// call, without the token, since the driver may wait for its device. All other driver calls for
+/// the operation must precede this one, since they might wait for the stream.
 Status join_stream(Operation& operation);
 /// Sets the addresses of a program's buffers. False if its scratch cannot be allocated.
 bool set_up_run(

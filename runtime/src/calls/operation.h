@@ -154,18 +154,18 @@ class Operation final : public Execution {
   std::shared_ptr<Plan> plan;             ///< The plan; set for collectives only.
   Status unplanned;                       ///< Why a collective has no plan.
   std::shared_ptr<OperationOwner> owner;  ///< Keeps the communicator alive, and so the job.
-  /// For a call on a mesh: the mesh, and what became of the call.
+  /// For a call on a mesh: the mesh, and how the call was enqueued.
   std::shared_ptr<execution::Mesh> mesh;
   execution::Enqueued enqueued;
 
   // The token holder owns these members, and all inherited members except the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
-  /// How many elements the message has that a receive has matched, at most `call.count`.
+  /// Number of elements of the message that a receive has matched; at most `call.count`.
   std::uint64_t received = 0;
   /// True if the operation has failed, and its group has not.
   bool fails_alone = false;
-  /// Tells whether a message from that sender waits for its receive's stream. Set while a message
-  /// into device memory may still do so, otherwise null. Belongs to the group.
+  /// Decides whether the message waits for the stream of this receive. Set while the message of a
+  /// receive into device memory may still have to decide this, otherwise null. The group owns it.
   GateWaits* gate_waits = nullptr;
   OperationLists lists;
   Watched watched;

@@ -57,8 +57,8 @@ bool same_call(const CallRecord& a, const Call& call) noexcept {
          a.root == call.root && a.count == call.count;
 }
 
-/// The name that XYLEM_ALGORITHM gives for a collective: "ring", or
-/// "all_reduce=ring,all_gather=bruck".
+/// The algorithm that XYLEM_ALGORITHM names for a collective. `setting` is its value, such as
+/// "ring" or "all_reduce=ring,all_gather=bruck".
 std::string_view forced_algorithm(std::string_view setting, Collective collective) noexcept {
   std::string_view general;
   while (!setting.empty()) {
@@ -79,7 +79,7 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
   return general;
 }
 
-/// Whether its plans use the callers' buffers of other ranks.
+/// Whether plans of this planner access the callers' buffers of other ranks.
 bool is_direct(const collectives::Planner& planner) noexcept {
   return std::ranges::any_of(collectives::mapped_direct_planners(),
                              [&](const auto& direct) { return direct.plan == planner.plan; });
@@ -132,7 +132,7 @@ void Plans::set_model(Token /*token*/, collectives::CostModel model) {
 
 Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
   auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  // It concerns only calls on meshes.
+  // A mapped planner is only for calls on meshes.
   if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
   const std::lock_guard lock(choosing_);
   return chooser_.choose(shape, bytes, forced);
@@ -251,8 +251,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
     options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
   }
-  // Between hosts, what is in flight takes pinned memory, and a larger window would take more of
-  // it.
+  // Between hosts, slices in flight occupy pinned memory, so a larger window would need more of it.
   const bool stays_in_place =
       std::ranges::find(options.device_sends, false) == options.device_sends.end();
   if (variant.is_on_device && stays_in_place)

@@ -2,7 +2,7 @@
 //
 // Plans: how a communicator carries out its collectives. The thread that makes the call also makes
 // the plan, without the progress token, since choosing and compiling take long if there are many
-// ranks. The most recently used plans are kept.
+// ranks. The most recently used plans are cached.
 #pragma once
 
 #include "calls/calls.h"
@@ -32,8 +32,8 @@ namespace xylem::runtime {
 
 /// How calls with the same arguments, except for their addresses, are carried out.
 struct Plan : std::enable_shared_from_this<Plan> {
-  /// The differences between programs of the same call that concern one rank alone. Ranks with
-  /// different variants of a call work together.
+  /// What distinguishes programs of calls with the same arguments. Except for `is_on_mesh`, it may
+  /// differ between the ranks of one call.
   struct Variant {
     bool is_on_device = false;  ///< The buffers are in the memory of a device, which computes.
     /// The input is copied to scratch first, since it is scaled before it is used, or since the
@@ -50,8 +50,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
-  /// For a call on a mesh: what the stream is given. `program` is then a barrier, by which the
-  /// ranks notice that they disagree about the call, and that it has ended on all of them.
+  /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier. It shows
+  /// whether the ranks agree about the call, and when the call has ended on all of them.
   std::shared_ptr<const execution::StreamProgram> stream_program;
 
   // For the token holder only:
@@ -95,11 +95,11 @@ class Plans {
     collectives::CostModel model;
   };
 
-  /// Sets the cost model and forgets all plans, since they follow from the model. Only while no
-  /// call is made.
+  /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
+  /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
   const collectives::CostModel& model() const noexcept { return chooser_.model(); }
-  /// From now on there may be calls on a mesh.
+  /// Call this when the group has a mesh, before the first call on it.
   void set_mesh(Token token, MeshSite site);
   /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
   /// The same on all ranks. Any thread may call this after set_mesh().
@@ -107,20 +107,21 @@ class Plans {
 
   // Any thread may call these functions:
   Result<PlanInfo> explain(const collectives::Shape& shape, std::uint64_t count, DataType type);
-  /// The plan for a checked call: a kept plan if there is one, otherwise a new plan.
+  /// The plan for a checked call: a cached plan if there is one, otherwise a new plan.
   Result<std::shared_ptr<Plan>> plan_for(const Call& call);
 
   /// Looks for a plan for these arguments among the few plans that were used last. Null if none is
   /// found.
   Plan* find(Token token, const EvenArguments& arguments) noexcept;
-  /// Keeps a plan that is being used as the most recently used one, unless its call is uneven.
+  /// Moves a plan that is being used to the front of the cache; adds it if it is new. Plans of
+  /// uneven calls are not cached.
   void note_use(Token token, const std::shared_ptr<Plan>& plan);
 
  private:
   void drop_evicted();
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
   Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
-  /// What a call has to copy to scratch before it is sent, or used.
+  /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
   /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
   /// fastest planner.
@@ -141,8 +142,8 @@ class Plans {
   bool is_mesh_direct_ = false;
   std::mutex mutex_;
   std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
-  /// Plans that are not kept any more. A thread without the token frees them, since that takes
-  /// long, too.
+  /// Plans that have left the cache. A thread without the token frees them, since that takes long,
+  /// too.
   std::list<std::shared_ptr<Plan>> evicted_;
 };
 

@@ -88,8 +88,8 @@ unsigned Scheduler::turn(Token token) {
   return run(token);
 }
 
-/// An operation that is launched leaves the list first, and then counts as pending. So the list is
-/// looked at first.
+/// An operation that is being launched leaves the list before it counts as pending; is_launching_
+/// is true in between. All three are read in this order, so no operation is missed.
 WorkSource::Need Scheduler::need() const noexcept {
   const bool has_submitted = submitted_.load(std::memory_order_seq_cst) != nullptr ||
                              is_launching_.load(std::memory_order_seq_cst);
@@ -107,7 +107,7 @@ void Scheduler::on_ended(Execution& execution, Status outcome) {
   operation.owner->on_ended(progress_.assert_held(), operation);
   set_pending(pending_.load(std::memory_order_relaxed) - 1);
   if (!outcome && operation.enqueued.is_direct) {
-    // A peer's device may have begun before the call failed.
+    // A peer's device may have begun to use the buffers before the call failed.
     outcome = Error{.code = outcome.code(),
                     .message = std::string(outcome.message()),
                     .peer = outcome.peer(),
@@ -126,7 +126,8 @@ void Scheduler::on_wire_error(Execution& execution, std::uint32_t peer, Code cod
 void Scheduler::on_compute_error(Execution& execution, const Status& why) {
   Operation& operation = *as_operation(&execution);
   operation.owner->on_compute_error(progress_.assert_held(), operation, why);
-  // A communicator that has been left announces nothing, so the operation is failed as well.
+  // A communicator that this rank has left announces no error, so the operation is failed here,
+  // too.
   engine_.fail(execution, why);
 }
 

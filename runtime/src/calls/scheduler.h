@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Scheduler: how the operations of a job get to the engine, and from it back to their
+// Scheduler: passes the operations of a job to the engine, and their results to their
 // communicators. A thread that starts an operation and finds the progress token free launches it by
 // itself. Otherwise it submits the operation, and the holder of the token launches it in its next
 // turn.
@@ -51,8 +51,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   bool arm(Token token, std::vector<pollfd>& descriptors) override;
   bool needs_polling(Token /*token*/) const noexcept override { return engine_.has_pending_work(); }
 
-  /// A call that is being made. Acquires the progress token if it is free, and releases it at its
-  /// end, after a round of the engine if anything is left to do.
+  /// A call that is being made. Acquires the progress token if it is free, and releases it at the
+  /// end of the call. Before that, it runs a round of the engine if anything is left to do.
   class Entrance {
    public:
     explicit Entrance(Scheduler& scheduler)
@@ -72,8 +72,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
 
     bool has_token() const noexcept { return has_token_; }
     Token token() const noexcept { return scheduler_.progress_.assert_held(); }
-    /// Call this if all that the call has started is over. The engine then needs no round for it;
-    /// rounds for other executions are left to those who wait for them.
+    /// Call this if everything that the call has started is complete. The engine then needs no
+    /// round for it. Other executions get their rounds from the threads that wait for them.
     void note_over() noexcept { is_over_ = true; }
 
    private:
@@ -93,7 +93,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
            !headers_.get(token).has_completed();
   }
   Operation* take_submitted() noexcept;
-  /// A round of the engine, after what the transports have completed.
+  /// Handles the headers that the transports have completed, then runs a round of the engine.
   unsigned run(Token token);
   void set_pending(std::uint32_t count) noexcept {
     pending_.store(count, std::memory_order_release);
@@ -116,7 +116,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   Engine engine_{*this};
   std::atomic<std::uint32_t> pending_{0};       ///< Only the token holder changes it.
   std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
-  /// Some operations have left the list that do not count as pending yet.
+  /// True while there are operations that have left the list and do not count as pending yet.
   std::atomic<bool> is_launching_{false};
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamWaits: the streams that wait for the end of an operation (Work::block). Any thread may add
-// one, while the token holder may be ending the operation: either the holder opens the gate of the
-// stream, or the thread that adds it does.
+// one, even while the token holder ends the operation. Either the holder or the adding thread then
+// opens the gate of the stream.
 #pragma once
 
 #include "xylem/execution/compute.h"
@@ -21,9 +21,9 @@ class StreamWaits {
   /// Opens a gate of Compute::gate_before() when the operation ends, or now if it has ended. Any
   /// thread may call this.
   void add(execution::Compute& compute, execution::Ticket gate);
-  /// Opens all gates. The operation has ended, so later gates are opened at once.
+  /// Opens all gates, since the operation has ended. Gates that are added later are opened at once.
   void end() noexcept;
-  /// For an operation that is used again. No other thread may call a function meanwhile.
+  /// Call this before the operation is used again. No other thread may use this object meanwhile.
   void renew() noexcept { first_.store(nullptr, std::memory_order_relaxed); }
 
  private:
@@ -32,7 +32,7 @@ class StreamWaits {
     execution::Ticket gate;
     Wait* next = nullptr;
   };
-  static Wait ended;  ///< Stands in `first_` after the end.
+  static Wait ended;  ///< `first_` points to it after the end.
 
   std::atomic<Wait*> first_{nullptr};
 };

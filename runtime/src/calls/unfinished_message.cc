@@ -9,7 +9,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// What a receive had waited for.
+/// What a receive has waited for.
 std::string describe_receive(const Operation& receive) {
   const Call& call = receive.call;
   if (receive.lists.is_unmatched) {
@@ -22,7 +22,7 @@ std::string describe_receive(const Operation& receive) {
       is_arriving ? "did not arrive completely" : "arrived, but did not reach its device");
 }
 
-/// What a send had waited for. Only its receiver knows whether a receive has met the message.
+/// What a send has waited for. Only its receiver knows whether a receive has matched the message.
 std::string describe_send(const Operation& send) {
   const Call& call = send.call;
   const GroupSpec& group = group_of(send).spec();

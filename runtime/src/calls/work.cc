@@ -31,7 +31,7 @@ bool Work::ended() const noexcept {
 }
 
 Status Work::wait() const {
-  // The engine ends every operation by its own deadline, which bounds this.
+  // Every operation ends by its own deadline, which limits this wait.
   return wait_until(Deadline::at(Clock::time_point::max()), runtime::Waiter::program);
 }
 
@@ -58,7 +58,7 @@ Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {
 
 Status Work::block(const Stream& stream) const {
   if (operation_ == nullptr) return {};
-  // Its end means only that all ranks have captured the call.
+  // The end of a captured operation means only that all ranks have captured the call.
   if (operation_->enqueued.is_captured && operation_->enqueued.stream != stream.handle) {
     return failure(Code::unsupported,
                    "the operation is captured on another stream; let this stream wait for that one "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WorkAccess: makes Works, the handles of the users.
+// WorkAccess: makes Works, the user's handles to operations.
 #pragma once
 
 #include "calls/operation.h"

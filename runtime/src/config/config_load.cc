@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loads one Config from the defaults, the environment and the program. The source with the highest
-// precedence gives the text of a row, and the row's own parser reads it.
+// precedence provides the text of a row, and the row's own parser reads it.
 #include "config.h"
 #include "config_table.h"
 #include "xylem/base/suggest.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous: the place where ranks meet, as XYLEM_RENDEZVOUS gives it.
+// Rendezvous: the place where the ranks of a job find each other, as XYLEM_RENDEZVOUS names it.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -26,7 +26,7 @@ void ControlEvents::on_message(std::uint32_t origin, std::span<const std::byte> 
 }
 
 void ControlEvents::on_met(Encounter encounter) {
-  // A function can be copied, an encounter cannot.
+  // std::function requires a copyable capture, and an Encounter cannot be copied.
   const auto met = std::make_shared<Encounter>(std::move(encounter));
   post([=, this](Token token) {
     const std::uint32_t rank = met->rank;
@@ -115,8 +115,8 @@ void ControlEvents::handle_lost(Token token, std::uint32_t world_rank, std::stri
   context_.wires->close(token, world_rank);
 }
 
-/// Suspects the rank in all groups, also in those whose calls do not wait for this connection now:
-/// what it carried is lost.
+/// Suspects the rank in all groups, even if no call of a group waits for this connection now, since
+/// messages on it are lost.
 void ControlEvents::suspect_in_all(Token token, std::uint32_t world_rank, const Status& why) {
   for (const auto& group : context_.registry.groups()) {
     if (!group->spec().rank_of(world_rank)) continue;

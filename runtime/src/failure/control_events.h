@@ -40,8 +40,8 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
 
   unsigned turn(Token token) override;
   bool arm(Token token, std::vector<pollfd>& descriptors) override;
-  /// Handles the events, and announces the losses of which the control plane has not reported the
-  /// cause in time (failure_detector.h).
+  /// Handles the events, and announces each failure of a wire that the control plane has not
+  /// explained in time (failure_detector.h).
   void tick(Token token, Clock::time_point now) override;
   void on_link_lost(std::uint32_t world_rank, const Status& why) override;
 

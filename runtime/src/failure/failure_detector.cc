@@ -9,7 +9,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// How long the control plane may take to report a death that a wire has noticed.
+/// How long the control plane may take to report a death after a wire has failed.
 constexpr std::chrono::milliseconds kSuspicion{500};
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 // FailureDetector: which ranks of the job have died or left, and which are suspected. A wire that
 // fails is only a suspicion. The group that uses it fails half a second later, unless the control
-// plane reports in the meantime that the rank died, which tells more, or that it left in good
-// order.
+// plane reports meanwhile that the rank died, which is the better explanation, or that it left in
+// good order.
 #pragma once
 
 #include "progress/token.h"
@@ -21,7 +21,7 @@ class Group;
 
 /// A group that may have lost a rank.
 struct Suspicion {
-  /// Whether a rank that has said goodbye still counts as lost for this suspicion.
+  /// Whether a rank that has left the job in good order still counts as lost for this suspicion.
   enum class Leaver : std::uint8_t { counts, is_excused };
 
   std::weak_ptr<Group> group;
@@ -30,7 +30,7 @@ struct Suspicion {
   Clock::time_point since{};
 };
 
-/// Knows which ranks of the job are lost or have left. Ranks are ranks of the job.
+/// Records which ranks of the job are lost or have left. All ranks are world ranks.
 class FailureDetector {
  public:
   explicit FailureDetector(std::uint32_t size)
@@ -40,7 +40,7 @@ class FailureDetector {
   void note_left(Token /*token*/, std::uint32_t rank) { left_[rank] = Clock::now(); }
   /// How the rank was lost; OK while it lives.
   const Status& lost(Token /*token*/, std::uint32_t rank) const noexcept { return lost_[rank]; }
-  /// When the rank said goodbye; far in the future if it has not.
+  /// When the rank left in good order; far in the future if it has not.
   Clock::time_point left_at(Token /*token*/, std::uint32_t rank) const noexcept {
     return left_[rank];
   }
@@ -49,15 +49,15 @@ class FailureDetector {
   }
 
   void suspect(Token token, std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
-  /// Takes the suspicions that are old enough to be believed, except suspicions that a goodbye has
-  /// excused.
+  /// Removes and returns the suspicions that are old enough to be announced. Those that are excused
+  /// because the rank left are dropped.
   std::vector<Suspicion> take_confirmed(Token token, Clock::time_point now);
   /// Whether there are any suspicions. Any thread may call this.
   bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }
 
  private:
-  std::vector<Status> lost_;             ///< lost_[r] tells how rank r was lost; OK while it lives.
-  std::vector<Clock::time_point> left_;  ///< left_[r] is the time at which rank r said goodbye.
+  std::vector<Status> lost_;             ///< lost_[r]: how rank r was lost; OK while it lives.
+  std::vector<Clock::time_point> left_;  ///< left_[r]: when rank r left in good order.
   std::vector<Suspicion> suspicions_;
   std::atomic<bool> has_suspicions_{false};
 };

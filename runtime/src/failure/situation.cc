@@ -60,7 +60,7 @@ class Reader {
 constexpr std::uint8_t kSituation = 1;
 constexpr std::uint8_t kVerdict = 2;
 constexpr std::uint8_t kRefusal = 3;
-/// Bits of a record.
+/// Flags of a record in a message.
 constexpr std::uint8_t kUneven = 1;
 constexpr std::uint8_t kOnMesh = 2;
 

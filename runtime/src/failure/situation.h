@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other about a group's calls over the control plane: how far they are
+// Messages about a group's calls that ranks send over the control plane: how far a rank is
 // (Situation), that the group ends with an error (Verdict), and that a message is too long for its
 // receive (Refusal).
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace xylem::runtime {
 
-/// What is told about one call.
+/// One call, as it is reported to other ranks.
 struct CallRecord {
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;  ///< The fingerprint of this call alone.
@@ -45,26 +45,26 @@ struct RollCallId {
   bool operator==(const RollCallId&) const = default;
 };
 
-/// What a rank tells about one call of one group.
+/// What a rank reports about one call of one group.
 struct Situation {
   enum class State : std::uint8_t {
     not_called,
     waiting,
     done,
-    gone  ///< The rank has let go of the communicator.
+    gone  ///< The rank has left the communicator.
   };
   static constexpr std::size_t kMostRecords = 16;
 
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;  ///< The call in question.
   State state = State::not_called;
-  bool is_question = false;  ///< True if ranks that have something new to say must answer.
+  bool is_question = false;  ///< True if ranks that have something new to report must answer.
   /// Number of a roll call, which all ranks answer; 0 if this is no roll call.
   std::uint32_t roll_call = 0;
   RollCallId answers{};  ///< The roll call that this message answers, if any.
   /// If the rank waits: the rank in the group for which it waits; ~0: none.
   std::uint32_t blocked_on = ~0U;
-  /// How many bytes it expects from that rank, for calls whose sizes are local.
+  /// How many bytes it expects from that rank, for calls whose sizes are not known to all ranks.
   std::uint64_t blocked_bytes = 0;
   std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
 };
@@ -77,13 +77,13 @@ struct Verdict {
   std::string message;
 };
 
-/// Tells the sender of a message that its receive is too short for it. If the body comes
-/// nevertheless, the sender answers, and the receiver drops it (point_to_point_refusal.cc).
+/// Informs the sender that the receive is too short for its message. If the body has been sent
+/// already, the sender answers, and the receiver drops the body (point_to_point_refusal.cc).
 struct Refusal {
   std::uint32_t to = 0;    ///< World rank of the rank that this is for. All others ignore it.
-  bool is_answer = false;  ///< From the sender: the body comes.
-  MessageHeader header;    ///< That of the message.
-  std::uint64_t room = 0;  ///< For how many elements the receive has room.
+  bool is_answer = false;  ///< The sender's answer: the body will arrive.
+  MessageHeader header;    ///< The header of the message.
+  std::uint64_t room = 0;  ///< How many elements the receive has room for.
 };
 
 std::vector<std::byte> encode(const Situation& situation);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: finds out why an operation makes no progress, and tells all ranks.
+// Watch: finds out why an operation makes no progress, and reports it to all ranks.
 //
 // If the oldest collective of a communicator stalls for 200 ms, its rank publishes its situation on
 // the control plane, as a question: the call, the calls around it, and what it waits for. Every
-// rank compares this with its own calls, and answers with its own situation unless it has said the
-// same before. A difference is a `mismatch` verdict that names both sides. Before the deadline of
-// any operation a roll is called (roll_calls.h), which every rank answers with its situation. The
-// answers tell who has not called the operation, who waits, and who does not answer.
+// rank compares this with its own calls, and answers with its own situation unless it has published
+// the same before. A difference is a `mismatch` verdict that names both sides. Shortly before the
+// deadline of an operation, its rank calls the roll (roll_calls.h), and every rank answers with its
+// situation. The answers show which ranks have not called the operation, which of them wait, and
+// which do not answer.
 #pragma once
 
 #include "calls/operation.h"
@@ -38,9 +39,9 @@ class Watch final : public GroupObserver, public WorkSource {
   /// The roll is called this long before an operation's limit, but not before half of the limit.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
   static constexpr std::chrono::milliseconds kLetGo{
-      1000};  ///< How long a partner that has left is still waited for.
+      1000};  ///< How long an operation waits for a partner that has left.
   static constexpr std::chrono::milliseconds kQuarantine{
-      1700};  ///< After this time a failed operation reports, although messages are under way.
+      1700};  ///< After this time a failed operation ends, even if messages are still under way.
 
   explicit Watch(Context& context);
 
@@ -55,7 +56,7 @@ class Watch final : public GroupObserver, public WorkSource {
   void on_enlisted(Token token, Group& group) override;
   /// A group no longer exists on this rank.
   void on_left(Token token, const Group& group) override;
-  /// Tells the other members that this rank has let go of the group.
+  /// Informs the other members that this rank has left the group.
   void on_destroyed(Token token, Group& group) override;
 
  private:
@@ -82,11 +83,11 @@ class Watch final : public GroupObserver, public WorkSource {
                 const RollCall& roll,
                 std::chrono::nanoseconds longest);
   void keep(const Verdict& verdict);
-  /// When the rank said goodbye to the job or to the group; far in the future if it has not.
+  /// When the rank left the job or the group; far in the future if it has not.
   Clock::time_point left_at(Group& group, std::uint32_t world_rank) const;
   /// What the rank has left, for messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
-  /// Whether the group existed here, and does no more.
+  /// Whether the group existed on this rank, but does not any more.
   bool has_let_go(std::uint64_t group) const;
   bool is_unused_companion(std::uint64_t group) const;
   void say_gone(std::uint64_t group, std::uint64_t sequence);
@@ -102,11 +103,11 @@ class Watch final : public GroupObserver, public WorkSource {
   struct Attendance {
     std::vector<std::uint32_t> absent, waiting, silent;
     std::vector<std::uint32_t> left;  ///< Those that have left the job.
-    std::vector<std::uint32_t> gone;  ///< Those that have let go of the communicator.
+    std::vector<std::uint32_t> gone;  ///< Those that have left the communicator.
     std::string last_calls;           ///< Text on the last calls of the absent ranks.
 
-    /// The rank to blame, if there is only one. A rank that gives no answer comes first; if all
-    /// answer, one that has left; otherwise one that did not call.
+    /// The rank to blame, if there is only one. Ranks that do not answer come first; if all answer,
+    /// those that have left; otherwise those that did not call.
     std::optional<std::uint32_t> culprit() const;
     /// The rank that has left, if there is only one.
     std::optional<std::uint32_t> only_leaver() const;
@@ -122,7 +123,8 @@ class Watch final : public GroupObserver, public WorkSource {
   /// "; rank 3 left the job", for each kind of leaving.
   static std::string leavers(const Attendance& attendance);
 
-  /// What was said of the calls of one group. Calls too old to be compared are forgotten.
+  /// What ranks have published about the calls of one group. Calls too old to be compared are
+  /// removed.
   struct Heard {
     /// The situations by call, and then by world rank.
     std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
@@ -135,7 +137,7 @@ class Watch final : public GroupObserver, public WorkSource {
     RollCallId id;
     std::uint64_t group = 0, sequence = 0;
   };
-  /// A member of a group that does not exist here has let go of it.
+  /// A member has left a group that does not exist here.
   struct EarlyGoodbye {
     std::uint64_t group = 0;
     std::uint32_t rank = 0;  ///< In the job.
@@ -148,7 +150,7 @@ class Watch final : public GroupObserver, public WorkSource {
   std::map<std::uint64_t, Heard> heard_;
   /// For each group, its oldest call under way at this tick.
   std::unordered_map<const OperationOwner*, std::uint64_t> oldest_;
-  /// For each group, which of its members have let go of it, by world rank, and when.
+  /// For each group, the members that have left it, by world rank, and when.
   std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
   // Messages about groups that do not exist here, or not yet:
   std::deque<Verdict> early_verdicts_;

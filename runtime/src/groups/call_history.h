@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CallHistory: the numbers of a communicator's collectives, a running hash over all of them, and
-// what is remembered of the last ones for verdicts. For the token holder only.
+// records of the last ones, for verdicts. For the token holder only.
 #pragma once
 
 #include "failure/situation.h"
@@ -22,8 +22,8 @@ class CallHistory {
  public:
   /// How many calls are remembered, for use in verdicts.
   static constexpr std::size_t kRecords = 64;
-  /// How many calls before the last `kRecords` keep their history hash. A rank cannot be further
-  /// ahead of the others than this.
+  /// For how many calls before the last `kRecords` the history hash is kept. A rank cannot be
+  /// further ahead of the others than this.
   static constexpr std::size_t kHistories = 8192;
 
   /// Starts the hash with the uid of the group.
@@ -32,11 +32,12 @@ class CallHistory {
   /// Adds a call. The record returned has its number, its label, and the hash of all calls so far;
   /// it is valid until the next call is added.
   const CallRecord& add(const CallRecord& call, std::uint64_t label);
-  /// Remembers the counts that this rank sends in an all_to_all_v, of the last few such calls.
+  /// Stores the counts that this rank sends in an all_to_all_v. Those of the last few such calls
+  /// are kept.
   void remember_counts(std::uint64_t sequence, const std::vector<std::uint64_t>& counts);
 
   std::uint64_t next_sequence() const noexcept { return sequence_; }
-  /// The record of a call that is remembered: of the last kRecords calls.
+  /// Precondition: the call is one of the last kRecords calls.
   const CallRecord& record(std::uint64_t sequence) const noexcept {
     return records_[sequence % kRecords];
   }
@@ -46,12 +47,12 @@ class CallHistory {
   /// call is not remembered.
   std::optional<std::uint64_t> sent_to(std::uint64_t sequence, std::uint32_t rank) const noexcept;
 
-  /// Calls until begin_user_calls() are those of the start of the job. Messages number the calls of
-  /// the user, from 1 on.
+  /// Calls between begin_start() and begin_user_calls() belong to the start of the job. Error
+  /// messages count only the calls of the user, from 1 on.
   void begin_start() noexcept { first_user_call_ = std::numeric_limits<std::uint64_t>::max(); }
   void begin_user_calls() noexcept { first_user_call_ = sequence_; }
   bool is_of_start(std::uint64_t sequence) const noexcept { return sequence < first_user_call_; }
-  /// The name of a call in messages.
+  /// The name of a call in error messages.
   std::string name_of(std::uint64_t sequence) const;
 
  private:

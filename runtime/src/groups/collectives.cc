@@ -38,8 +38,8 @@ std::optional<Work> Collectives::try_start(Token token, const EvenArguments& arg
     return std::nullopt;
   }
   number(operation, plan->record, arguments.label);
-  // A call that ends at once makes no round of the engine. So it is tried only if the engine has no
-  // active execution that such a round would have to move forward.
+  // A call that ends at once runs no round of the engine. So this is tried only if no execution is
+  // active that needs such a round.
   const bool may_be_over = plan->exchange && engine.active() == nullptr && health;
   if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return WorkAccess::ended(spec_.own_world_rank());
@@ -115,7 +115,7 @@ Status Collectives::connect(Token token, Plan& plan) {
 
 void Collectives::on_ended(Token token) {
   admission_.leave();
-  if (is_starting_) return;  // The caller further up the stack is in the loop below.
+  if (is_starting_) return;  // A caller further up the stack is in the loop below.
   is_starting_ = true;
   while (group_.health()) {
     Operation* const next = admission_.next();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives: the collectives of one group, from the plan to the engine. Numbers each call, makes
-// sure that the links of its plan exist, and starts it, or defers it while too many others run. For
-// the token holder only.
+// Collectives: the collectives of one group, from the plan to the engine. Numbers each call,
+// connects the links of its plan, and starts it. Defers it while too many others run. For the token
+// holder only.
 #pragma once
 
 #include "calls/admission.h"
@@ -32,12 +32,12 @@ class Collectives {
               Plans& plans);
 
   CallHistory& history() noexcept { return history_; }
-  /// Starts a call for which a kept plan is found. Empty if there is no such plan, if there is no
+  /// Starts a call if a cached plan is found for it. Empty if there is no such plan, if there is no
   /// memory for its scratch, or if the group cannot start a call now.
   std::optional<Work> try_start(Token token, const EvenArguments& arguments) noexcept;
   /// Starts a submitted call, or defers it.
   void launch(Token token, Operation& operation);
-  /// A collective has ended. Starts those that it has deferred.
+  /// Call this when a collective has ended. Starts as many deferred calls as may run now.
   void on_ended(Token token);
   /// The group has failed: deferred calls are not started any more.
   void drop_deferred() noexcept { admission_.drop_deferred(); }
@@ -55,8 +55,8 @@ class Collectives {
   Plans& plans_;
   CallHistory history_;
   Admission admission_;
-  /// True while on_ended() starts deferred calls. One that it starts may end at once and call it
-  /// again.
+  /// True while on_ended() starts deferred calls. Such a call may end at once, and then on_ended()
+  /// is called again.
   bool is_starting_ = false;
 };
 

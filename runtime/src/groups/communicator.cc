@@ -33,7 +33,7 @@ Work Communicator::submit_made(Make&& make) const {
     return runtime::WorkAccess::refused(std::move(alive));
   Result<runtime::Call> call = make(group_->caller());
   Status right = call.status();
-  if (right) call->label = label_;  // Messages find each other by their tags.
+  if (right) call->label = label_;  // Messages ignore the label: they match by tag.
   if (right && stream_) right = put_on_stream(*call, group_->caller(), *stream_, holds_stream_);
   return right ? group_->submit(std::move(call).value())
                : runtime::WorkAccess::refused(std::move(right));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the members of a group tell each other a value.
+// gather_from_all: exchanges one value of each member among the members of a group.
 #pragma once
 
 #include "calls/calls.h"
@@ -24,7 +24,7 @@ using Submit = std::function<Work(Call&&)>;
 template <typename T>
 Result<std::vector<T>> gather_from_all(const Submit& submit, std::uint32_t size, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
-  // The last element of `all` is the input, which is this member's T.
+  // The last element of `all` is the input: the value of this member.
   const auto all = std::make_shared<std::vector<T>>(size + 1, mine);
   Call call;
   call.collective = collectives::Collective::all_gather;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GroupControl: the side of a group that belongs to the token holder (Group::control()): whether
-// the group is well, how it fails, and what its collectives and messages need of it.
+// GroupControl: the interface of a group that only the token holder may use (Group::control()): its
+// health, how it fails, and what its collectives and messages need.
 #pragma once
 
 #include "calls/operation.h"
@@ -19,16 +19,16 @@ class PointToPoint;
 
 class GroupControl {
  public:
-  /// OK while the group can make calls. It has then neither failed nor been left.
+  /// OK while the group can make calls, that is, until it has failed or this rank has left it.
   virtual const Status& health() const noexcept = 0;
   /// Fails the group here: all its pending and later operations end with this error.
   virtual void poison(const Status& why) = 0;
   /// Fails the group here and on all ranks.
   virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
-  /// Announces that a wire failed. Waits a moment first: if the control plane reports meanwhile
-  /// that the rank died, the death is announced instead, since it says more (failure_detector.h).
+  /// Announces, after half a second, that a wire failed. If the control plane reports meanwhile
+  /// that the rank died, the death is announced instead (failure_detector.h).
   virtual void suspect(Status why) = 0;
-  /// Whether this rank of the group has left the job.
+  /// Whether rank `rank` of the group has left the job.
   virtual bool has_left(std::uint32_t rank) const noexcept = 0;
   /// The program has ended: its callback (Communicator::on_failure) is not called any more.
   virtual void note_end_of_program() noexcept = 0;
@@ -36,10 +36,10 @@ class GroupControl {
   virtual std::uint32_t pending() const noexcept = 0;
   /// Makes an operation for a call that has begun without one, and activates it in the engine.
   virtual Operation& begin_operation() = 0;
-  /// Makes the spare operation of the job (OperationPool::spare) one of this group, and activates
-  /// it.
+  /// Turns the spare operation of the job (OperationPool::spare) into an operation of this group,
+  /// and activates it.
   virtual Operation& adopt_spare() = 0;
-  /// A collective has been numbered.
+  /// Call this when a collective has been numbered.
   virtual void on_call(const CallRecord& record) = 0;
   virtual CallHistory& history() noexcept = 0;
   virtual PointToPoint& messages() noexcept = 0;

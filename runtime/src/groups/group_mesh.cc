@@ -14,8 +14,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// The costs of a mesh whose devices read each other's memory at this rate. The rest is assumed of
-/// all devices: it only decides between one shot and two.
+/// The costs of a mesh whose devices read each other's memory at this rate. The other costs are
+/// assumed for every device: they only decide between mapped_one_shot and mapped_two_shot.
 collectives::CostModel mesh_costs(double read_GBps) {
   collectives::CostModel model;
   model.local = {.alpha_us = 0.5, .bandwidth_GBps = read_GBps};
@@ -27,7 +27,7 @@ collectives::CostModel mesh_costs(double read_GBps) {
   return model;
 }
 
-/// What each rank tells the others of its end of the mesh, if it has one.
+/// What each rank sends to the others about its end of the mesh, if it has one.
 struct Offer {
   std::uint64_t has_member = 0;
   execution::MeshMember member;
@@ -50,9 +50,9 @@ Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(const Memory& devic
   return compute->make_mesh(spec_.rank);
 }
 
-/// Makes this rank's end of the mesh, joins those of the others, and measures how fast the slowest
-/// device reads another's memory. Collective. `mesh` stays null if any rank cannot take part; the
-/// Status then says why this rank cannot.
+/// Makes this rank's end of the mesh, connects it to those of the others, and measures how fast the
+/// slowest device reads another's memory. Collective. `mesh` stays null if any rank cannot take
+/// part; the Status then says why this rank cannot.
 Status GroupMesh::join(const Memory& device,
                        const Submit& submit,
                        std::shared_ptr<execution::Mesh>& mesh,
@@ -76,7 +76,8 @@ Status GroupMesh::join(const Memory& device,
       std::ranges::all_of(joined, [](std::uint64_t each) { return each != 0; });
   if (!is_complete || !have_all_joined) return outcome;
   const auto measured = (*end)->measure();
-  // Also tells the others that this rank does not touch their scratch before their first call.
+  // This is also a barrier: when it has ended, no measure() of another rank uses this rank's
+  // scratch any more, so calls may begin.
   XYLEM_TRY(const auto rates, gather(measured ? *measured : 0.0));
   read_GBps = *std::ranges::min_element(rates);
   if (read_GBps > 0) mesh = *std::move(end);
@@ -120,7 +121,7 @@ Result<bool> GroupMesh::bind(const Memory& device, const Submit& submit) {
 
 bool GroupMesh::runs(const Call& call) const {
   if (!exists() || call.kind != CallKind::collective) return false;
-  // Its sizes are known to two ranks only, and so is the number of rounds.
+  // In an all_to_all_v, each size is known to two ranks only, and so is the number of rounds.
   if (call.uneven && call.collective == collectives::Collective::all_to_all) return false;
   return plans_.may_use_mesh({call.collective, spec_.size(), call.root});
 }
@@ -143,7 +144,7 @@ void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) 
     Status enqueued = enqueue(operation);
     if (enqueued.code() == Code::cancelled) {
       operation.plan = nullptr;
-      operation.unplanned = std::move(enqueued);  // The group has failed, and knows why.
+      operation.unplanned = std::move(enqueued);  // The group has failed already.
     } else if (!enqueued) {
       operation.end(std::move(enqueued));
       return operation.release();
@@ -152,8 +153,8 @@ void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) 
   context_.scheduler.start(operation);
 }
 
-/// Fails if nothing has been enqueued on the stream. If a part of the call has been, the operation
-/// starts without a plan, and the group fails on all ranks (Collectives::start).
+/// Fails if nothing has been enqueued on the stream. If only a part of the call has been enqueued,
+/// the operation starts without a plan, and the group fails on all ranks (Collectives::start).
 Status GroupMesh::enqueue(Operation& operation) {
   const Call& call = operation.call;
   XYLEM_TRY(operation.enqueued, mesh_->enqueue(*operation.plan->stream_program,
@@ -172,7 +173,7 @@ Status GroupMesh::enqueue(Operation& operation) {
   return {};
 }
 
-/// Makes the operation begin when the stream has done the call.
+/// Makes the operation begin when the stream has completed the call.
 Status GroupMesh::await_stream(Operation& operation) {
   auto& placed = operation.run.device;
   const Deadline patience = Deadline::after(context_.config().timeout);

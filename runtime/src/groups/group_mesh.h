@@ -4,10 +4,10 @@
 // their devices; if these reach each other's memory, they form a mesh (execution/mesh.h), and calls
 // on streams run there.
 //
-// Such a call is also an operation of the engine: a barrier, which begins when the stream has done
-// the call. So all that holds for other calls holds for it, too: ranks that disagree about a call
-// notice it, a rank that does not call is named, limits of time and deaths end the call. When it
-// ends with an error, the mesh is stopped, and its streams are released.
+// Such a call is also an operation of the engine: a barrier, which begins when the stream has
+// completed the call. So it fails as other calls do: a disagreement is detected, a rank that does
+// not call is named, and time-outs and deaths end the call. When it ends with an error, the mesh is
+// stopped, and its streams are released.
 #pragma once
 
 #include "calls/operation.h"
@@ -40,19 +40,20 @@ class GroupMesh {
 
   /// See Communicator::bind(). Collective; `submit` makes calls of the group.
   Result<bool> bind(const Memory& device, const Submit& submit);
-  /// Whether a call runs on the mesh. All ranks decide alike, except about where their buffers are
-  /// and whether there is a stream. If they disagree about that, their calls do not match.
+  /// Whether a call runs on the mesh. All ranks decide alike, unless they differ in where their
+  /// buffers are or in whether the call has a stream. Then their calls do not match.
   bool runs(const Call& call) const;
   /// Fails if this is not a stream of the device that is bound.
   Status check(const Stream& stream) const;
   /// Enqueues a call on its stream, and starts its operation. If the call cannot be enqueued, ends
   /// the operation, and releases the engine's reference to it.
   void start(Operation& operation, Result<std::shared_ptr<Plan>> plan);
-  /// If the streams of this rank have done their calls, waits until those of the other ranks have,
-  /// too, and the operations have ended: to the caller these calls are over. `pending` returns how
-  /// many operations of the group have not ended.
+  /// If the streams of this rank have completed their calls, waits until the operations of these
+  /// calls have ended, which depends on other ranks. A user who has synchronized the streams
+  /// expects the calls to be complete. `pending` returns how many operations of the group have not
+  /// ended.
   void drain(const std::function<std::uint32_t(Token)>& pending);
-  /// Releases the streams that have calls of this group.
+  /// Stops the mesh, and releases the streams that wait in calls of this group.
   void stop(Token token);
 
  private:
@@ -72,7 +73,7 @@ class GroupMesh {
   // Set once, by bind():
   std::shared_ptr<execution::Mesh> mesh_;
   Memory device_;
-  std::atomic<bool> exists_{false};  ///< True when the two are set.
+  std::atomic<bool> exists_{false};  ///< True when both are set.
   bool is_stopped_ = false;          ///< For the token holder.
   std::mutex order_;  ///< Calls on the mesh get their numbers in the order of the streams.
 };

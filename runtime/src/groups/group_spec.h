@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GroupSpec: who the members of a communicator are, and by which numbers it is known, as plain
-// data.
+// GroupSpec: the members of a communicator and the numbers that identify it, as plain data.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -33,13 +32,14 @@ struct GroupSpec {
   std::uint64_t companion_uid() const noexcept;
   std::uint32_t slot() const noexcept { return slots[rank]; }
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }
-  /// The number by which people know the group: its tag slot at the first member. 0 is the world.
+  /// The number of the group in logs and messages: its tag slot at the first member. 0 is the
+  /// world.
   std::uint32_t number() const noexcept { return slots.front(); }
   /// tags()[i]: the tag bits that identify the collectives of this group in messages to member i.
   std::vector<transport::Tag> tags() const;
   /// "communicator 0" for the world; "communicator 3 of ranks 1, 4" for others, since groups with
-  /// different first members may have equal numbers. The ranks are those of the job, of large
-  /// groups only the first ones.
+  /// different first members may have equal numbers. The ranks are world ranks. For large groups,
+  /// only the first ones are listed.
   std::string label() const;
   /// Converts a rank of the job to a rank of the group. Empty if that rank is not a member.
   std::optional<std::uint32_t> rank_of(std::uint32_t world_rank) const noexcept {

@@ -63,7 +63,7 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
 
 unsigned HeaderPool::turn(Token /*token*/) {
   unsigned found = 0;
-  // A user that looks may add or remove users, also itself.
+  // look() may add users to the list and remove users from it, including itself.
   for (std::size_t i = 0; i < lookers_.size();) {
     HeaderUser* const user = lookers_[i];
     const bool goes_on = user->look(found);

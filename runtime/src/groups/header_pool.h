@@ -60,7 +60,7 @@ class HeaderOwner {
 class HeaderUser {
  public:
   /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
-  /// The slot goes back to the pool by itself.
+  /// The pool reclaims the slot.
   virtual void on_sent(const HeaderSlot& slot) = 0;
   /// Looks for headers in the shared memory in which peers write them, before the transport moves
   /// them to a posted slot. Called in each turn after HeaderPool::look_for(). Adds the number of
@@ -71,7 +71,7 @@ class HeaderUser {
   ~HeaderUser() = default;
 };
 
-/// The state of a header on its way. It is replaced as a whole when the slot is used again.
+/// The state of a header in transit. It is replaced as a whole when the slot is used again.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
   HeaderOwner* owner = nullptr;  ///< Who posted the slot. Null once its group is closed.
@@ -81,13 +81,13 @@ struct HeaderSlotState : transport::Operation {
   /// True if the group itself took the header of this slot from shared memory. Such a slot is not
   /// posted again.
   bool is_unposted = false;
-  /// True if the slot receives no header, but the body of a refused message, of which it keeps
-  /// nothing.
+  /// True if the slot receives, instead of a header, the body of a refused message, and stores
+  /// nothing of it.
   bool drops_body = false;
   bool is_sent = false;    ///< The header is outgoing, and its transport still holds it.
   std::uint32_t peer = 0;  ///< For an outgoing header: the world rank of the receiver.
   std::uint32_t to = 0;    ///< For an outgoing header: the rank of the receiver in the group.
-  /// The user to tell when the header has been sent. Null once its group is closed.
+  /// The user to notify when the header has been sent. Null once its group is closed.
   HeaderUser* sender = nullptr;
 };
 
@@ -107,7 +107,8 @@ class HeaderPool final : public WorkSource {
 
   HeaderSlot& take();
   void give_back(HeaderSlot& slot) noexcept;
-  /// Counts an outgoing slot as held by its transport. Call this when it has been handed over.
+  /// Counts an outgoing slot as held by its transport. Call this before the slot is passed to the
+  /// transport, which may complete it at once.
   void note_sent(HeaderSlot& slot) noexcept {
     slot.is_sent = true;
     sending_.fetch_add(1, std::memory_order_relaxed);
@@ -119,18 +120,18 @@ class HeaderPool final : public WorkSource {
   void hand_over_completed();
   /// From now on, turn() calls this user.
   void look_for(HeaderUser& user) { lookers_.push_back(&user); }
-  /// Calls HeaderUser::look() of the users that asked for it. Comes before the transports make
+  /// Calls HeaderUser::look() of the users that asked for it. Called before the transports make
   /// progress.
   unsigned turn(Token token) override;
-  /// Messages that a transport still holds: their Works have ended, so the user may make no further
-  /// call for a long time.
+  /// A transport may still hold a message whose Work has ended. Then perhaps no thread of the user
+  /// drives the job, so turns are needed.
   Need need() const noexcept override { return sending() > 0 ? Need::turns : Need::nothing; }
   /// The number of slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// Call this when the user's group is closed. The user is then neither told of sent headers nor
-  /// called by turn() any more.
+  /// Call this when the user's group is closed. From then on, neither its on_sent() nor its look()
+  /// is called.
   void forget(const HeaderUser& user) noexcept;
   /// The number of outgoing slots that a transport still holds. Any thread may call this.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }

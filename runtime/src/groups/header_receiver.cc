@@ -64,8 +64,8 @@ void HeaderReceiver::on_header(HeaderSlot& slot) {
   Source& source = sources_[slot.header.source];
   if (slot.header.number != source.expected) {
     source.early.push_back(&slot);
-    // This slot keeps its header until the turn of the header comes. Another slot is posted in its
-    // place.
+    // This slot keeps its header until all earlier headers have arrived. Another slot is posted in
+    // its place.
     if (!slot.is_unposted) add_slot(*slot.transport);
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeaderReceiver: receives the headers of a group's messages into slots that it posts, and hands
-// them on in the order in which each rank has sent them. For the token holder only.
+// HeaderReceiver: receives the headers of a group's messages into slots that it posts. Passes them
+// to its client in the order in which each rank has sent them. For the token holder only.
 #pragma once
 
 #include "groups/group_control.h"
@@ -20,12 +20,12 @@ namespace xylem::runtime {
 
 class HeaderReceiver final : private HeaderOwner {
  public:
-  /// Gets the headers.
+  /// Handles headers that have been received.
   class Client {
    public:
     /// The next header in order from its source, with the payload of a small message.
     virtual void accept(const MessageHeader& header, const std::byte* payload) = 0;
-    /// True if so many bytes of messages wait for their receives that no slots are to be posted.
+    /// True if no slots must be posted, since too many bytes of messages wait for their receives.
     virtual bool is_full() const noexcept = 0;
 
    protected:
@@ -43,23 +43,24 @@ class HeaderReceiver final : private HeaderOwner {
   /// Call this before the first message.
   void open() { sources_.resize(spec_.size()); }
   /// Posts slots on every transport over which messages of this rank of the group may arrive
-  /// (kNone: of any rank), unless they are posted already. The links to these ranks are known.
+  /// (kNone: of any rank), unless they are posted already. Precondition: the links to these ranks
+  /// are known.
   void post_slots(std::uint32_t peer);
-  /// Posts the slots again that were not posted since the client was full.
+  /// Posts again the slots that were left unposted because the client was full.
   void wake_slots();
   /// The header of a message that was found in shared memory, if the message is well-formed and is
   /// the next one expected from `source`.
   std::optional<MessageHeader> next_of(const transport::View& message,
                                        std::uint32_t source) const noexcept;
-  /// A message of `source` that next_of() has returned was handled by the caller.
+  /// Call this when the caller has handled a message of `source` that next_of() has returned.
   void skip(std::uint32_t source) noexcept { ++sources_[source].expected; }
   /// Whether headers of `source` wait for their predecessors.
   bool has_early(std::uint32_t source) const noexcept { return !sources_[source].early.empty(); }
   /// Handles a message as if it had been received into a posted slot, and releases its view.
   void keep(const transport::View& view, const execution::Link& link);
-  /// Receives nothing of a body with this tag, which makes the transport drop it.
+  /// Posts a receive of 0 bytes for a body with this tag, so that the transport drops the body.
   void drop_body(transport::Transport& transport, transport::Tag tag);
-  /// Returns all slots; the group is about to end.
+  /// Cancels the posted slots and returns the others to the pool. Call this before the group ends.
   void close() noexcept;
 
  private:

@@ -44,7 +44,7 @@ bool MatchQueue::keep(const MessageHeader& header, const std::byte* payload) {
     arrived_bytes_ += weight_of(arrived_.back());
     return true;
   } catch (const std::bad_alloc&) {
-    // The caller needs memory to report this.
+    // Frees memory, since the caller needs some to report this.
     std::erase_if(arrived_, [](const Arrived& kept) { return kept.self == nullptr; });
     arrived_bytes_ = 0;
     for (const Arrived& left : arrived_) arrived_bytes_ += weight_of(left);

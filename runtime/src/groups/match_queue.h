@@ -32,23 +32,23 @@ class MatchQueue {
 
   bool has_receives() const noexcept { return receives_ != nullptr; }
   bool has_arrived() const noexcept { return !arrived_.empty(); }
-  /// The oldest receive that waits. There must be one.
+  /// The oldest receive that waits. Precondition: has_receives().
   const Operation& first_receive() const noexcept { return *receives_; }
-  /// How much memory the messages take that wait for a receive.
+  /// Memory used by the messages that wait for a receive, in bytes.
   std::uint64_t arrived_bytes() const noexcept { return arrived_bytes_; }
 
-  /// Lets a receive wait for a message.
+  /// Queues a receive until its message arrives.
   void push(Operation& receive) noexcept;
-  /// Takes the first waiting receive that matches the header. Null if there is none.
+  /// Removes and returns the first waiting receive that matches the header. Null if there is none.
   Operation* take_receive(const MessageHeader& header) noexcept;
-  /// Takes the first message that matches the receive. Empty if there is none.
+  /// Removes and returns the first message that matches the receive. Empty if there is none.
   std::optional<Arrived> take_arrived(const Operation& receive);
   /// Queues a message until its receive is called, and copies the payload of a small message. False
   /// if there is no memory for it: then all queued messages of other ranks have been dropped.
   bool keep(const MessageHeader& header, const std::byte* payload);
-  /// Lets a send of this rank to itself wait for its receive.
+  /// Queues a send of this rank to itself until its receive is called.
   void keep_self(const MessageHeader& header, Operation& send);
-  /// Removes an operation that may wait here.
+  /// Removes the operation, if it waits here.
   void forget(Operation& operation) noexcept;
 
  private:

@@ -26,7 +26,7 @@ std::uint64_t fingerprint_of(const MessageHeader& header) noexcept {
   return combine(combine(combine(header.group, header.count), header.type), header.tag);
 }
 
-/// About how long it takes to bring bytes from a device to the host by PCIe 4.0 with 16 lanes.
+/// About how long a copy from a device to the host takes, over PCIe 4.0 with 16 lanes.
 std::chrono::nanoseconds time_to_host(std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kBytesPerMicrosecond = 25'000;
   return std::chrono::microseconds(20 + bytes / kBytesPerMicrosecond);
@@ -77,7 +77,7 @@ void PointToPoint::note_left(std::uint32_t rank) noexcept {
 bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
   const std::uint64_t bytes = call.count * size_of(call.type);
   if (device.compute == nullptr || bytes == 0) return false;
-  // A receive needs host memory for a message that its device does not reach.
+  // A receive may match a message that its device cannot read. Then it needs host memory.
   if (call.kind == CallKind::recv || bytes <= kInlineMessage) return true;
   return device.compute->device_memory() == nullptr ||
          !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices;
@@ -100,7 +100,7 @@ void PointToPoint::send(Operation& operation) {
     if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
     return wait_for_turn(operation);
   }
-  execution::OnDevice::Copy copy;  // Of nothing: then only the gate is awaited.
+  execution::OnDevice::Copy copy;  // An empty copy only waits for the gate.
   if (is_copied) {
     const std::uint64_t bytes = call.count * size_of(call.type);
     std::byte* const room = host_room(operation, bytes);
@@ -112,7 +112,7 @@ void PointToPoint::send(Operation& operation) {
   engine_.post_copy(operation, copy);
 }
 
-/// Puts a send at the end of the list of sends that wait for their turn, for its destination.
+/// Appends a send to the list of sends to its destination that wait for their turn.
 void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   operation.lists.match_next = nullptr;
@@ -151,8 +151,8 @@ void PointToPoint::on_copied(Operation& operation) {
   const bool was_staging = std::exchange(operation.lists.is_staging, false);
   if (call.kind == CallKind::send) return send_waiting(pairs_[call.peer]);
   if (auto* const waits = std::exchange(operation.gate_waits, nullptr)) waits->note_in_time();
-  // If a receive has brought its message to the host, it copies it to the device. Otherwise it ends
-  // now.
+  // If a receive was staging, its message is in host memory now, and is copied to the device. Any
+  // other receive ends now.
   if (was_staging) copy_to_device(operation);
 }
 
@@ -211,8 +211,8 @@ transport::Tag PointToPoint::tag_of_body(const MessageHeader& header,
   return body_tag(spec_.slots[to], header.source, header.number, fingerprint_of(header));
 }
 
-/// The bytes that an operation sends, and where they are: in the user's memory, or in that of the
-/// host to which they have been copied.
+/// The bytes that an operation sends, and where they are: in the user's memory, or in host memory
+/// to which they have been copied.
 transport::ConstRegion PointToPoint::region_of(const Operation& operation) const noexcept {
   const Call& call = operation.call;
   return {.data = call.input,
@@ -246,7 +246,7 @@ void PointToPoint::receive(Operation& operation) {
   queue_.push(operation);
   if (!looks_) pool_.look_for(*this);
   looks_ = true;
-  // The message may be behind others that have not been taken yet.
+  // The message may be behind others that have not been received yet.
   headers_.wake_slots();
 }
 
@@ -282,7 +282,7 @@ void PointToPoint::deliver(Operation& receive,
   receive_body(receive, header);
 }
 
-/// Notes which message a receive has matched.
+/// Records which message a receive has matched.
 void PointToPoint::meet(Operation& receive, const MessageHeader& header) const noexcept {
   receive.source = spec_.world_ranks[header.source];
   receive.received = header.count;
@@ -325,10 +325,10 @@ void PointToPoint::copy_to_device(Operation& operation) {
 }
 
 /// Copies a message to the device, from the device memory of its sender, when the stream of the
-/// receive has come to it. That stream may wait for something that waits for the sender, so this
-/// waits only about as long as a copy to the host takes, and then copies the message there. Where
-/// each rank sends before it receives, in the order of one stream, that wait is always in vain, so
-/// messages that follow a wait in vain mostly do not wait.
+/// receive has come to it. The stream may itself wait for work that needs the end of this send. So
+/// this waits only about as long as a copy to the host takes, and then copies the message to the
+/// host. If each rank sends before it receives, on one stream, the wait is always in vain. So after
+/// a wait in vain most messages do not wait (GateWaits).
 void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
   const std::uint64_t bytes = received_bytes(operation);
   operation.run.steps_left = 0;

@@ -6,8 +6,7 @@
 // Each message begins with a header. Headers are numbered for each ordered pair of ranks. The bytes
 // of a small message follow within its header. The body of a large message is sent under its own
 // tag. The receiver posts a receive for this tag once a `recv` matches the header, so the body
-// arrives directly in the user's buffer. Each member keeps slots posted, into which headers are
-// received.
+// arrives directly in the user's buffer. Each member posts slots, into which headers are received.
 //
 // Memory is bounded. At the receiver, a group keeps about kMostUnexpected bytes of messages that no
 // receive has matched. Beyond that it posts no slots until some of them have been received, or
@@ -19,14 +18,14 @@
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
 //   body (large) ──────────────────────────► posted into the user's buffer at the match
 //
-// The message may be shorter than the buffer of its receive, of which the rest stays as it is. If
-// it is longer, the receive fails before a byte of it is written, and so does the send, unless it
-// has ended (point_to_point_refusal.cc). The group goes on. Another element type fails the group.
+// The message may be shorter than the buffer of its receive; the rest of the buffer stays
+// unchanged. If it is longer, the receive fails before a byte is written. The send fails, too,
+// unless it has ended (point_to_point_refusal.cc). The group continues. If the element types
+// differ, the group fails.
 //
-// The body of a message in the memory of a device is sent from there if the transport can do that,
-// and read there by the receiver's device if that reaches it. Otherwise the message goes through
-// host memory as a whole: it is copied to the host before it is sent, and to the device after it
-// has arrived.
+// A body in device memory is sent from there if the transport can do that. The receiver's device
+// reads it there if it can reach that memory. Otherwise the whole message goes through host memory:
+// it is copied to the host before it is sent, and to the device after it has arrived.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -74,23 +73,24 @@ class PointToPoint final : public MessageListener,
   /// True if the message of a call goes through host memory (Run::staged). For any thread.
   bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
   /// Sends or receives a message at once, if that is possible. If only a large body remains, an
-  /// operation is begun for it. Empty if nothing was done. The arguments have been checked.
+  /// operation is begun for it. Empty if nothing was done. Precondition: the arguments have been
+  /// checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
   /// Handles a large body that has been sent or received. If it was received for a device, it is
   /// copied there.
   void on_body(Message& message) override;
-  /// Handles what rank `from` of the group says about a message that is too long for its receive.
+  /// Handles a refusal from rank `from` of the group, or its answer to one.
   void on_refusal(std::uint32_t from, const Refusal& refusal);
   /// Call this when the bytes of a message have been copied between the host and a device: a send
-  /// that has waited for this goes on.
+  /// that has waited for this continues.
   void on_copied(Operation& operation) override;
-  /// Call this when the stream of a receive has not come to it in time: `copy` is that of its
-  /// message, which is copied to the host meanwhile.
+  /// Call this when the gate of a receive has not opened in time. Its message is then copied to the
+  /// host; `copy` is the copy that has waited for the gate.
   void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) override;
   /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
-  /// Gives the posted slots back; the group is about to end.
+  /// Releases the posted slots. Call this before the group ends.
   void close() noexcept;
 
  private:
@@ -114,7 +114,7 @@ class PointToPoint final : public MessageListener,
   transport::Tag tag_of_body(const MessageHeader& header, std::uint32_t to) const noexcept;
   /// How much of a message has been sent at once.
   enum class Sent : std::uint8_t { nothing, header, all };
-  /// Of `body`, only the address and the kind of memory matter.
+  /// Uses only the address and the memory kind of `body`.
   Sent send_at_once(std::uint32_t to,
                     const MessageHeader& header,
                     const transport::ConstRegion& body);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PointToPoint: messages that are longer than the buffers of their receives. Such a receive fails
-// as soon as it meets the header, so no byte is written. The send of a small message has ended by
+// as soon as it matches the header, so no byte is written. The send of a small message has ended by
 // then. The body of a large one may be on its way, or still wait for its receive:
 //
 //   sender                                     receiver
@@ -9,9 +9,9 @@
 //   the send fails, its body is withdrawn ◄─── refusal (control plane)
 //     or the body comes: answer ─────────────► drops the body
 //
-// The body comes if the send had ended, or if the transport cannot withdraw it (UCX). Only after
-// the answer does the receiver post a receive for it, of no bytes. With a receive at once, the send
-// would often end as if the message had been received.
+// The body comes if the send had ended, or if the transport cannot withdraw it (UCX). The receiver
+// then posts a receive of 0 bytes for it, but only after the answer. If it posted this receive at
+// once, the send would often end as if the message had been received.
 #include "groups/point_to_point.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,8 @@ bool withdraws(const Wires& wires, std::uint32_t world_rank) noexcept {
 
 }  // namespace
 
-/// Fails a receive that is too short for its message. `self` is the send if it is this rank's own.
+/// Fails a receive that is too short for its message. `self` is the send if this rank sends to
+/// itself, otherwise null.
 void PointToPoint::refuse(Operation& receive, const MessageHeader& header, Operation* self) {
   const Refusal refusal{
       .to = spec_.world_ranks[header.source], .header = header, .room = receive.call.count};
@@ -65,7 +66,7 @@ void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
   if (send != nullptr) {
     end_refused(*send, refusal, from);
     if (withdraws(wires_, spec_.world_ranks[from]))
-      return;  // If it has not been withdrawn, on_body() answers.
+      return;  // If the body was sent anyway, on_body() answers.
   }
   Refusal answer = refusal;
   answer.to = spec_.world_ranks[from];
@@ -89,7 +90,7 @@ Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const
 void PointToPoint::say_body_comes(const Operation& send) {
   const Call& call = send.call;
   if (!group_.health() || !withdraws(wires_, spec_.world_ranks[call.peer]))
-    return;  // Without both, it has been said.
+    return;  // If sends cannot be withdrawn, on_refusal() has answered already.
   MessageHeader header = next_header(call.peer, call.count, call.type, call.tag);
   header.number = static_cast<std::uint32_t>(send.sequence);
   control_.flood(

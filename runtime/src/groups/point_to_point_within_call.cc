@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PointToPoint: sends and receives that are done within the call, between ranks that share memory.
+// PointToPoint: sends and receives that complete within the call, between ranks that share memory.
 // A call that has ended when it returns needs no operation. All other calls go through start().
 #include "calls/calls.h"
 #include "calls/work_access.h"
@@ -103,7 +103,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (from == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
-  // Other messages or receives come first, or may come first.
+  // Other messages or receives may have to be matched first.
   if (queue_.has_receives() || queue_.has_arrived() || headers_.has_early(from)) {
     return std::nullopt;
   }

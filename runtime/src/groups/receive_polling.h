@@ -21,8 +21,8 @@ class ReceivePolling {
     receives_first_ = receives_first_ && !has_missed_;
     has_missed_ = false;
   }
-  /// Calls `take` until it returns true, for a limited time, if it is worth it. Returns the result
-  /// of the last call, or false without a call.
+  /// Polls: calls `take` until it returns true, for a limited time. Does nothing if polling is not
+  /// worthwhile. Returns whether `take` has returned true.
   template <typename Take>
   bool await_message(const Take& take) {
     const bool has_come = !receives_first_ && patience_.await(take);

@@ -15,8 +15,8 @@ using execution::kMaxGroups;
 using execution::TagKind;
 namespace {
 
-/// For at least this long, messages to a poisoned group are dropped. Its members learn of its end
-/// within moments, and cancel what they still send within Watch::kLetGo.
+/// Messages to a poisoned group are dropped for at least this long. Its members are informed at
+/// once, and cancel their remaining sends within Watch::kLetGo.
 constexpr std::chrono::milliseconds kDrain{2000};
 
 constexpr std::uint64_t bit_of(std::uint32_t slot) noexcept {
@@ -56,7 +56,7 @@ std::optional<std::uint32_t> Registry::claim_slot() {
 }
 
 void Registry::free_slot(std::uint32_t slot) noexcept {
-  if (slot == 0) return;  // It stays the world's.
+  if (slot == 0) return;  // Slot 0 always belongs to the world.
   const std::lock_guard lock(mutex_);
   slots_[slot / 64] &= ~bit_of(slot);
 }

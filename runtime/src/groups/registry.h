@@ -8,8 +8,8 @@
 //
 // A group whose last reference is dropped is deleted by the registry under the progress token or,
 // once the job has ended, at once. While a slot drains, messages that still arrive for it are
-// dropped, so that the sends of members which have not heard of the group's end yet complete. No
-// other group gets the slot before it has drained.
+// dropped. So the sends of members that are not yet informed of the group's end complete. No other
+// group gets the slot before it has drained.
 #pragma once
 
 #include "progress/token.h"
@@ -55,14 +55,14 @@ class Registry final : public WorkSource {
   }
 
   void enlist(Token token, std::uint64_t uid, std::weak_ptr<Group> group);
-  /// Call this when the group takes no part any more.
+  /// Call this when this rank has left the group.
   void delist(Token token, std::uint64_t uid) noexcept;
-  /// Frees the slot of a group that takes no part any more, at once or when it has drained.
+  /// Frees the slot of a group that this rank has left: at once, or when the slot has drained.
   void vacate(Token token, std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(Token token, std::uint32_t slot);
-  /// Call this if no group was made in a claimed slot. Others may believe that there is one, so the
-  /// slot drains.
+  /// Call this if no group was made in a claimed slot. Other ranks may still send to the slot, so
+  /// it drains.
   void abandon(Token token, std::uint32_t slot);
   void delete_deferred(Token token);
   /// Drops messages that have arrived for slots that drain, and deletes groups.
@@ -70,7 +70,7 @@ class Registry final : public WorkSource {
   /// Frees the slots that have drained.
   void tick(Token token, Clock::time_point now) override;
 
-  /// Call this when the job has wires, which outlive the last turn.
+  /// Sets the wires of the job, which must outlive the last turn.
   void open(Wires& wires) noexcept { wires_ = &wires; }
   /// Call this when the job ends: groups whose last reference is dropped from now on are deleted at
   /// once, on the calling thread.

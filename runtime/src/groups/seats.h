@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seats: how a rank takes a seat, the tag slot of a communicator to come (seat.h).
+// Seats: takes seats. A seat is the tag slot of a communicator that is formed later (seat.h).
 #pragma once
 
 #include "context.h"
@@ -14,7 +14,7 @@ namespace xylem::runtime {
 struct Seats {
   /// See Runtime::take_seat().
   static Result<Seat> take(const std::shared_ptr<Context>& context);
-  /// The seat belongs to a group from now on.
+  /// Call this when the seat belongs to a group: its handle does not release it then.
   static void keep(Seat& seat) noexcept { seat.keep(); }
 };
 

@@ -16,11 +16,11 @@ namespace xylem::runtime {
 using execution::kMaxGroups;
 namespace {
 
-/// What each member tells the others.
+/// What each member sends to the others.
 struct Choice {
   std::int32_t color = 0;
   std::int32_t key = 0;
-  std::uint32_t seat = 0;  ///< 0 if this member needs none, or has none.
+  std::uint32_t seat = 0;  ///< 0 if this member needs none, or if none is free.
 };
 
 }  // namespace
@@ -31,7 +31,7 @@ Result<std::shared_ptr<Group>> split(Group& group, std::int32_t color, std::int3
   const std::uint64_t number = group.number_split();
   Seat seat;
   if (color >= 0) {
-    // Without a seat, this rank must still tell the others.
+    // A rank that gets no seat still takes part in the exchange, so that all ranks fail.
     if (auto taken = Seats::take(group.context())) seat = *std::move(taken);
   }
   const Submit submit = [&](Call&& call) { return group.submit(std::move(call)); };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ways to make a communicator. In a split, the members of an existing communicator tell each other
-// their colors, their keys, and the seats that they have taken; the members of each color form a
-// communicator. Members may also have told each other their seats by themselves (seat.h).
+// Ways to make a communicator. In a split, the members of an existing communicator exchange their
+// colors, their keys, and the seats that they have taken; the members of each color form a
+// communicator. For form(), the members have exchanged their seats by other means (seat.h).
 #pragma once
 
 #include "groups/group.h"

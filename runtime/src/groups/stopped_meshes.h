@@ -44,7 +44,7 @@ class StoppedMeshes final : public WorkSource {
   Need need() const noexcept override {
     return has_any_.load(std::memory_order_seq_cst) ? Need::turns : Need::nothing;
   }
-  /// Whether a stream still has calls.
+  /// True while a stream still has enqueued calls.
   bool needs_polling(Token /*token*/) const noexcept override { return are_waiting_; }
 
  private:

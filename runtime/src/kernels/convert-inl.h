@@ -2,7 +2,7 @@
 //
 // Converts floats of 16 and 8 bits to fp32 and back, with the same results on every target: rounds
 // to nearest even, keeps subnormals, and turns every NaN into one quiet NaN. Overflow becomes
-// infinity, and the greatest number in E4M3. Highway 1.0.3's own conversions truncate (bfloat16
+// infinity or, in E4M3, the greatest number. Highway 1.0.3's own conversions truncate (bfloat16
 // everywhere, float16 without F16C) and may turn a NaN into an infinity.
 
 // Included once per target by Highway's foreach_target, so the include guard toggles.
@@ -180,31 +180,32 @@ struct Float16 {
 
 #endif
 
-/// E5M2 is the upper byte of an fp16. What is too large for it becomes an infinity.
+/// E5M2 is the upper byte of an fp16. A value that is too large becomes an infinity.
 struct Float8E5M2 {
   using Rounds = Rounding<5, 2>;
   static constexpr std::int32_t kGreatest = (127 + 16) << 23;  ///< 2^16, which rounds to infinity.
 
-  /// What half() is multiplied with.
+  /// The factor by which results of half() must be multiplied.
   static constexpr float kScale = 1.0f;
 
-  /// Turns elements into fp16 of the same value over kScale. `upper` has an element in the upper
-  /// byte of each lane, and zero in the lower byte.
+  /// Turns each element into an fp16 of its value divided by kScale. `upper` has an element in the
+  /// upper byte of each lane, and zero in the lower byte.
   template <class D16, class V = hn::Vec<D16>>
   static HWY_INLINE V half(D16, V upper) {
     return upper;
   }
 };
 
-/// E4M3 has no infinity, and one NaN, all bits but the sign. What is too large becomes ±448.
+/// E4M3 has no infinity. Its NaN has all bits set, with either sign. A value that is too large
+/// becomes ±448.
 struct Float8E4M3 {
   using Rounds = Rounding<4, 3>;
   static constexpr std::int32_t kGreatest = 0x43E00000;  ///< 448 as fp32 bits.
 
   static constexpr float kScale = 256.0f;  ///< 2 to the difference of the biases.
 
-  /// As that of Float8E5M2. One bit lower, exponent and mantissa are those of the fp16. Subnormals,
-  /// too.
+  /// As in Float8E5M2. Shifted down by one bit, exponent and mantissa are those of the fp16, also
+  /// for subnormals.
   template <class D16, class V = hn::Vec<D16>>
   static HWY_INLINE V half(D16 d16, V upper) {
     const hn::RebindToSigned<D16> di16;
@@ -216,7 +217,7 @@ struct Float8E4M3 {
   }
 };
 
-/// Widens what half() has made.
+/// Widens results of half() to fp32.
 template <class Format, class D>
 HWY_INLINE hn::Vec<D> widen_half(D d, hn::Vec<hn::Rebind<std::uint16_t, D>> half) {
   const auto wide = Float16::widen(d, half);

@@ -18,8 +18,8 @@ using execution::ScaleKernel;
 
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
-/// int8 to uint64, and bool. Null if the operation is not defined on the type; so are the others
-/// below.
+/// int8 to uint64, and bool. Null if the operation is not defined on the type. The same holds for
+/// the functions below.
 ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
 
 /// float32, float64.
@@ -37,7 +37,7 @@ struct NarrowKernels {
 /// float16, bfloat16, float8_e4m3, float8_e5m2; for other types, all are null.
 NarrowKernels narrow_kernels(DataType type) noexcept;
 
-/// Ends the process, because a divisor was given to a reduction that is not a sum. Not inline, to
+/// Ends the process, because a divisor was passed to a reduction that is not a sum. Not inline, to
 /// keep the kernels small.
 [[noreturn]] void refuse_divisor(std::uint32_t divisor);
 

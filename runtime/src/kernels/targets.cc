@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tells which instruction sets the kernels were compiled for and this CPU can run. Highway detects
-// them and keeps the choice for all families; nothing is stored here.
+// Finds the instruction sets for which the kernels were compiled and which this CPU supports.
+// Highway detects them and keeps the choice for all families; nothing is stored here.
 #include "kernels/reduce.h"
 
 #include <hwy/highway.h>

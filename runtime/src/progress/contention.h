@@ -2,17 +2,18 @@
 //
 // Contention: whether other programs compute on the cores that this rank's threads use.
 //
-// Where they do, a thread that polls uses up its share of the core. Then it has to wait for the
-// time slices of the others when its message comes, although it has computed nothing. A thread that
-// sleeps keeps its share, and the system runs it soon after it is woken (EEVDF, Stoica and
+// If they do, a thread that polls uses up its share of the core. When its message arrives, it has
+// to wait for the time slices of the other programs, although it has computed nothing. A thread
+// that sleeps keeps its share, and the system runs it soon after it is woken (EEVDF, Stoica and
 // Abdel-Wahab 1995, which Linux uses from version 6.6 on). So waiters sleep under contention, and
 // poll otherwise, since that reacts sooner.
 //
 // The sign of contention is lost time: a yield, or a few turns that find nothing to do, take as
-// long as a time slice of another thread. Quotas of a cgroup show in the same way. A waiter that
-// sleeps loses no time, so it makes a probe now and then: it yields once, which returns at once if
-// no other thread wants the core. (Some versions of Linux from 6.6 on may choose a thread that
-// yields again although others wait. Contention is then noticed later and ends sooner.)
+// long as a time slice of another thread. The CPU quota of a cgroup has the same effect. A waiter
+// that sleeps loses no time, so it makes a probe now and then: it yields once, which returns at
+// once if no other thread waits for the core. (Some versions of Linux from 6.6 on may continue a
+// thread that yields, although others wait for the core. Contention is then detected later and ends
+// sooner.)
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -29,7 +30,7 @@ class Contention {
   /// share cores, since another rank may compute for that long.
   void set_losses_to_begin(unsigned losses) noexcept { losses_to_begin_ = losses; }
 
-  /// Any thread may ask.
+  /// Any thread may call this.
   bool is_present() const noexcept { return is_present_.load(std::memory_order_relaxed); }
 
   // The following functions are for the token holder.

@@ -7,10 +7,10 @@
 
 namespace xylem::runtime {
 
-/// Binds the thread that uses it, until release() or the end of the object; the thread then has the
-/// cores that it had before, unless somebody has changed them meanwhile. For one thread only, which
-/// uses no other binding at the same time. If the system refuses, as on machines with more than
-/// 1024 cores, the thread stays as it is.
+/// Binds the thread that uses it. release() or the destructor restores the cores that the thread
+/// had before, unless other code has changed them meanwhile. For one thread only, which uses no
+/// other binding at the same time. If the system refuses, as on machines with more than 1024 cores,
+/// the thread stays as it is.
 class CoreBinding {
  public:
   CoreBinding() noexcept = default;
@@ -18,8 +18,8 @@ class CoreBinding {
   CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() { release(); }
 
-  /// Binds the thread to this core, or releases it if it may not run there. `core` may be negative:
-  /// unknown.
+  /// Binds the thread to this core. Releases it if it may not run there, or if `core` is negative
+  /// (unknown).
   void bind(int core) noexcept {
     if (core == core_) return;
     if (core_ != kNone && !is_in_force()) forget();
@@ -38,7 +38,8 @@ class CoreBinding {
     forget();
   }
   /// Releases the binding of the calling thread, if there is one. Threads and processes inherit the
-  /// cores of the thread that starts them, so call this before code of a user, who may start some.
+  /// cores of the thread that starts them, so call this before code of the user runs, which may
+  /// start some.
   static void release_this_thread() noexcept {
     if (of_this_thread != nullptr) of_this_thread->release();
   }
@@ -46,7 +47,7 @@ class CoreBinding {
  private:
   static constexpr int kNone = -1;
 
-  /// False if somebody else has changed the cores of the thread.
+  /// False if other code has changed the cores of the thread.
   bool is_in_force() const noexcept {
     cpu_set_t now;
     return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
@@ -61,8 +62,8 @@ class CoreBinding {
   static inline thread_local CoreBinding* of_this_thread = nullptr;
 
   // Not initialized, since every wait makes an object of this class.
-  cpu_set_t before_;  ///< The cores of the thread, while it is bound.
-  int core_ = kNone;  ///< To which it is bound.
+  cpu_set_t before_;  ///< The cores to restore, while it is bound.
+  int core_ = kNone;  ///< The core to which it is bound.
 };
 
 }  // namespace xylem::runtime

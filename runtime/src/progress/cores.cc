@@ -58,7 +58,7 @@ std::optional<std::uint32_t> least(std::optional<std::uint32_t> a, std::optional
   return std::min(*a, *b);
 }
 
-/// The smallest number that `read` gives for a group ("/a/b") and its ancestors up to the mount.
+/// The smallest number that `read` returns for a group ("/a/b") and its ancestors up to the mount.
 template <typename Read>
 std::optional<std::uint32_t> least_upwards(const std::filesystem::path& mount,
                                            std::string_view group,

@@ -17,7 +17,7 @@ namespace xylem::runtime {
 /// One bit for each core, in the kernel's numbering, 64 to a word.
 using CoreSet = std::vector<std::uint64_t>;
 
-/// This process's affinity; all cores if the kernel does not tell it.
+/// This process's affinity; all cores if the kernel does not report it.
 CoreSet own_cores();
 
 /// The set as a text for other ranks: words in hexadecimal, separated by commas.

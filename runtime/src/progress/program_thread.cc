@@ -42,8 +42,8 @@ ProgramThread::Look ProgramThread::look() noexcept {
     asked_ = stat_ ? id : 0;
   }
   // "<id> (<name>) <state> ... <core> <real-time priority> ...": the name has up to 15 characters
-  // of any kind, and the core is the 36th word after the state (proc(5)). Nothing can be read of a
-  // thread that has ended, also if another thread has got its id.
+  // of any kind, and the core is the 36th word after the state (proc(5)). Reading fails once the
+  // thread has ended, even if another thread now has its id.
   constexpr int kCore = 36;
   std::array<char, 512> text{};
   const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;

@@ -11,30 +11,32 @@
 
 namespace xylem::runtime {
 
-/// Whether the program computes: whether the thread that made the last call that did not end at
-/// once is running. If a program makes calls on several threads, only one of them is looked at.
+/// Finds out whether the program computes, that is, whether its thread is running. That is the
+/// thread that made the last call which did not end at once. Other threads of the program are not
+/// observed.
 class ProgramThread {
  public:
-  /// The calling thread serves a program, and never is one: note_call() has no effect on it.
+  /// Excludes the calling thread, which only serves the program: note_call() has no effect on it
+  /// any more.
   static void leave_out_this_thread() noexcept;
-  /// Call on the thread that makes a call. Any thread may call this.
+  /// Records that the calling thread has made a call. Any thread may call this.
   void note_call() noexcept;
-  /// What the system says of that thread.
+  /// The state of that thread, as the system reports it.
   struct Look {
     bool is_running = false;
-    /// On which it runs, or ran last. -1 if that is not known, or if the thread has a real-time
-    /// priority and so leaves its core to no other thread.
+    /// The core on which it runs, or ran last. -1 if that is not known, or if the thread has a
+    /// real-time priority and so leaves its core to no other thread.
     int core = -1;
   };
-  /// Asks the system, which takes some microseconds. Says that nothing runs if nobody has made a
-  /// call, if the thread has ended or is the caller, or if the system does not tell. One thread at
-  /// a time.
+  /// Reads the state of that thread from /proc, which takes some microseconds. `is_running` is
+  /// false if no call was made, if the thread has ended or is the caller, or if its state cannot be
+  /// read. One thread at a time.
   Look look() noexcept;
 
  private:
   std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.
   pid_t asked_ = 0;           ///< The thread of `stat_`.
-  UniqueFd stat_;             ///< Its file of /proc, which tells its state.
+  UniqueFd stat_;             ///< Its file in /proc, which contains its state.
 };
 
 }  // namespace xylem::runtime

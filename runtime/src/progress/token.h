@@ -3,7 +3,7 @@
 // Token: the proof that the calling thread holds the progress token (progress.h). A function that
 // only the holder may call takes a Token, so a call without the token does not compile. A Token is
 // an empty value and costs nothing. It is valid until the thread releases the progress token, so it
-// is passed down and never kept.
+// is passed down and never stored.
 #pragma once
 
 #include <utility>

@@ -31,7 +31,7 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {
-  // Yielding is taken only if its idle periods are a fifth shorter. Otherwise chance would decide
+  // Yielding is chosen only if its idle periods are a fifth shorter. Otherwise chance would decide
   // if both ways are equally good.
   const bool spins = 5 * yielding_ >= 4 * spinning_;
   is_trial_ = --until_trial_ <= 0;

@@ -29,13 +29,13 @@ struct WaitPolicy {
   bool heeds_contention = false;
   /// How many threads of this rank may spin at the same time; see is_crowded().
   std::uint32_t spinners = std::numeric_limits<std::uint32_t>::max();
-  /// True if a thread that waits beside the program stays on the program's core while programs
-  /// compute, here and at other ranks of the host. The system would also let it take the core of
-  /// another rank, which would then be late.
+  /// True if a thread that waits beside the program is bound to the program's core while programs
+  /// compute, at this rank and at others of the host. Otherwise the system could run it on the core
+  /// of another rank, and delay that rank.
   bool stays_by_program = false;
 
   /// `cores`: how many cores the `local_ranks` ranks of this host have together.
-  /// `has_core_for_each`: what the function of this name (cores.h) says of them.
+  /// `has_core_for_each`: the result of has_core_for_each() (cores.h) for these ranks.
   static WaitPolicy make(WaitMode mode,
                          std::uint32_t cores,
                          std::uint32_t local_ranks,
@@ -46,9 +46,10 @@ struct WaitPolicy {
 };
 
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
-/// yielding, which lets a peer run that has no core of its own. This must be measured, since ranks
-/// may share cores with processes of which they do not know. The learner takes the better way. Now
-/// and then it tries the other way, so seldom that trials take about 1/64 of the waiting time.
+/// yielding, during which a peer without a core of its own can run. This must be measured, since
+/// ranks may share cores with processes that are unknown to them. The learner chooses the better
+/// way. Now and then it tries the other way, so seldom that trials take about 1/64 of the waiting
+/// time.
 class SpinLearner {
  public:
   struct Next {
@@ -71,12 +72,12 @@ class SpinLearner {
   bool is_trial_ = false;  ///< This idle period is a trial.
 };
 
-/// Tells an idle waiter whether to spin, yield or sleep next.
+/// Decides whether an idle waiter spins, yields or sleeps next.
 class Idleness {
  public:
   enum class Next : std::uint8_t { spin, yield, sleep };
 
-  /// For a thread without the token, which has nothing to learn from.
+  /// For a thread without the token: it neither learns nor detects contention.
   explicit Idleness(const WaitPolicy& policy) noexcept : policy_(policy) {}
   /// For the token holder. Only this thread uses `learner` and changes `contention` while this
   /// object exists.
@@ -92,8 +93,9 @@ class Idleness {
     turns_ = 0;
     has_looked_ = false;
   }
-  /// What to do after a turn in which nothing happened. Sets `looked` if the clock was read. It
-  /// does not spin if `is_crowded` at the start of the idle period (WaitPolicy::is_crowded()).
+  /// What to do after a turn in which nothing happened. Sets `looked` to whether the clock was
+  /// read. The idle period does not spin if `is_crowded` (WaitPolicy::is_crowded()) is true at its
+  /// start.
   Next step(bool is_crowded, bool& looked) noexcept;
   /// Yields, and measures how long that takes.
   void yield() noexcept;
@@ -107,7 +109,7 @@ class Idleness {
   std::chrono::nanoseconds spin_{0};  ///< How long this idle period spins.
   std::uint32_t turns_ = 0;
   bool has_looked_ = false;
-  bool is_timed_ = false;  ///< True if the learner must be told the length of this idle period.
+  bool is_timed_ = false;  ///< True if the learner needs the length of this idle period.
   Next next_ = Next::spin;
   Clock::time_point begun_{};   ///< Start of an idle period that is timed.
   Clock::time_point since_{};   ///< When the clock was first read in this idle period.

@@ -27,8 +27,8 @@ unsigned WorkSources::turn(Token token) {
 
 bool WorkSources::arm(Token token, std::vector<pollfd>& descriptors) {
   if (needs_polling(token)) return false;
-  // In reverse order: the wires are armed when no source behind them has refused. From then on
-  // peers pay for waking this rank.
+  // In reverse order, so that the wires are armed only if no source behind them has refused. Once
+  // they are armed, waking this rank costs its peers time.
   return std::ranges::all_of(std::views::reverse(sources_),
                              [&](WorkSource* source) { return source->arm(token, descriptors); });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WorkSource: what the holder of the progress token has to drive. A job has one list of sources, in
-// the order of a turn. The holder of the token, the sleep of a waiter, and the progress thread know
-// nothing of a job but this list.
+// the order of a turn. The holder of the token, a waiter that goes to sleep, and the progress
+// thread use only this list of a job.
 #pragma once
 
 #include "progress/token.h"
@@ -22,8 +22,8 @@ class WorkSource {
   enum class Need : std::uint8_t {
     nothing,
     turns,    ///< Some thread must make turns. The progress thread does, if no other thread does.
-    turn_now  ///< The same, but the progress thread does not wait for others, nor for permission
-              ///< to drive (XYLEM_PROGRESS_THREAD).
+    turn_now  ///< The same, but the progress thread makes a turn at once, whatever
+              ///< XYLEM_PROGRESS_THREAD says.
   };
 
   virtual ~WorkSource() = default;
@@ -36,11 +36,11 @@ class WorkSource {
   virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
   /// True if the source waits for something that wakes no descriptor, such as the work of a device.
   virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
-  /// Does what time makes necessary. Called about every 50 ms while any source needs turns.
+  /// Does what is due after some time. Called about every 50 ms while any source needs turns.
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
 
-/// The sources of one job. They outlive its last use.
+/// The sources of one job. They must outlive the last use of this list.
 class WorkSources {
  public:
   /// Adds a source behind those that are there. Call this before a second thread uses the list.
@@ -48,7 +48,7 @@ class WorkSources {
 
   // Any thread may call these functions:
   WorkSource::Need need() const noexcept;
-  /// Lets the next turn end with a tick.
+  /// Makes the next turn end with a tick.
   void request_tick() noexcept { is_tick_due_.store(true, std::memory_order_relaxed); }
 
   /// One turn of all sources, then the tick if one was requested.

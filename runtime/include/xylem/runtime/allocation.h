@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for buffers: of the host, which the other ranks of this host can read in place, or of a
-// GPU.
+// Memory for buffers: host memory that the other ranks of this host can read in place, or memory of
+// a GPU.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -15,20 +15,21 @@ namespace xylem {
 class Allocation;
 /// Allocates zeroed memory and reserves all of it at once. If the machine has less memory, the call
 /// fails with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of
-/// control groups by itself, and may end the process.) Each allocation keeps a descriptor open.
-/// Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
+/// control groups by itself, and may end the process.) Each allocation keeps a file descriptor
+/// open. Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
 /// anonymous shared memory. It needs no Runtime, and any thread may call it. Fails with
 /// `invalid_argument` in a child that was forked while its parent had a Runtime.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
-/// Allocates memory of a GPU: `where` is {MemoryKind::cuda, device}. Its contents are undefined. It
-/// is made by cuMemAlloc in the device's primary context, which is kept until the memory is freed,
-/// so the CUDA runtime can use it, too. For {MemoryKind::host} the same as allocate(bytes). Fails
-/// with `exhausted` if the device has too little memory, and with `unsupported` if there is no such
-/// device, no driver, or no support for CUDA in this build; the message says which. Needs no
-/// Runtime, and any thread may call it.
+/// Allocates memory of a GPU: `where` is {MemoryKind::cuda, device}. Its contents are undefined.
+/// The memory is made by cuMemAlloc in the device's primary context, so the CUDA runtime can use
+/// it, too. The context is retained until the memory is freed. With {MemoryKind::host} this is the
+/// same as allocate(bytes). Fails with `exhausted` if the device has too little memory, and with
+/// `unsupported` if there is no such device, no driver, or no support for CUDA in this build; the
+/// message says which. Needs no Runtime, and any thread may call it.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes, const Memory& where);
 /// Frees memory that Allocation::release() returned. Fails with `invalid_argument` for any other
-/// memory. Any thread may call it. Memory of a GPU is freed as the destructor of Allocation does.
+/// memory. Any thread may call it. For memory of a GPU it blocks as the destructor of Allocation
+/// does.
 XYLEM_API Status deallocate(void* memory);
 
 /// Memory for buffers. Buffers of operations may lie anywhere. A large message from an Allocation
@@ -36,8 +37,8 @@ XYLEM_API Status deallocate(void* memory);
 /// itself, and the send ends when the receiver has read it. Small messages, and messages from other
 /// memory, are copied into shared memory first.
 ///
-/// The destructor frees the memory; no operation may use it any more by then. Children made by
-/// fork() share memory of the host for as long as they live.
+/// The destructor frees the memory; no operation may use it any more by then. Host memory is shared
+/// with children made by fork() for as long as they live.
 ///
 /// Like cudaFree(), freeing memory of a GPU blocks until the device has completed all enqueued
 /// work, including work on streams that wait for calls. If such a call cannot end before this
@@ -57,7 +58,7 @@ class XYLEM_API Allocation {
   std::uint64_t bytes() const noexcept { return bytes_; }
   /// Where the memory is, for Buffer::memory.
   const Memory& memory() const noexcept { return memory_; }
-  /// Returns data() and leaves the memory to the caller, who passes it to deallocate(). The
+  /// Returns data() and passes ownership of the memory to the caller, who must deallocate() it. The
   /// Allocation is empty afterwards.
   void* release() noexcept;
 

@@ -29,15 +29,15 @@ class Group;
 struct EvenArguments;
 }  // namespace runtime
 
-/// What functions return for a rank that does not exist, and what an empty handle returns.
+/// Returned for a rank that does not exist, and by an empty handle.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;
 
 /// A handle to a communicator; copies refer to the same communicator. Several threads may call
 /// operations; the order of the calls must agree across ranks.
 ///
 /// Buffers: `count` is in elements, and n is size(). Input and output must not overlap, unless the
-/// call is in place in the way that it states. The caller keeps the buffers alive and untouched
-/// until the Work has ended; of a call on a stream, until the stream has gone on.
+/// call is in place as its comment allows. The caller keeps the buffers alive and untouched until
+/// the Work has ended or, for a call on a stream, until the stream has continued after the call.
 ///
 /// A handle is empty if it was default-constructed, if split() returned it to a rank that takes no
 /// part, after destroy(), and if it is Runtime::world() after shutdown. The size of an empty handle
@@ -51,7 +51,8 @@ class XYLEM_API Communicator {
   std::uint32_t size() const noexcept;
   /// The number by which logs and error messages name this communicator.
   std::uint32_t id() const noexcept;
-  /// The rank in the job of a rank of this communicator; kNoRank if it has no such rank.
+  /// The world rank (rank in the job) of rank `rank` of this communicator; kNoRank if there is
+  /// none.
   std::uint32_t world_rank(std::uint32_t rank) const noexcept;
 
   /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
@@ -70,9 +71,9 @@ class XYLEM_API Communicator {
   /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
   /// and for the Work before the device uses the buffers again.
   Communicator on(Stream stream) const { return in_order_of(stream, true); }
-  /// Like on(), but what the stream is given after a call does not wait for the call. So the stream
-  /// can compute meanwhile, and several calls can be under way at once. Work::block() lets streams
-  /// wait for the call where they need its result.
+  /// Like on(), but work enqueued on the stream after a call does not wait for the call. So the
+  /// stream can compute meanwhile, and several calls can be under way at once. Work::block() makes
+  /// a stream wait for the call where it needs the result.
   Communicator after(Stream stream) const { return in_order_of(stream, false); }
 
   /// A handle to this communicator whose collectives have a label. They match only collectives with
@@ -86,24 +87,25 @@ class XYLEM_API Communicator {
     return other;
   }
 
-  /// Makes a device ready: its streams, and its kernels. Otherwise the first call on its memory
-  /// does that, and the driver may wait for what runs on the device. Not collective; blocks.
+  /// Prepares a device: creates Xylem's streams on it and loads the kernels. Otherwise the first
+  /// call on its memory does that, and the driver may then wait for work that runs on the device.
+  /// Not collective; blocks.
   Status prepare(const Memory& device) const;
 
   /// Binds a device to this communicator on each rank. Collective; blocks. Every rank names the
-  /// device whose streams it will use, or host memory if it has none. Makes the devices ready, as
+  /// device whose streams it will use, or host memory if it has none. Prepares the devices, as
   /// prepare() does.
   ///
-  /// True if the devices form a mesh: each reaches the memory of all others, and processes do not
-  /// share one. Then the collectives on streams of these devices run on the devices alone, without
-  /// the CPU, except all_to_all_v: all ranks must make such a call on a stream, or none. These
+  /// True if the devices form a mesh: each reaches the memory of all others, and no two processes
+  /// share one. Then collectives on streams of these devices, except all_to_all_v, run on the
+  /// devices alone, without the CPU. All ranks must make such a call on a stream, or none. These
   /// calls may be captured into a CUDA graph. All ranks must launch their graphs and make their
   /// calls in the same order, and each must end before the next begins (docs/gpu.md). Destroy the
   /// graphs before the communicator. If calls do not match, outputs may already have been written
   /// when the Works report the `mismatch`.
   ///
   /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
-  /// Fails with `invalid_argument` if another device is bound.
+  /// Fails with `invalid_argument` if another device is bound already.
   Result<bool> bind(const Memory& device) const;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
@@ -121,8 +123,8 @@ class XYLEM_API Communicator {
   /// output = the ranks' inputs in rank order: output.count = n · input.count. In place: input =
   /// output + rank · input.count.
   Work all_gather(ConstBuffer input, Buffer output) const;
-  /// Like all_gather, but rank i gives counts[i] elements. `counts` must be the same on all ranks,
-  /// and may be freed when this returns.
+  /// Like all_gather, but rank i contributes counts[i] elements. `counts` must be the same on all
+  /// ranks, and may be freed when this returns.
   Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::uint64_t> counts) const;
 
   /// Rank i's output = part i of the reduced inputs: input.count = n · output.count. In place:
@@ -156,13 +158,14 @@ class XYLEM_API Communicator {
 
   /// Point to point. Messages of one source and tag are received in the order in which they were
   /// sent. A send ends when its buffer may be reused, which may be before the receive is called.
-  /// `recv` without a source takes the first message with this tag from any rank, and
-  /// Work::source() tells from which.
+  /// `recv` without a source receives the first message with this tag from any rank; Work::source()
+  /// is the rank that sent it.
   ///
-  /// A message may be shorter than the buffer of its receive: the rest of the buffer stays as it
-  /// is, and Work::count() tells the length. If the message is longer, the receive ends with
-  /// `mismatch` and writes nothing; so does the send, unless it has ended; the communicator goes
-  /// on (Work::failed_alone()). If the types differ, all ranks get `mismatch`.
+  /// A message may be shorter than the buffer of its receive: the rest of the buffer stays
+  /// unchanged, and Work::count() is the length. If the message is longer, the receive ends with
+  /// `mismatch` and writes nothing. The send ends with `mismatch`, too, unless it has already
+  /// ended. The communicator stays usable (Work::failed_alone()). If the types differ, all ranks
+  /// get `mismatch`.
   Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag = 0) const;
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag = 0) const;
 
@@ -173,11 +176,12 @@ class XYLEM_API Communicator {
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
   /// The companion of this communicator: the same ranks, for collectives whose order is independent
   /// of that of the collectives on the communicator itself, such as those of callbacks. All ranks
-  /// call the collectives on the companion in one order, too. Local, and free of charge: every
-  /// communicator has one, always the same. Fails with `unsupported` for a companion.
+  /// must call the collectives on the companion in the same order, too. Local, and costs nothing:
+  /// every communicator has one companion, and each call returns the same one. Fails with
+  /// `unsupported` for a companion.
   ///
-  /// The two fail together, and destroying the communicator ends the companion. Messages, and
-  /// devices bound by bind(), are the communicator's.
+  /// The two fail together, and destroying the communicator ends the companion. A companion
+  /// supports neither send(), recv() nor bind(): use the communicator for these.
   Result<Communicator> companion() const;
   /// Ends this communicator on this rank; not collective. Fails with `busy` while operations are
   /// pending. Returns OK for an empty communicator.

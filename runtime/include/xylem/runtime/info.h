@@ -48,7 +48,7 @@ struct DeviceInfo {
 /// The shared memory of a job that has `ranks` ranks on one host.
 struct SharedMemoryInfo {
   std::uint32_t ranks = 0;
-  std::uint64_t rank_bytes = 0;  ///< Shared by each rank, however many communicators there are.
+  std::uint64_t rank_bytes = 0;  ///< Shared memory of each rank, however many communicators it has.
   std::uint64_t slot_bytes = 0;  ///< Longer messages are sent in parts of this size.
   /// Why XYLEM_SHARED_MEMORY is too small for so many ranks, so that they use the network. Empty if
   /// it is large enough.
@@ -85,7 +85,7 @@ XYLEM_API Result<Info> info();
 /// The settings of info() alone, which are cheap to get.
 XYLEM_API Result<std::vector<SettingInfo>> setting_infos();
 
-/// The launcher's part of info() alone, which is cheap to get. It tells whether this process is
+/// The launcher's part of info() alone, which is cheap to get. It shows whether this process is
 /// already one rank of several.
 XYLEM_API Result<LauncherInfo> launcher_info();
 

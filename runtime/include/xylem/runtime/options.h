@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options: what a program may set when it starts Xylem. Every field has an environment variable of
-// the same meaning (docs/configuration.md); a field that the program sets wins over the
+// the same meaning (docs/configuration.md); a field that the program sets takes precedence over the
 // environment.
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace xylem {
 
-/// Unset fields come from the environment, then the launcher, then the defaults. Some may be set by
-/// name: `Runtime::create({.rank = 0, .size = 1})`.
+/// Unset fields come from the environment, then the launcher, then the defaults. Fields can be set
+/// by name: `Runtime::create({.rank = 0, .size = 1})`.
 struct Options {
   std::optional<std::uint32_t> rank = std::nullopt;  ///< XYLEM_RANK
   std::optional<std::uint32_t> size = std::nullopt;  ///< XYLEM_SIZE

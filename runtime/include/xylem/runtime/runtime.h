@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runtime: one rank's life in a job. It meets the other ranks, connects transports, and owns
-// progress.
+// Runtime: the membership of one rank in a job. It finds the other ranks, connects the transports,
+// and drives all operations.
 //
-// Several Runtimes may live in one process (ranks as threads). A child that is forked meanwhile may
-// use neither its parent's Runtime, which it cannot disturb, nor one of its own. Xylem installs no
-// signal handlers (UCX does when it is loaded: see docs/threading.md), its threads block all
+// Several Runtimes may live in one process (ranks as threads). A child that is forked while there
+// is a Runtime cannot use it, cannot disturb it, and cannot create one of its own. Xylem installs
+// no signal handlers (UCX does when it is loaded: see docs/threading.md), its threads block all
 // signals, and its descriptors are close-on-exec.
 #pragma once
 
@@ -34,21 +34,21 @@ class Job;
 /// are kNoRank, and shutdown() does nothing.
 class XYLEM_API Runtime {
  public:
-  /// Starts: detects the launcher, meets the other ranks, connects. Collective over the job; every
-  /// step has a deadline. Fails with `timed_out` naming the ranks that did not come, or with
-  /// `mismatch` naming both versions or settings.
+  /// Joins the job: detects the launcher, finds the other ranks, and connects to them. Collective
+  /// over the job; every step has a deadline. Fails with `timed_out`, naming the ranks that did not
+  /// join, or with `mismatch`, naming both versions or settings.
   static Result<Runtime> create(const Options& options = {});
 
   Runtime() noexcept = default;
-  /// Takes over a job that was started by other means; only Xylem and its tests have one.
+  /// Wraps a job that was started by other means. Only for Xylem itself and its tests.
   explicit Runtime(std::shared_ptr<runtime::Job> job) noexcept : job_(std::move(job)) {}
   Runtime(Runtime&&) noexcept = default;
   Runtime& operator=(Runtime&& other) noexcept;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
-  /// Calls shutdown() if nobody has; operations still pending are aborted, and the log says so.
-  /// What happens to a runtime that is not destroyed before the process ends is described in
-  /// docs/threading.md.
+  /// Shuts down if shutdown() was not called. Operations that are still pending are aborted, and
+  /// the log says so. What happens to a runtime that is not destroyed before the process ends is
+  /// described in docs/threading.md.
   ~Runtime();
 
   /// The communicator of all ranks of the job.
@@ -67,7 +67,7 @@ class XYLEM_API Runtime {
   /// This rank's index among the ranks of the job on its host, and their number.
   std::uint32_t local_rank() const noexcept;
   std::uint32_t local_size() const noexcept;
-  /// Whether the rank, which is one of the job, has left it or was lost: a communicator with it
+  /// Whether rank `rank` of the job has left the job or was lost. A communicator that contains it
   /// would fail. False after shutdown().
   bool is_without(std::uint32_t rank) const;
   /// Host name of each rank of the job.

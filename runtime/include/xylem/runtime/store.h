@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store: a key-value store through which ranks meet at start. Pass your own to Runtime::create()
-// (torch's, etcd, …), or let Xylem serve one over TCP or in a shared directory.
+// Store: a key-value store through which ranks find each other at start. Pass your own to
+// Runtime::create() (torch's, etcd, …), or let Xylem serve one over TCP or in a shared directory.
 #pragma once
 
 #include "xylem/base/api.h"

@@ -48,11 +48,11 @@ XYLEM_API Result<DataType> parse_data_type(std::string_view text);
 ///
 /// Integers wrap on overflow. Sums, products and averages of floats of 16 and 8 bits are computed
 /// in fp32 within one reduce step and rounded once, to nearest even; `min` and `max` propagate NaN.
-/// What is too large for a float becomes an infinity. float8_e4m3 has none: it becomes 448 or -448,
-/// as where torch (from 2.12 on) and NCCL convert; only a NaN becomes NaN. `avg` is the sum divided
-/// once, at the end, by the number of ranks (integers: truncated toward zero).
-/// `bit_*` are defined for integers and bool. On bool, sum and max are logical or, product and min
-/// are logical and, and avg is refused.
+/// A result that is too large for its type becomes an infinity. float8_e4m3 has no infinity, so
+/// such a result becomes 448 or -448, as in conversions by torch (from 2.12 on) and NCCL; only a
+/// NaN becomes NaN. `avg` is the sum divided once, at the end, by the number of ranks (integers:
+/// truncated toward zero). `bit_*` are defined for integers and bool. On bool, sum and max are
+/// logical or, product and min are logical and, and avg is refused.
 enum class RedOp : std::uint8_t {
   sum = 0,
   product = 1,
@@ -102,14 +102,15 @@ constexpr DataType data_type_of() {
     else return is_signed ? DataType::int64 : DataType::uint64;
   }
 }
-/// What a container with contiguous elements holds, such as a vector, an array or a std::span.
+/// The element type of a container with contiguous elements, such as a vector, an array or a
+/// std::span.
 template <typename Container>
 using Element = typename decltype(std::span(std::declval<Container&>()))::element_type;
 template <typename Container>
 concept Contiguous = requires {
   typename Element<Container>;
 };
-/// The same with elements that can be written.
+/// A Contiguous container whose elements can be written.
 template <typename Container>
 concept Writable = Contiguous<Container> && !std::is_const_v<Element<Container>>;
 }  // namespace detail
@@ -124,7 +125,7 @@ struct Stream {
   Memory device{MemoryKind::cuda, 0};
 };
 
-/// The memory of a buffer whose caller does not state it.
+/// Default of Buffer::memory: each call finds out where the memory is.
 inline constexpr Memory kFoundByCall{MemoryKind::unknown, -1};
 
 /// `count` elements of `type` at `data`, which an operation writes. Xylem never owns the memory:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work: one operation under way.
+// Work: the user's handle to an operation.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -25,9 +25,9 @@ enum class Waiter : std::uint8_t;
 /// A handle to one operation; copies refer to the same one. Several threads may test and wait at
 /// the same time.
 ///
-/// When a Work has ended, with or without error, nobody touches the operation's buffers any more,
-/// unless Status::holds_buffers() says so. Dropping a handle does not cancel the operation: its
-/// buffers stay in use until it has ended.
+/// When a Work has ended, with or without error, Xylem does not access the operation's buffers any
+/// more, unless Status::holds_buffers() is true. Dropping a handle does not cancel the operation:
+/// its buffers stay in use until it has ended.
 class [[nodiscard]] XYLEM_API Work {
  public:
   Work() noexcept = default;
@@ -45,16 +45,17 @@ class [[nodiscard]] XYLEM_API Work {
   }
   ~Work();
 
-  /// True when the operation has ended. Otherwise moves the job's operations forward a little. An
-  /// empty Work has ended. In a forked child every Work has ended, with an error.
+  /// True when the operation has ended. Otherwise makes one turn for the operations of the job, if
+  /// no other thread drives them. An empty Work has ended. In a forked child every Work has ended,
+  /// with an error.
   bool test() const noexcept;
-  /// Like test(), but moves nothing forward.
+  /// Like test(), but never makes a turn.
   bool ended() const noexcept;
   /// Waits until the operation has ended, at most until its own deadline (Options::timeout), and
   /// returns its outcome.
   Status wait() const;
-  /// Waits at most `limit`. Returns `timed_out` if the operation has not ended by then: it goes on,
-  /// and the Work stays valid.
+  /// Waits at most `limit`. Returns `timed_out` if the operation has not ended by then. The
+  /// operation continues, and the Work stays valid.
   Status wait_for(std::chrono::nanoseconds limit) const;
   /// Like wait_for(), for a thread that waits beside the program's own threads, such as one that
   /// completes futures. While the program computes, that is, while the thread that made its last
@@ -81,12 +82,12 @@ class [[nodiscard]] XYLEM_API Work {
   void set_timeout(std::chrono::nanoseconds limit) const noexcept;
   /// The outcome of an operation that has ended; `busy` before that.
   Status status() const;
-  /// True if the operation has failed alone, so that its communicator goes on: its message is
-  /// longer than the buffer of the receive. After any other error of an operation that had begun,
-  /// the communicator has failed.
+  /// True if the operation has failed, but its communicator is still usable. This happens only if
+  /// the message of the operation is longer than the buffer of its receive. After any other error
+  /// of an operation that had begun, the communicator has failed.
   bool failed_alone() const noexcept;
-  /// World rank of the sender of a received message; the own world rank for other operations. Valid
-  /// only after success.
+  /// World rank of the sender of a received message; this rank's world rank for other operations.
+  /// Valid only after success.
   std::uint32_t source() const noexcept;
   /// Number of elements of a received message, which may be less than its buffer has room for; 0
   /// for other operations. Valid only after success.
