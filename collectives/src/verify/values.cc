@@ -152,8 +152,8 @@ Value Execution::load(const Operand& operand, std::uint32_t index) const {
   return memory_[locations_->of(operand, index)];
 }
 
-// A message from an image of a representative brings what the representative sends, renamed
-// accordingly.
+// A message from an image of a representative contains what the representative sends, with all
+// ranks renamed.
 Value Execution::received(Global id, std::uint32_t index) const {
   const Step& step = world_.step(id);
   const Global send = world_.partner[id];
