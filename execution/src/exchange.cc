@@ -177,8 +177,8 @@ bool ExchangeRunner::receive_now(Execution& execution, const Exchange& exchange)
 void ExchangeRunner::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  // The extra 1 prevents a message from being taken for the last while others are still to be
-  // posted.
+  // The extra 1 keeps the count above 0 until all messages have been posted, so that no message is
+  // taken for the last one too early.
   run.under_way = 1;
   std::uint32_t sends = 0;
   for (const StepId id : program.lane_steps) {

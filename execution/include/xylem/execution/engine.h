@@ -82,8 +82,7 @@ class Engine {
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
   /// on_ended() follows when the last message and the last pending work have ended.
   void fail(Execution& execution, Status why);
-  /// Ends an execution. Messages of it that are still posted are forgotten: nothing is reported of
-  /// them.
+  /// Ends an execution. Nothing is reported about those of its messages that are still posted.
   void finish(Execution& execution, Status outcome);
   /// Runs all steps that completions have made ready, and one round of each execution that has more
   /// to do. Call after each round of transport progress. Returns the number of completions that it
@@ -93,8 +92,8 @@ class Engine {
         !messages_.has_completed() && busy_.empty() && pending_.empty() && views_.empty();
     return is_idle ? 0 : run_round();
   }
-  /// Evicts views, since their senders may wait for the slots (HeldViews::evict). Call before a
-  /// sleep. True if any view is evicted.
+  /// Evicts views, since their senders may wait for the slots (HeldViews::evict). Call this before
+  /// the thread sleeps. True if any view is evicted.
   bool evict_views() { return views_.evict(active_); }
 
   /// True if work of a Compute or a gate is pending. No descriptor reports its completion, so run()
