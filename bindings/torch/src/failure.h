@@ -22,8 +22,8 @@ bool is_worth_a_record(const Status& status) noexcept;
 /// A note for errors that name ranks of a group: the corresponding ranks of the world. Empty if
 /// they are equal.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
-/// A note for failures of what has the time limit of its group: how to change it. Empty unless the
-/// failure is a time-out.
+/// A note for failures of operations that have the time limit of their group: how to change this
+/// limit. Empty unless the failure is a time-out.
 const char* remedy_of_group_limit(const Status& failure);
 /// Throws the failure, unless `status` is OK.
 void check(const Status& status, const std::string& note = {});

@@ -198,7 +198,7 @@ void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
   if (!job) refuse("the group has been destroyed");
   meeting_ = std::make_unique<Meeting>();
   Meeting& meeting = *meeting_;
-  // Without a seat, this rank must still tell the others.
+  // A rank without a seat announces the number 0, so that all ranks fail.
   if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
   meeting.mine.seat = meeting.seat.number();
   fill_at_random(&meeting.mine.number, sizeof meeting.mine.number);

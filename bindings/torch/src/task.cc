@@ -19,7 +19,7 @@
 namespace xylem::pytorch {
 namespace {
 
-/// The copies after an operation follow those of earlier collectives, which end by their time-outs.
+/// Landings follow those of earlier collectives, which end by their time-outs at the latest.
 constexpr std::chrono::minutes kLongestLanding{30};
 
 bool holds_buffers(const Works& works) noexcept {
@@ -243,7 +243,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
   }
-  // A barrier has waited for all calls before it, and nobody may wait for those again.
+  // A barrier has waited for all calls before it. The program may never wait for these calls.
   if (name_.type == c10d::OpType::BARRIER) pending_->sweep(Pending::kAll);
   fulfil();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
@@ -295,7 +295,7 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
   std::exception_ptr error = exception();
   c10::OptionalStreamGuard guard;
   try {
-    // What waits for the future must not wait for what the current stream has been given.
+    // Streams that wait for the future must not wait for earlier work of the current stream.
     if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::prompt).torch);
   } catch (...) {
     error = std::current_exception();
