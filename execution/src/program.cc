@@ -225,7 +225,7 @@ class Compiler {
       out.slices = std::max<std::uint32_t>(1, needed);
       out.ordinal = stream.messages;
       stream.messages += needed;
-      // A wait that needs no further message stays out of the lane, and completes as a local step
+      // A wait that needs no further message is not part of the lane, and completes as a local step
       // after the earlier waits.
       if (needed > 0) stream.lane_steps.push_back(id);
     } else {

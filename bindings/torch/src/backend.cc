@@ -76,8 +76,9 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 
 Backend::~Backend() {
   if (python_is_ending() && !is_closed_) {
-    // Some versions of torch destroy their groups now. How the process ends is only known later, by
-    // its exit status, so the job and what its operations use must last until then.
+    // Some versions of torch destroy their groups at this point. Whether the process ends normally
+    // is known only later, by its exit status. The job, and what its operations use, must last
+    // until then.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     new (std::nothrow) auto(
         std::tuple(std::move(membership_), pending_, program_.sparse, in_callbacks_.sparse));

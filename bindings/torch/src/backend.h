@@ -144,7 +144,7 @@ class Backend final : public c10d::Backend {
   Communicator on_device_of(const at::Tensor& tensor,
                             Begun& begun,
                             const Communicator& group) const;
-  /// Begins a call and gives it a number.
+  /// Begins a call and numbers it.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
   WorkPtr submit(const TaskPtr& task,

@@ -17,7 +17,7 @@ namespace xylem::pytorch {
 std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
 /// Whether the failure makes the group unusable. A call with invalid arguments does not.
 bool breaks_group(const Status& status) noexcept;
-/// Whether the records of all ranks tell more about the failure than its message.
+/// Whether the records of all ranks explain the failure better than its message does.
 bool is_worth_a_record(const Status& status) noexcept;
 /// A note for errors that name ranks of a group: the corresponding ranks of the world. Empty if
 /// they are equal.

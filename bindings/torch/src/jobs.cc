@@ -203,7 +203,7 @@ Membership form(std::vector<Offer> offers,
 }  // namespace
 
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group) {
-  // The members may take as long to come as an operation may take, but never unlimited time.
+  // The members have as much time to arrive as an operation has to end, but never unlimited time.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto offers = offers_of(world_rank_of(group, static_cast<std::size_t>(group.rank)));

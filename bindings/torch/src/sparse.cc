@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMostDimensions = 16;
 constexpr const char* kAborted = "torch.distributed aborted the group";
 
-/// What a rank tells the others about its tensor.
+/// The facts about a rank's tensor, which all ranks exchange.
 struct Shape {
   std::int64_t entries = 0;
   std::int64_t sparse_dimensions = 0;

@@ -302,7 +302,7 @@ class Joining {
     return std::nullopt;
   }
   bool has_name() const noexcept { return !current_.empty(); }
-  /// Whether the name is that of an earlier meeting, so that another one will come.
+  /// Whether the name is that of an earlier meeting, so that rank 0 will draw another one.
   bool is_of_another() const noexcept { return is_of_another_; }
   /// The lines of Keys::of_all(), if they are there and include this member's card.
   std::optional<std::vector<std::string>> find_cards() {

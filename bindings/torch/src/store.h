@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lets the ranks meet through torch's key-value store.
+// How the members of a group find each other through torch's key-value store.
 #pragma once
 
 #include "xylem/xylem.h"

@@ -123,7 +123,7 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    // On a device, they belong to the thread that gives them to a stream.
+    // On a device, they belong to the thread that enqueues them.
     if (!begun_.device) landings.swap(begun_.landings);
     const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
     std::exception_ptr error =
@@ -167,7 +167,7 @@ void Task::note_length() const noexcept {
                "logged",
                pending_->note());
   } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // Python was told to make warnings errors, which a call that succeeded does not raise.
+    // Python may be configured to raise warnings as errors. A call that succeeded raises none.
   }
 }
 

@@ -11,9 +11,10 @@
 // The thread that finds that the operations have ended enqueues the landings on a stream, and the
 // task ends when they have completed.
 //
-// The first thread that asks settles the task: in wait() or isCompleted(), the thread that serves
-// futures, or a later call on the group. Fulfilling completes the futures and runs their callbacks.
-// A later call on the group does not fulfil, so that callbacks never run within unrelated calls.
+// The first of these threads settles the task: one in wait() or isCompleted(), the one that serves
+// futures, or one in a later call on the group. Fulfilling completes the futures and runs their
+// callbacks. A later call on the group does not fulfil, so that callbacks never run within
+// unrelated calls.
 #pragma once
 
 #include "on_device.h"
@@ -202,8 +203,8 @@ class Task final : public c10d::Work {
   /// Where the landings on a device are. Those on the CPU are made by settle().
   enum class Landed : std::uint8_t {
     due,          ///< In `begun_`. The thread that changes this state may take them.
-    being_given,  ///< A thread gives them to a stream.
-    given,        ///< The stream has them, or giving them has failed. Also if there are none.
+    being_given,  ///< A thread is enqueuing them.
+    given,        ///< They were enqueued, or this has failed. Also if there are none.
   };
 
   TaskName name_;

@@ -47,7 +47,7 @@ enum {
   XYLEM_INVALID_ARGUMENT = 1,  ///< The call is wrong: correct it.
   XYLEM_UNSUPPORTED = 2,  ///< Not supported by this build, machine or type: choose another way.
   XYLEM_EXHAUSTED = 3,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the message tells which rank was missing.
+  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the message names the missing rank.
   XYLEM_CANCELLED = 5,  ///< A rank aborted the communicator, or left while operations were pending.
   XYLEM_PEER_LOST = 6,  ///< A rank died or closed its connection: restart the job.
   XYLEM_LINK_LOST = 7,  ///< The path to a rank that is alive failed.
@@ -229,7 +229,7 @@ XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* commun
 /// Makes a handle to the same communicator whose calls run in the order of a CUDA stream: a call
 /// begins when the stream has completed the work enqueued before the call, and work enqueued after
 /// the call begins when the call has ended. So pass a `work` to these calls, and release it without
-/// waiting: if `work` is null, the function blocks until the stream has come to the call and the
+/// waiting: if `work` is null, the function blocks until the stream has reached the call and the
 /// call has ended. `stream` is a CUstream, which is a cudaStream_t; null is the legacy default
 /// stream. The caller keeps the stream alive until all its work has completed. `device` is the
 /// number of its device in this process. Buffers must be in memory of that device or in pinned
@@ -420,7 +420,7 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
                                                            double factor,
                                                            xylem_work** work);
 
-/// If this is the `from` of a receive, it takes the first message with the tag from any rank.
+/// As the `from` of a receive: the receive matches the first message with the tag, from any rank.
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
 /// Point to point. A message matches the receive with the same (source, tag), in the order of the

@@ -46,21 +46,21 @@ class Engine {
   /// HeldViews::set_eviction_delay().
   void set_eviction_delay(Clock::duration delay) noexcept { views_.set_eviction_delay(delay); }
 
-  /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
-  /// not yet known to the engine. True if the exchange has ended without an error: then on_ended()
-  /// is not called, and the RunState of the execution is reset. Otherwise continue with activate()
-  /// and start().
+  /// Runs an exchange as far as possible without waiting. The execution is prepared as for start(),
+  /// and not active yet (activate()). True if the exchange has ended without an error: then
+  /// on_ended() is not called, and the RunState of the execution is reset. Otherwise continue with
+  /// activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange) {
     execution.run.past_cache = is_past_cache(execution.run);
     return exchanges_.try_start(execution, exchange);
   }
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
-  /// and `fingerprint` are set, and runs it as far as it can go at once. It may end within this
-  /// call. If its Compute has queues, the program must be compiled with Fusion::none or
+  /// and `fingerprint` are set, and runs it as far as possible without waiting. It may end within
+  /// this call. If its Compute has queues, the program must be compiled with Fusion::none or
   /// Fusion::views.
   void start(Execution& execution);
-  /// Posts one message for a point-to-point call; its completion goes to on_body(). If the call is
-  /// on a device, a received message may be shown in place (Message::view).
+  /// Posts one message for a point-to-point call; on_body() reports its completion. If the call is
+  /// on a device, a received message may stay where it arrived (Message::view).
   Message& post_send(Execution& execution,
                      Link link,
                      transport::Tag tag,

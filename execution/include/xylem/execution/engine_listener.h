@@ -8,7 +8,8 @@
 
 namespace xylem::execution {
 
-/// The engine tells its listener how executions end, and which messages and computations fail.
+/// Receives the reports of the engine: how executions end, and which messages and computations
+/// fail.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;

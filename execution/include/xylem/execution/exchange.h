@@ -7,8 +7,8 @@
 //
 // If all ranks share memory and call at the same time, the exchange ends within the call:
 //
-//   try_start() ──► all has come: the exchange is complete
-//        └──► something has not: post_rest() ──► on_message() for each message ──► complete
+//   try_start() ──► all messages have arrived: the exchange is complete
+//        └──► otherwise: post_rest() ──► on_message() for each message ──► complete
 #pragma once
 
 #include "xylem/execution/held_views.h"
@@ -48,8 +48,8 @@ struct Exchange {
   static std::optional<Exchange> of(const Program& program,
                                     std::uint32_t rank,
                                     std::span<const transport::Tag> groups);
-  /// Fills in the transport and the endpoints of the peers. False if a message cannot go through
-  /// the shared memory of one transport.
+  /// Fills in the transport and the endpoints of the peers. False unless all messages can go
+  /// through the shared memory of one transport.
   bool connect(const Peers& peers) noexcept;
 };
 

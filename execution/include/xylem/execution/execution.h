@@ -78,7 +78,7 @@ struct Message : transport::Operation {
   Message* completed_next = nullptr;  ///< In the pool's list of completed messages.
 };
 
-/// How far one step has come.
+/// The progress of one step.
 struct StepState {
   std::uint32_t issued = 0;
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
@@ -172,7 +172,8 @@ struct Run : RunState {
   ScratchBuffer scratch, staged;
   ScratchBuffer device_scratch{Scratch::on_device};
 
-  /// The address of a slice of an operand at its own place.
+  /// The address of a slice at its own place, which is where the layout of the operand puts it.
+  /// (Views are elsewhere.)
   std::byte* address_of(const OperandLayout& layout, std::uint32_t slice) const noexcept {
     return base[layout.base] + program->slice_offset(layout, slice);
   }

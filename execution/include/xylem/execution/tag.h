@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kMaxWindow = 64;
 /// operations wait. It is well below the 256 operations that `sequence` distinguishes.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
-/// The bits that tell a message's communicator and kind.
+/// The bits for the kind and the communicator of a message.
 inline constexpr transport::Tag kGroupMask = transport::Tag{0xfff} << 52;
 
 constexpr transport::Tag group_tag(TagKind kind, std::uint32_t slot) noexcept {
