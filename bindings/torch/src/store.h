@@ -40,8 +40,8 @@ c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Sto
 struct Member {
   int rank = 0;
   std::vector<std::uint64_t> world_ranks;  ///< Those of all members.
-  /// A job that this rank has in common with the others, in which all ranks make groups in the same
-  /// order, so that their lists of members can be compared. Empty if there is none.
+  /// A job of this rank. Its ranks all make groups in the same order, so they can compare their
+  /// lists of members. Empty if the lists are not compared.
   std::string job;
 };
 

@@ -44,8 +44,8 @@ struct Pieces {
 };
 
 /// Each piece travels around the ring once and collects its sum. A rank begins by sending piece
-/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after it in the
-/// output. `finish` tells whether these sums are complete.
+/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after `begin` in
+/// the output. `finish` tells whether these sums are complete.
 inline void reduce_around(
     Builder& plan, const Ring& ring, Pieces pieces, Buffer own, std::uint32_t begin, bool finish) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {

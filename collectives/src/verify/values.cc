@@ -227,8 +227,8 @@ Status Execution::check_outputs() const {
   return {};
 }
 
-// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk.
-// It is enough to check the elements that increase one digit by one.
+// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk,
+// with the ranks renamed. It is enough to check the elements that increase one digit by one.
 Status Execution::check_alike(std::uint32_t chunk) const {
   const Symmetry& group = *world_.symmetry;
   for (const Symmetry::Digit& digit : group.digits()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Message tags. Everything that distinguishes two messages which can be under way at once is exact.
-// The rest is a fingerprint of the call, so that a message of a disagreeing call never matches a
-// posted receive.
+// Message tags. The fields that distinguish messages under way at the same time are exact. The rest
+// is a fingerprint of the call, so that a message of a disagreeing call matches a posted receive
+// only by chance, as rarely as stated below.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
 //   [kind ][ slot    ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
