@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package's requirement of torch, for scikit-build-core: what is built fits one minor version only."""
+"""The package's requirement of torch, for scikit-build-core: a build works with one minor version of torch only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def dynamic_metadata(field: str, settings: dict | None = None) -> list[str]:
     finder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find_torch.py")
     found = subprocess.run([sys.executable, finder], text=True, capture_output=True, check=False)
     if found.returncode != 0:
-        # Nothing is built yet, as for a source distribution. If something is to be, CMake fails and says why.
+        # There is no torch. A source distribution does not need it; a build fails in CMake, which says why.
         return ["torch>=2.7"]
     version = found.stdout.split(";")[0]
     return [f"torch=={'.'.join(version.split('.')[:2])}.*"]

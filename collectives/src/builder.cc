@@ -217,8 +217,8 @@ void Builder::write(StepId step,
   if (!is_own(chunks)) return;
   for (std::uint32_t i = 0; i < count; ++i) {
     Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
-    // Readers already follow the writer before them, so with readers there is no need for an edge
-    // to it.
+    // Every reader already follows the last writer. So if there are readers, no edge to the writer
+    // is needed.
     depend_on_readers(chunk);
     if (chunk.last_reader == kNone) depend_on(chunk.writer);
     chunk.writer = step;

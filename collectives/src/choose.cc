@@ -47,7 +47,8 @@ struct Question {
   CostModel model;
 };
 
-// The schedule of a rank. If it is staged, then for all peers, or only for those on other hosts.
+// The schedule of a rank, with its messages staged if `is_staged`: the messages of all peers if
+// `stages_local`, and otherwise only those of peers on other hosts.
 Schedule schedule_of(const Planner& planner,
                      const Shape& shape,
                      std::uint32_t rank,
@@ -115,7 +116,7 @@ double predict_exactly(const Planner& planner, const Question& asked) {
                          : estimate_us(ranks, counts, asked.model);
 }
 
-// Which number halved() makes smaller, in order to learn how the time grows with this number.
+// The number that halved() halves, in order to predict how the time grows with it.
 enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
@@ -131,7 +132,7 @@ std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
 }
 
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
-// equal, each rank counts as a host; such hosts lose half of their own ranks.
+// alike, each rank counts as a host. Then every other rank of each host is removed.
 Question halved(const Question& asked, Along along) {
   Question half = asked;
   Shape& shape = half.shape;
@@ -154,7 +155,8 @@ Question halved(const Question& asked, Along along) {
   return half;
 }
 
-// With eight hosts, halving twice more leaves four and two hosts, and still a network between them.
+// Keeps at least eight hosts. Two further halvings then leave four and two hosts, between which
+// there is still a network.
 bool can_halve(const Question& asked, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
   return along == Along::hosts ? hosts_of(asked.shape) >= 2 * kFewestHosts
@@ -203,7 +205,7 @@ double predict_us(const Planner& planner, const Question& asked) {
   });
 }
 
-// The most scratch per rank that an algorithm may let grow with the message. It is computed for the
+// The limit of an algorithm for scratch_beyond_rings(), per rank. The scratch is computed for the
 // smallest size of a class; the largest sizes need up to twice as much.
 constexpr std::uint64_t kMostScratch = 16 << 20;
 // An algorithm that needs more than kMostScratch is used only if every algorithm that needs less
@@ -234,9 +236,9 @@ struct Prediction {
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
 };
 
-// All planners of the collective that offer a plan of their own, fastest first; equal times keep
-// the order of registration. If the fastest planner needs too much memory, the fastest planner that
-// does not moves to the front, provided that it is nearly as fast.
+// All planners of the collective, except those that would make the same plan as another one;
+// fastest first. Equal times keep the order of registration. If the fastest planner needs too much
+// memory, the fastest planner that does not moves to the front, provided that it is nearly as fast.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const Question& asked,
                                     std::string_view forced) {

@@ -51,7 +51,7 @@ class Stager {
     }
   }
 
-  /// True if the message of a receive must not arrive at its target.
+  /// True if a receive must not write its message directly to its target.
   bool is_received_elsewhere(const Step& step, const Operand& target) const {
     if (step.kind != StepKind::recv) return false;
     if (target.buffer != Buffer::scratch) return is_in(staging_.receives, step.peer);
@@ -81,8 +81,8 @@ class Stager {
   }
 
   /// Copies the whole input by one step, so that later steps can wait for the whole copy before
-  /// they overwrite the input. Its scratch does not become a ring: a ring is filled only as its
-  /// slices are used.
+  /// they overwrite the input. Since the step copies all chunks at once, its scratch is not a ring
+  /// buffer, which could not hold the whole copy.
   void copy_whole_input() {
     if (input_copies_.empty()) return;
     const StepId copy = copy_input(0, static_cast<std::uint32_t>(input_copies_.size()));
@@ -98,8 +98,7 @@ class Stager {
   /// Only the plans of all_to_all do that.
   bool is_overwritten() const { return original_.shape.collective == Collective::all_to_all; }
 
-  /// Adds the steps that replace a step of the original. Returns the step that completes its
-  /// effect.
+  /// Adds the steps that replace a step of the original. Returns the last of them.
   StepId add(const Step& step) {
     StepIds before = predecessors_of(step);
     std::vector<Operand> sources;
@@ -130,8 +129,8 @@ class Stager {
     return rank < ranks.size() && ranks[rank];
   }
 
-  /// The operand that a step reads. If the input is staged, this is its copy, and `before` gets the
-  /// steps that make the copy.
+  /// The operand that a step reads. If the input is staged, this is the copy of the input, and the
+  /// steps that make the copy are appended to `before`.
   Operand staged_input(Operand operand, const Step& step, StepIds& before) const {
     XYLEM_CHECK(operand.rank == original_.rank, operand.rank);
     if (!staging_.input || operand.buffer != Buffer::input) return operand;
@@ -190,7 +189,7 @@ class Stager {
   const Staging& staging_;
   const std::uint32_t first_staged_input_;
   Schedule staged_;
-  StepIds last_of_;  ///< For each step of the original, the new step that completes it.
+  StepIds last_of_;  ///< For each step of the original, the last of the steps that replace it.
   /// For each input chunk, the step that copies it, or kNone if that step has not been added yet.
   StepIds input_copies_;
   /// The scratch chunks of the original that are targets of copies or reductions. Empty without

@@ -120,7 +120,7 @@ class Line {
 
 class Parser {
  public:
-  /// `lines_before` is the number of lines of the text before what parse() is given.
+  /// `lines_before`: the number of lines that precede the text of parse() in the whole text.
   explicit Parser(std::size_t lines_before = 0) : line_number_(lines_before) {}
 
   Result<Schedule> parse(std::string_view text) {

@@ -83,7 +83,7 @@ class StreamCompiler {
     return {};
   }
 
-  /// All ranks get the same result: the sizes of the blocks of a call are known to all of them.
+  /// All ranks compute the same numbers, since all know the sizes of the blocks of a call.
   Status choose_rounds() {
     std::uint64_t largest = 0;
     for (const Buffer buffer : {Buffer::input, Buffer::output}) {
@@ -170,8 +170,8 @@ class StreamCompiler {
     return {};
   }
 
-  /// A put of what the step before has computed becomes a part of that step, so that nobody reads
-  /// it again. Any other put is a copy.
+  /// If the previous step has computed the bytes of a put, the put becomes a part of that step, so
+  /// that the bytes need not be read again. Any other put is a copy.
   Status add_put(const collectives::Step& step) {
     if (!options_.is_direct) return refuse("a step writes the output of another rank");
     if (step.chunk_count != 1) return refuse("a step works on several chunks");
@@ -202,7 +202,7 @@ class StreamCompiler {
     return {};
   }
 
-  /// Joins copies that follow each other, also in memory. So a call that fits into scratch is
+  /// Joins consecutive copies of adjacent memory. So the input of a call that fits into scratch is
   /// published by one copy.
   void join_copies() {
     const auto continues = [](const StreamProgram::Operand& a, std::uint64_t bytes,

@@ -13,11 +13,11 @@ using collectives::kNone;
 
 namespace {
 
-/// A step whose device has this many pieces to do gives it another one only if that is full.
+/// A step with this many pending pieces enqueues another one only if that is full.
 constexpr std::uint32_t kPiecesAhead = 2;
 constexpr std::uint64_t kFullPiece = 1 << 20;
 
-/// True if a slice lies behind the one before it, at its target and at all sources.
+/// True if a slice directly follows the previous slice in memory, at its target and at all sources.
 bool is_adjacent(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
   const Program& program = *run.program;
   const auto is_next = [&](const OperandLayout& operand) {
@@ -40,7 +40,7 @@ bool waits_for_eviction(Run& run, const ProgramStep& step, std::uint32_t slice) 
   });
 }
 
-/// Notes that pending work reads the views of a slice.
+/// Records that pending work reads the views of a slice.
 void mark_read(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
   for (const OperandLayout& source : run.program->sources_of(step)) {
     if (source.view != kNone) run.view_at(source, slice).is_read = true;
@@ -61,7 +61,7 @@ void DevicePieces::enqueue(Execution& execution, StepId id, std::uint32_t ready)
          !waits_for_eviction(run, step, piece.first + piece.count)) {
     ++piece.count;
   }
-  // When a piece of this step has completed, the step is looked at again.
+  // The step is queued again when one of its pieces has completed.
   const bool is_full = piece.count * program.slice_bytes >= kFullPiece;
   if (state.pieces >= kPiecesAhead && !is_full) return;
   const Ticket ticket = compute(execution, id, piece);
@@ -81,14 +81,14 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
   const ComputeWork work = work_of(run, step, piece, run.address_of(step.target, piece.first));
-  // What the last slice follows comes after what the others follow.
+  // The predecessors of the last slice complete after those of the other slices.
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
   return device.enqueue(id % device.queues(), work, after_);
 }
 
-/// Lists the pending work that a slice of a step has to follow.
+/// Lists the pending work that must complete before a slice of a step begins.
 void DevicePieces::find_pending(const Run& run, const ProgramStep& step, std::uint32_t slice) {
   const auto& program = *run.program;
   after_.clear();
@@ -107,8 +107,8 @@ void DevicePieces::find_pending(const Run& run, const ProgramStep& step, std::ui
   }
 }
 
-/// Notes a piece that has been enqueued. Copies and reductions that read its slices may be enqueued
-/// at once.
+/// Records a piece that has been enqueued. Copies and reductions that read its slices may be
+/// enqueued now.
 void DevicePieces::await(Execution& execution, StepId id, const Slices& piece, Ticket ticket) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -175,7 +175,7 @@ void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uin
     run.unfetched.erase(begin, end);
     return;
   }
-  // The execution may end here, and then releases what is left in Run::unfetched.
+  // The execution may end in this loop. It then releases what is left in Run::unfetched.
   const std::vector<HeldView> copied(begin, end);
   run.unfetched.erase(begin, end);
   for (const HeldView& view : copied) {

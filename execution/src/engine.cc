@@ -17,7 +17,8 @@ using transport::Room;
 
 namespace {
 
-/// The user may have freed and allocated device memory since the last call.
+/// Looks device memory up again, since the user may have freed and allocated some since the last
+/// call.
 void renew_device_memory(const Execution& execution) noexcept {
   Compute* const compute = execution.run.device.compute;
   transport::DeviceMemory* const memory = compute == nullptr ? nullptr : compute->device_memory();
@@ -170,7 +171,7 @@ void Engine::finish(Execution& execution, Status outcome) {
   deactivate(execution);
   execution.has_ended = true;
   OnDevice& device = execution.run.device;
-  // A message that arrived before its receive's gate opened, if the receive has failed since.
+  // A receive that failed before its gate opened may have a message that has arrived.
   if (device.copy.view.views != nullptr) device.copy.view.views->release(device.copy.view.view);
   device.copy = {};
   forget_gate(device);
@@ -184,7 +185,7 @@ unsigned Engine::run_round() {
   std::uint64_t moved = 0;
   while (Message* const message = messages_.next_completed()) {
     Execution& execution = *message->owner;
-    execution.acquire();  // It may end with this message.
+    execution.acquire();  // Handling the message may end the execution.
     on_message(*message);
     const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
     if (has_ready && !execution.has_ended) run_ready(execution);
@@ -245,7 +246,7 @@ void Engine::on_slice(Message& message) {
   if (!goes_on) return end_if_idle(execution);
   if (code != Code::ok) return report(execution, run.program->lanes[step.lane].peer, code);
   if (shows && view.view.is_on_device && step.target.view == kNone) {
-    // The slice is done when the device has copied it.
+    // The slice is complete when the device has copied it.
     run.unfetched.push_back(view);
     devices_.fetch(execution, id);
     return run.queue(id);
@@ -258,7 +259,8 @@ void Engine::on_slice(Message& message) {
   run.queue(id);
 }
 
-/// Reports a message that failed. If the device could not read it, the device is to blame.
+/// Reports a message that failed. If the device has a fault, an internal error of the transport is
+/// reported as the fault of the device.
 void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
   Compute* const compute = execution.run.device.compute;
   const Status device = compute == nullptr ? Status() : compute->health();
@@ -266,7 +268,7 @@ void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
   listener_.on_wire_error(execution, peer, code);
 }
 
-/// The gate of a call has opened, so the call begins; or that of a copy has not opened in time.
+/// The gate of a call has opened, so the call begins; or the gate of a copy has not opened in time.
 void Engine::on_gate(Execution& execution, bool is_open) {
   OnDevice& device = execution.run.device;
   if (!is_open) {

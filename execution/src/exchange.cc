@@ -32,7 +32,8 @@ std::optional<Exchange> Exchange::of(const Program& program,
       exchange.receives.push_back(message);
       continue;
     }
-    // No send waits for anything, so all sends of a cast send the same bytes and can go together.
+    // No send waits for anything, so all sends of a cast send the same bytes and can be issued
+    // together.
     if (step.cast == kNone || step.cast != last_cast) {
       exchange.casts.push_back({static_cast<std::uint32_t>(exchange.sends.size()), 0});
     }
@@ -113,7 +114,7 @@ bool ExchangeRunner::try_start(Execution& execution, const Exchange& exchange) {
   compute(run);
   const StepId withdrawn =
       end_views(run, [](HeldView& held) { return held.views->release(held.view); });
-  // Messages taken within a call are in slots, so their senders cannot withdraw them.
+  // Messages received within a call are in slots, so their senders cannot withdraw them.
   XYLEM_CHECK(withdrawn == kNone, withdrawn);
   static_cast<RunState&>(run) = RunState{};
   return true;
@@ -177,8 +178,8 @@ bool ExchangeRunner::receive_now(Execution& execution, const Exchange& exchange)
 void ExchangeRunner::post_rest(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  // The extra 1 prevents a message from being taken for the last while others are still to be
-  // posted.
+  // The extra 1 keeps the count above 0 until all messages have been posted, so that no message is
+  // taken for the last one too early.
   run.under_way = 1;
   std::uint32_t sends = 0;
   for (const StepId id : program.lane_steps) {

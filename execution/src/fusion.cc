@@ -14,14 +14,14 @@ using transport::Room;
 
 namespace {
 
-/// The second place to which the bytes go when a slot is filled from `source`. It is `target`, or
-/// no place if `source` is `target`, so that the bytes are there already.
+/// The second target of the bytes when a slot is filled from `source`: `target`, or none if
+/// `source` is `target`, since the bytes are there already.
 CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
   return {source == target ? nullptr : target, run.past_cache};
 }
 
 /// Writes a slice into a slot that peers read, sends it, and stores it at its own place, too. It is
-/// not sent if the sender of a message from which it is made has withdrawn that message.
+/// not sent if one of the messages from which it is computed has been withdrawn by its sender.
 void compute_shared(HeldViews& views,
                     Execution& execution,
                     const ProgramStep& step,
@@ -62,7 +62,7 @@ void compute_slice(HeldViews& views, Execution& execution, StepId id, std::uint3
   if (step.bytes == 0) return;
   std::byte* const target = run.address_of(step.target, slice);
   // Without a slot, the result is sent later, from its own place. Waiting for a slot here would
-  // hold up the senders of the messages that this slice reads.
+  // delay the senders of the messages that this slice reads.
   if (Reservation slot = Reservation::reserve(execution, step, id, slice)) {
     compute_shared(views, execution, step, slice, slot);
   } else {

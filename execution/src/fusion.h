@@ -11,14 +11,15 @@
 
 namespace xylem::execution {
 
-/// Runs a slice of a copy or reduction, and sends the result if a send of it can go now.
+/// Runs a slice of a copy or reduction, and sends the result if a send of it can be issued now.
 void compute_slice(HeldViews& views, Execution& execution, StepId id, std::uint32_t slice);
 /// Handles a slice that has arrived. If a step reads it through a view, the slice stays where it
-/// is. Otherwise it is copied to its place, and sent on if a send of it can go now.
+/// is. Otherwise it is copied to its place, and sent on if a send of it can be issued now.
 void receive_slice(HeldViews& views, Execution& execution, const HeldView& view);
-/// Sends a slice to all peers of the step's cast that can take it now. If the cast has a copy, and
-/// the same slice is the next slice of this copy and is ready, the slice is copied, too. Returns
-/// `later` if this send must wait for a slot, and `never` if the slice must be sent by a message.
+/// Sends a slice to all peers of the step's cast to which it can be sent now. If the cast has a
+/// copy, and the same slice is the next slice of this copy and is ready, the slice is copied, too.
+/// Returns `later` if this send must wait for a slot, and `never` if the slice must be sent by a
+/// message.
 transport::Room send_slice(Execution& execution, StepId id, std::uint32_t slice);
 
 }  // namespace xylem::execution

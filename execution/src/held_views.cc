@@ -50,7 +50,7 @@ void HeldViews::release_all(Execution& execution) {
   Run& run = execution.run;
   if (run.views_held > 0) {
     for (HeldView& held : run.views) {
-      // If the device has not finished in time, the end of its work releases what it reads.
+      // Views that a device still uses are released when its work has completed.
       if (!held.is_read && !held.is_evicted) release(execution, held);
     }
     for (HeldView& held : run.arrived) release(execution, held);
@@ -81,7 +81,7 @@ bool HeldViews::evict(Execution* first) {
     Run& run = at->run;
     const bool is_on_device = run.device.reader().kind != MemoryKind::host;
     if (run.views_held == 0 || (is_on_device && holders == 1)) continue;
-    // If a message has been withdrawn, the listener may end executions, also the next one.
+    // If a message has been withdrawn, the listener may end executions, including the next one.
     at->acquire();
     if (next != nullptr) next->acquire();
     for (auto* const views : {&run.views, &run.arrived}) {
@@ -107,7 +107,7 @@ bool HeldViews::evict_view(Execution& execution, HeldView& held) {
     release(execution, held);
     return true;
   }
-  // What reads the slice waits until the device has copied it.
+  // Steps that read the slice wait until the device has copied it.
   const Ticket ticket = enqueue_to_target(run, held);
   held.is_evicted = ticket.is_pending();
   if (!held.is_evicted) {

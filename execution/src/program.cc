@@ -76,9 +76,9 @@ class Compiler {
   bool has_lost_views() const noexcept { return has_lost_views_; }
 
  private:
-  /// Chooses the chunks of scratch that are in the memory of the device. Messages arrive in memory
-  /// of the host, and some leave from there. Chunks that an operand spans lie next to each other,
-  /// so all of them are in the same memory.
+  /// Chooses the chunks of scratch that are in the memory of the device. Messages are received into
+  /// memory of the host, and some are sent from there. The chunks of one operand lie next to each
+  /// other, so all of them must be in the same memory.
   void choose_device_scratch() {
     is_on_device_.assign(schedule_.scratch.size(), !options_.device_sends.empty());
     if (options_.device_sends.empty()) return;
@@ -87,7 +87,8 @@ class Compiler {
       if (step.kind != StepKind::send || options_.device_sends[step.peer]) continue;
       keep_on_host(step, schedule_.operands[step.first_source]);
     }
-    // A chunk that stays on the host keeps others there, and these may keep more.
+    // A chunk on the host moves the other chunks of its operands to the host, and these may move
+    // more.
     bool has_changed = true;
     const auto keep = [&](const Step& step, const collectives::Operand& operand) {
       has_changed = keep_together(step, operand) || has_changed;
@@ -107,8 +108,7 @@ class Compiler {
     std::fill(first, first + step.chunk_count, false);
   }
 
-  /// If some chunks of an operand are on the host, lets all of them be there. True if that is a
-  /// change.
+  /// If some chunks of an operand are on the host, moves the others there. True if any was moved.
   bool keep_together(const Step& step, const collectives::Operand& operand) {
     if (operand.buffer != Buffer::scratch) return false;
     const auto first = is_on_device_.begin() + operand.chunk;
@@ -128,9 +128,9 @@ class Compiler {
     program_->device_scratch_bytes = place_scratch(begin, true) - begin;
   }
 
-  /// Places the chunks of the host, or of the device, from an offset on. Gives each ring `window`
-  /// slices. The other chunks are packed, since an operand may span several of them. Returns the
-  /// end.
+  /// Assigns offsets to the scratch chunks of the host, or of the device, beginning at `end`. Each
+  /// ring has `window` slices. The other chunks are packed, since an operand may contain several of
+  /// them. Returns the new end.
   std::uint64_t place_scratch(std::uint64_t end, bool on_device) {
     bool packed = false;
     for (std::uint32_t chunk = 0; chunk < schedule_.scratch.size(); ++chunk) {
@@ -225,7 +225,7 @@ class Compiler {
       out.slices = std::max<std::uint32_t>(1, needed);
       out.ordinal = stream.messages;
       stream.messages += needed;
-      // A wait that needs no further message stays out of the lane, and completes as a local step
+      // A wait that needs no further message is not part of the lane, and completes as a local step
       // after the earlier waits.
       if (needed > 0) stream.lane_steps.push_back(id);
     } else {
@@ -306,8 +306,8 @@ class Compiler {
   }
 
   /// Finds the sends of the same memory, the steps that produce what they send, and the copy of the
-  /// same bytes. Uses of one memory at different times are distinguished by what each step waits
-  /// for.
+  /// same bytes. A memory may be used again later: the dependencies of the steps distinguish these
+  /// uses.
   void mark_casts() {
     using Key = std::tuple<Buffer, std::uint64_t, bool, std::uint64_t>;
     struct Found {
@@ -360,10 +360,10 @@ class Compiler {
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 
-  /// A step that reads views keeps its peers' data where it is until it has run. If it also follows
-  /// sends of memory in which their data stays, since it writes over what they read, two ranks
-  /// could wait for each other. True if there is such a step. Data stays in the user's memory and,
-  /// if `with_scratch` is set, in scratch of a device.
+  /// True if a step that reads views also follows sends whose data stays here until peers have read
+  /// it, since the step overwrites this data. Views keep the data of peers in place until the step
+  /// has run. So two ranks could wait for each other. Data stays in the user's memory and, if
+  /// `with_scratch` is set, in scratch of a device.
   bool keeps_others(bool with_scratch) const {
     const auto& steps = program_->steps;
     std::vector<bool> follows_send(steps.size(), false);
@@ -386,15 +386,15 @@ class Compiler {
     return layout.buffer != Buffer::scratch || (with_scratch && layout.base == kDeviceScratch);
   }
 
-  /// Chooses where sent data may stay.
+  /// Decides which sent data may stay in place until peers have read it.
   void choose_stay() {
     if (program_->is_exchange || keeps_others(false)) return;
     program_->in_place = program_->kernel == nullptr ? transport::InPlace::anywhere
                                                      : transport::InPlace::shared_only;
   }
 
-  /// Device memory always stays where it is until it has been read. So there are no views if they
-  /// would keep two ranks waiting for each other: received slices are copied to their places.
+  /// Device memory always stays in place until peers have read it. If views could then make two
+  /// ranks wait for each other, there are none: received slices are copied to their places.
   void let_all_stay() {
     program_->in_place = transport::InPlace::shared_only;
     if (!keeps_others(true)) return;
@@ -404,7 +404,7 @@ class Compiler {
     for (OperandLayout& source : program_->sources) source.view = kNone;
   }
 
-  /// What becomes a lane: the steps to or from one peer on one channel. Signals and waits have
+  /// The steps to or from one peer on one channel, which become a lane. Signals and waits have
   /// streams of their own.
   struct Stream {
     std::vector<StepId> steps;       ///< All steps of the stream, in list order.
@@ -430,7 +430,8 @@ Result<std::shared_ptr<const Program>> compile(const Schedule& schedule,
   Compiler compiler(schedule, options);
   auto program = compiler.run();
   if (!program || !compiler.has_lost_views()) return program;
-  // Views save more than scratch on the device.
+  // Views save more time than scratch on the device. So compile again, with all scratch on the
+  // host.
   ProgramOptions on_host = options;
   on_host.device_sends.clear();
   return Compiler(schedule, on_host).run();

@@ -15,9 +15,9 @@ namespace xylem::execution {
 /// time, and only releasing views may come between reserve() and commit().
 class Reservation {
  public:
-  /// Reserves a slot for a slice that the sends of the step's cast send. The slot serves all sends
-  /// of the cast that can issue this slice now. If `maker` is given, this step counts as having
-  /// made the slice.
+  /// Reserves a slot for a slice of the sends of a step's cast. The slot serves all sends of the
+  /// cast that can issue this slice now. If `maker` is given, the slice of the step `maker` counts
+  /// as complete.
   static Reservation reserve(Execution& execution,
                              const ProgramStep& step,
                              StepId maker,

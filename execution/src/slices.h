@@ -35,11 +35,11 @@ void copy_to_target(const Run& run,
                     const ProgramStep& step,
                     std::uint32_t slice,
                     const std::byte* data);
-/// Lets a device copy bytes.
+/// Enqueues a copy of bytes on a device.
 Ticket enqueue_bytes(
     Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes);
-/// Lets the device copy `slices` slices of a receive to their own places. They lie next to each
-/// other from the view of the first one on.
+/// Enqueues a copy of `slices` slices of a receive to their own places. In the source they lie next
+/// to each other, beginning at the view of the first one.
 Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices = 1);
 
 }  // namespace xylem::execution

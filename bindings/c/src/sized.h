@@ -46,7 +46,7 @@ Result<Struct> read_sized(std::string_view type, const Struct* given) {
   return known;
 }
 
-/// Fills a caller's struct as far as it goes, and keeps its struct_size.
+/// Fills the fields that a caller's struct has, and keeps its struct_size.
 template <typename Struct>
 Status write_sized(std::string_view type, Struct known, Struct* target) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);

@@ -39,7 +39,7 @@ std::vector<std::uint32_t> job_ranks(const Communicator& group) {
   return ranks;
 }
 
-/// Without this thread nobody would carry out the calls for which a stream waits.
+/// Without this thread, nothing would carry out the calls for which a stream waits.
 bool has_progress_thread() {
   const auto settings = setting_infos();
   check(settings.status());
@@ -76,8 +76,9 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 
 Backend::~Backend() {
   if (python_is_ending() && !is_closed_) {
-    // Some versions of torch destroy their groups now. How the process ends is only known later, by
-    // its exit status, so the job and what its operations use must last until then.
+    // Some versions of torch destroy their groups at this point. Whether the process ends normally
+    // is known only later, by its exit status. The job, and what its operations use, must last
+    // until then.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     new (std::nothrow) auto(
         std::tuple(std::move(membership_), pending_, program_.sparse, in_callbacks_.sparse));
@@ -118,7 +119,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
-  // If the devices form no mesh, all calls go on as before.
+  // If the devices form no mesh, calls run as before.
   if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
 }
 
@@ -330,8 +331,8 @@ void Backend::shutdown() {
        pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {
     (void)work.wait();
   }
-  // Operations that have been called may still complete, if the other ranks call them, too.
-  // Receives are excluded, since they might wait for ever for a message.
+  // Operations in progress may still complete, if the other ranks call them, too. Receives are
+  // excluded, since they might wait for ever for a message.
   constexpr std::chrono::seconds kPatience{5};
   const Deadline deadline = Deadline::after(kPatience);
   const auto goes_through = [](const Task& task) {
@@ -341,7 +342,8 @@ void Backend::shutdown() {
   for (const xylem::Work& work : pending_->works_of(goes_through)) {
     (void)work.wait_for(deadline.left());
   }
-  // Another thread may make a call, which then fails. So the handle that it uses must not change.
+  // Another thread may make a call, which then fails. So the handle that this call uses must not
+  // change.
   Communicator group = membership_.group;
   if (group.destroy().code() == Code::busy) {
     (void)group.abort("the group was destroyed while operations were under way");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: a process group of torch.distributed on Xylem: a communicator in a job that the groups
-// of the process share (jobs.h).
+// Backend: a process group of torch.distributed on Xylem. It is a communicator in a job that the
+// groups of the process share (jobs.h).
 //
 // Calls on one group may come from several threads. As everywhere in torch.distributed, all ranks
 // must make them in the same order.
@@ -52,7 +52,7 @@ class Backend final : public c10d::Backend {
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   // NOLINTEND(modernize-use-override)
 
-  /// Makes the device ready, so that its first call does not have to.
+  /// Initializes the device, so that its first call does not have to.
   void eagerConnectSingleDevice(at::Device device) override;
 
   bool supportsSplitting() const override { return has_split<c10d::Backend>(); }
@@ -105,7 +105,7 @@ class Backend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  /// A barrier that uses the store only, so it can name the missing ranks even if nothing else
+  /// A barrier that uses only the store, so that it can name the missing ranks even if nothing else
   /// works.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
@@ -116,8 +116,9 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  /// Collectives that are ordered among each other: those of the program, and those of callbacks.
-  /// When callbacks run, in relation to the program, depends on chance.
+  /// A sequence of collectives, in which all ranks make the same calls in the same order. The calls
+  /// of the program are one sequence. Those of callbacks are another, since it depends on chance
+  /// when callbacks run in relation to the program.
   struct Line {
     Communicator group;
     std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far, for records.
@@ -127,22 +128,23 @@ class Backend final : public c10d::Backend {
     std::shared_ptr<const GroupLabel> label;
   };
 
-  /// The line to which the calls of this thread belong.
+  /// The sequence to which the calls of this thread belong.
   Line& here() noexcept { return Pending::origin().is_program() ? program_ : in_callbacks_; }
   const Line& here() const noexcept {
     return Pending::origin().is_program() ? program_ : in_callbacks_;
   }
   /// The communicator for collectives of this thread.
   Communicator group_here() const { return here().group.labelled(pending_->label_of_calls()); }
-  /// The communicator, for a call on tensors on the device of `tensor`. On a device that is not the
-  /// CPU, the call follows what the device's current stream has been given, and `begun` knows.
+  /// The communicator, for a call on tensors on the device of `tensor`. If this is not the CPU, the
+  /// call begins after the work that was enqueued on the device's current stream, and
+  /// `begun.device` is set.
   Communicator group_for(const at::Tensor& tensor, Begun& begun) const;
-  /// The same for a message. Messages find each other by their tags, whoever calls them.
+  /// The same for a message. Messages match by their tags, whether the program or a callback calls.
   Communicator messages_for(const at::Tensor& tensor, Begun& begun) const;
   Communicator on_device_of(const at::Tensor& tensor,
                             Begun& begun,
                             const Communicator& group) const;
-  /// Begins a call and gives it a number.
+  /// Begins a call and numbers it.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
   WorkPtr submit(const TaskPtr& task,
@@ -150,8 +152,8 @@ class Backend final : public c10d::Backend {
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);
-  /// The group, and the line of this thread's calls, as records name them. Computed late, since
-  /// torch describes the group only after it was made.
+  /// The name of the group, and of the sequence of this thread's calls, for records. Computed again
+  /// when torch has changed the description of the group, which it sets after construction.
   std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
   /// The rank of the group that an argument names.

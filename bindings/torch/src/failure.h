@@ -17,13 +17,13 @@ namespace xylem::pytorch {
 std::exception_ptr exception_of(const Status& failure, const std::string& note = {});
 /// Whether the failure makes the group unusable. A call with invalid arguments does not.
 bool breaks_group(const Status& status) noexcept;
-/// Whether the records of all ranks tell more about the failure than its message.
+/// Whether the records of all ranks explain the failure better than its message does.
 bool is_worth_a_record(const Status& status) noexcept;
 /// A note for errors that name ranks of a group: the corresponding ranks of the world. Empty if
 /// they are equal.
 std::string world_ranks_note(const std::vector<std::uint64_t>& world_ranks);
-/// A note for failures of what has the time limit of its group: how to change it. Empty unless the
-/// failure is a time-out.
+/// A note for failures of operations that have the time limit of their group: how to change this
+/// limit. Empty unless the failure is a time-out.
 const char* remedy_of_group_limit(const Status& failure);
 /// Throws the failure, unless `status` is OK.
 void check(const Status& status, const std::string& note = {});

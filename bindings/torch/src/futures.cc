@@ -17,9 +17,9 @@ namespace {
 
 using torch::jit::PythonFutureWrapper;
 
-/// The future of a task, or one that then() has returned for it. The second base takes
-/// shared_from_this() away, with which pybind11 cannot make a class of a base that has no virtual
-/// functions; so callbacks get another wrapper of the same future.
+/// The future of a task, or one that then() has returned for it. The second base makes
+/// shared_from_this() ambiguous: with it, pybind11 cannot make a class of a base that has no
+/// virtual functions. So callbacks receive another wrapper of the same future (plain()).
 // NOLINTNEXTLINE(misc-multiple-inheritance)
 struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
                                       std::enable_shared_from_this<TaskFuture> {
@@ -35,8 +35,8 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
     plain()->add_done_callback(with_origin(std::move(callback)));
   }
 
-  /// The same callback. It may run here and now, on another thread later, or within the wait() of a
-  /// work.
+  /// The callback, which records its origin while it runs. It may run at once, on another thread
+  /// later, or within the wait() of a work.
   py::cpp_function with_origin(py::function callback) const {
     return {[calls = origin, callback = std::move(callback)](const py::object& future) {
       const Pending::InCallback within(calls);
@@ -51,8 +51,8 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
   const Origin origin;
 };
 
-/// The future of several others, such that its callbacks are known as callbacks if those of one of
-/// the others are.
+/// The future of several others. Calls in its callbacks count as calls of a callback if those in
+/// the callbacks of any of the others do.
 py::object collected(const py::object& all, const py::iterable& parts) {
   for (const py::handle part : parts) {
     if (!py::isinstance<TaskFuture>(part)) continue;

@@ -20,8 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 using JobPtr = std::shared_ptr<SharedJob>;
 
-/// What a start may take at least once all members have come. A group's time limit is meant for
-/// waits for other ranks; a limit of a second must not fail the start on a busy machine.
+/// A start may take at least this long once all members have come. A group's time limit is meant
+/// for waits for other ranks, and a limit of a second must not fail the start on a busy machine.
 constexpr milliseconds kStartOfAll{30'000};
 
 /// The jobs of this process. Thread-safe.
@@ -66,8 +66,9 @@ struct Offer {
   Seat seat;  ///< Empty if this rank has no seat left in the job.
 };
 
-/// Whether a new group may use the job. Once ranks have left a job, those that stay may have no way
-/// to hear of each other's failures (docs/pytorch.md), so a new group then starts another one.
+/// Whether a new group may use the job. After ranks have left a job, the remaining ranks may have
+/// no connections over which they learn of each other's failures (docs/pytorch.md). A new group
+/// then starts another job.
 bool is_whole(const SharedJob& job) {
   for (std::uint32_t rank = 0; rank < job.runtime.size(); ++rank) {
     if (job.runtime.is_without(rank)) return false;
@@ -90,7 +91,7 @@ std::vector<Offer> offers_of(std::uint64_t world_rank) {
   return offers;
 }
 
-/// What a member tells of one job: "<name>:<rank in the job>:<seat>".
+/// The entry of a card for one job: "<name>:<rank in the job>:<seat>".
 struct Entry {
   std::string job;
   Formation::Member member;
@@ -202,7 +203,7 @@ Membership form(std::vector<Offer> offers,
 }  // namespace
 
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group) {
-  // The members may take as long to come as an operation may take, but never unlimited time.
+  // The members have as much time to arrive as an operation has to end, but never unlimited time.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto offers = offers_of(world_rank_of(group, static_cast<std::size_t>(group.rank)));
@@ -210,7 +211,7 @@ Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupO
   for (std::size_t rank = 0; std::cmp_less(rank, group.size); ++rank) {
     world_ranks.push_back(world_rank_of(group, rank));
   }
-  // A group of one takes no data from others, whatever their lists are.
+  // A group of one rank reads no data of others, so their lists do not matter.
   const bool is_compared =
       group.size > 1 && !group.global_ranks.empty() && !is_hash(group.name) && !offers.empty();
   const Member self{group.rank, world_ranks, is_compared ? offers.front().job->name : ""};

@@ -6,9 +6,9 @@
 //   meet in the group's store ──► a job that all members have: form a communicator in it
 //                         └─────► otherwise: start a job, whose world is the group
 //
-// The members of a new group alone meet. Each tells the others on a card of which jobs it is a
-// member, with a seat in each of them. All read the same cards, so all choose the same job. A job
-// ends at a rank with the last of the rank's groups in it, whichever group that is.
+// Only the members of a new group meet. Each writes a card, which lists the jobs of which it is a
+// member, and a seat in each of them. All read the same cards, so all choose the same job. A rank
+// leaves a job when the last of its groups in this job ends, whichever group that is.
 #pragma once
 
 #include "on_device.h"
@@ -35,13 +35,13 @@ struct GroupOptions {
   BlockingWait blocking_wait = BlockingWait::by_need;
 };
 
-/// A job in which this process is a rank; if ranks are threads, it has one of these for each.
-/// Thread-safe.
+/// A job in which this process is a rank. If ranks are threads, there is one object for each of
+/// them. Thread-safe.
 struct SharedJob {
   std::string name;  ///< Drawn at random; the same at all ranks of the job.
   std::uint64_t world_rank = 0;
-  /// Appended to errors, which name ranks of the job: which ranks of the world they are. Empty if
-  /// they are equal.
+  /// Appended to errors, which name ranks of the job: the corresponding ranks of the world. Empty
+  /// if they are equal.
   std::string note;
   Runtime runtime;  ///< Its destructor leaves the job.
 };

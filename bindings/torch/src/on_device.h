@@ -7,14 +7,15 @@
 //   Xylem:                             └──► the call ─────────┤
 //   the group's own stream:                     └──► copies ──┘   if there are landings
 //
-// The call begins when the caller's stream has done what it was given before the call. The stream
-// goes on meanwhile, and waits only where Task::wait() is called. So computation and communication
-// overlap, calls do not wait for each other, and no call occupies a stream.
+// The call begins when the caller's stream has completed the work that was enqueued before the
+// call. The stream continues meanwhile, and waits only where Task::wait() is called. So computation
+// and communication overlap, calls do not wait for each other, and no call occupies a stream.
 //
-// The picture shows a call in the order of streams. For other calls the thread that calls wait()
-// waits in place of the stream, and the copies are given to a stream when the call has ended. So no
-// stream ever waits for such a call. It is for calls that the host has to end: while a stream
-// waits, some functions of the driver stop all threads, also those that would end the call.
+// The picture shows a call in the order of streams. For other calls, the thread that calls wait()
+// waits in place of the stream, and the copies are enqueued on a stream when the call has ended. So
+// no stream ever waits for such a call. By default, calls that the host has to end are of this
+// kind: while a stream waits, some functions of the driver block all threads, including those that
+// would end the call.
 #pragma once
 
 #include "streams.h"
@@ -47,7 +48,8 @@ enum class BlockingWait : std::uint8_t {
   always,
 };
 
-/// Who makes calls on devices: a group, its streams, and when wait() blocks the calling thread.
+/// What all calls of a group on devices share: its streams, and when wait() blocks the calling
+/// thread.
 struct DeviceCaller {
   OwnStreams streams;
   BlockingWait blocking_wait = BlockingWait::by_need;
@@ -67,7 +69,8 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() = default;
 
-  /// The group; its calls begin after what the caller's stream was given before them.
+  /// The communicator; its calls begin after the work that was enqueued on the caller's stream
+  /// before.
   const Communicator& group() const noexcept { return group_; }
   c10::Device device() const noexcept { return stream_.torch.device(); }
   /// The stream that was current at the call.
@@ -75,13 +78,12 @@ class OnDevice {
   /// Whether wait() for these operations blocks the calling thread instead of a stream.
   bool blocks(const Works& works) const noexcept;
 
-  /// Lets a stream of the group make the copies after the operations have ended. Only if they have
-  /// not ended yet, the stream waits for them. The allocator learns that this stream uses the
-  /// tensors. Call it at most once.
+  /// Enqueues the copies on a stream of the group. The stream waits for the operations, unless they
+  /// have ended. The allocator records that this stream uses the tensors. Call it at most once.
   void land(const Works& works, const std::vector<Landing>& landings);
   /// Whether the copies have been made. True if there are none.
   bool has_landed() const { return !landed_ || landed_->query(); }
-  /// Lets a stream of the device wait for the operations and the copies. Throws if the device's
+  /// Makes a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;
   /// A stream of the group on the device.

@@ -169,7 +169,7 @@ void Pending::give_back(Server& server) noexcept {
 }
 
 void Pending::send_home(Server& server) noexcept {
-  if (stop_) return;  // Its thread continues until its queue is empty.
+  if (stop_) return;  // The server's thread continues until its queue is empty.
   for (Promised& promised : std::exchange(server.queue, {})) {
     Server*& home = home_of(*promised.task);
     try {

@@ -10,10 +10,9 @@
 // in the order in which their futures were requested, so that callbacks that call further
 // collectives do so in the same order on all ranks. The other serves messages, as they end. While a
 // callback runs, on any thread, the futures of its own calls go to another server, which it
-// borrows, so the callback may wait for them. After the outermost callback of a thread has
-// returned, futures left on the borrowed server move to the group's own servers, at the position at
-// which they were requested, unless the borrowed server is running callbacks; then they move after
-// these.
+// borrows, so the callback may wait for them. When the outermost callback of a thread has returned,
+// futures left on the borrowed server move to the group's own servers, at the position at which
+// they were requested. If the borrowed server is then running callbacks, they move after these.
 #pragma once
 
 #include "task.h"
@@ -47,17 +46,17 @@ class Pending : public std::enable_shared_from_this<Pending> {
   Pending& operator=(const Pending&) = delete;
   ~Pending() = default;
 
-  /// Tells the group from all others of this process.
+  /// A number that identifies the group in this process.
   std::uint64_t id() const noexcept { return id_; }
   const std::string& note() const noexcept { return note_; }
   /// The rank in the group of a rank of the job; the size of the group if it has no such rank.
   int rank_of(std::uint32_t job_rank) const noexcept;
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
-  /// Settles tasks that have ended without being waited for. Looks at some, by itself at a few.
+  /// Settles tasks that have ended but for which nobody has waited. Checks at most `looks` tasks.
   /// Runs no callbacks.
   void sweep(std::size_t looks = kFew) noexcept;
-  /// Each new call looks at a few tasks, so that tasks for which nobody waits do not accumulate.
+  /// Each new call checks a few tasks, so that tasks for which nobody waits do not accumulate.
   static constexpr std::size_t kFew = 2, kAll = ~std::size_t{0};
   /// The operations of pending tasks that `choose` accepts.
   template <typename Choose>
@@ -84,8 +83,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Python's lock.
   void stop() noexcept;
 
-  /// Exists while a callback may run on this thread, and tells the origin of its calls. Futures
-  /// that Python gets set it for each of their own callbacks (futures.h).
+  /// Exists while a callback may run on this thread, and holds the origin of the callback's calls.
+  /// The futures of Python make one for each of their callbacks (futures.h).
   class InCallback {
    public:
     explicit InCallback(Origin origin) noexcept : before_(std::exchange(origin_here, origin)) {}
@@ -99,15 +98,16 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// The origin of calls that are made on this thread now.
   static Origin origin() noexcept { return origin_here; }
   /// The label of collectives that are called on this group now, on this thread
-  /// (Communicator::labelled()). The calls of another group may have other numbers at other ranks.
+  /// (Communicator::labelled()). It is Origin::kUnknown in a callback of another group, since that
+  /// group may number its calls differently at other ranks.
   std::uint64_t label_of_calls() const noexcept {
     const bool is_ours = origin_here.is_program() || origin_here.group == id_;
     return is_ours ? origin_here.label : Origin::kUnknown;
   }
 
-  /// Exists while callbacks run, also such of which only torch knows to what they belong, as those
-  /// of collect_all(). Servers borrowed by callbacks are returned when the outermost Callbacks
-  /// object of a thread is destroyed.
+  /// Exists while callbacks run, including those whose call only torch knows, such as those of
+  /// collect_all(). Servers borrowed by callbacks are returned when the outermost Callbacks object
+  /// of a thread is destroyed.
   class Callbacks {
    public:
     Callbacks() noexcept;

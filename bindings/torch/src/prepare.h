@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Preparation of calls: tensors are checked and turned into buffers. Everything that may be refused
-// is refused here, when no operation that uses the tensors has begun.
+// Preparation of calls: tensors are checked and turned into buffers. All checks that may refuse a
+// call are made here, before any operation that uses the tensors begins.
 #pragma once
 
 #include "task.h"

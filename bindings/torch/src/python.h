@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the binding needs to know of the interpreter.
+// The state of the Python interpreter, and its lock (the GIL).
 #pragma once
 
 #include <Python.h>

@@ -177,7 +177,7 @@ std::vector<Recorder::Frame> Recorder::python_stack() noexcept {
       frames.push_back({frame.funcname, frame.filename, static_cast<std::int64_t>(frame.lineno)});
     }
   } catch (const std::exception&) {
-    frames.clear();  // A thread of no Python has no stack.
+    frames.clear();  // A thread without Python has no stack.
   }
   return frames;
 }

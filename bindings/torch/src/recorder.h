@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recorder: the last calls of this process on all its groups, to find out why a job hangs. Its
-// output has the format of torch's flight recorder (version 2.4), which
+// Recorder: the last calls of this process on all its groups, which help to find out why a job
+// hangs. Its output has the format of torch's flight recorder (version 2.4), which
 // torch.distributed.flight_recorder reads.
 #pragma once
 
@@ -50,10 +50,10 @@ class Recorder {
   ~Recorder() = delete;
 
   /// Keeps the last `entries` calls, at most a million, and dumps to files named `prefix` plus the
-  /// rank. If `prefix` is empty, the files of a job are in a folder of its own. Changing the number
+  /// rank. If `prefix` is empty, the files of a job are in a folder of the job. Changing the number
   /// deletes all records.
   void configure(std::size_t entries, std::string prefix);
-  /// From now on, records include the Python functions that called, innermost first.
+  /// From now on, records include the Python functions on the caller's stack, innermost first.
   void record_stacks(bool are_recorded) noexcept { has_stacks_ = are_recorded; }
   /// Sets this process's rank in the world, and the name of the job to which its newest group
   /// belongs.
@@ -71,12 +71,12 @@ class Recorder {
   /// process id. Throws if the file cannot be written.
   std::string dump();
   /// Dumps and logs the path, on the first call only. Used for failures, of which the first is the
-  /// most informative. Another caller waits meanwhile.
+  /// most informative. Calls on other threads wait until the dump is complete.
   void dump_once() noexcept;
-  /// The same on a thread of its own, for callers that must not wait.
+  /// The same on a separate thread, for callers that must not wait.
   void dump_soon() noexcept;
-  /// Does that when the communicator fails by a time-out or a mismatch, also if this rank is the
-  /// one that has not called: its record shows that.
+  /// From now on, calls dump_soon() when the communicator fails by a time-out or a mismatch. This
+  /// holds even at a rank that has not called the failed operation: its record shows that.
   static void dump_on_failure_of(const Communicator& group);
   /// Installs a signal handler that dumps whenever the process receives the signal.
   void dump_on_signal(int number);
@@ -99,7 +99,7 @@ class Recorder {
     c10::IValue dimensions_list() const;
     c10::IValue types_list() const;
   };
-  /// A Python function that was under way.
+  /// A Python function on the caller's stack.
   struct Frame {
     std::string name, file;
     std::int64_t line = 0;

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMostDimensions = 16;
 constexpr const char* kAborted = "torch.distributed aborted the group";
 
-/// What a rank tells the others about its tensor.
+/// The facts about a rank's tensor, which all ranks exchange.
 struct Shape {
   std::int64_t entries = 0;
   std::int64_t sparse_dimensions = 0;
@@ -198,7 +198,7 @@ void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
   if (!job) refuse("the group has been destroyed");
   meeting_ = std::make_unique<Meeting>();
   Meeting& meeting = *meeting_;
-  // Without a seat, this rank must still tell the others.
+  // A rank without a seat announces the number 0, so that all ranks fail.
   if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
   meeting.mine.seat = meeting.seat.number();
   fill_at_random(&meeting.mine.number, sizeof meeting.mine.number);

@@ -76,7 +76,7 @@ void check_sparse(const at::Tensor& tensor, const ReduceOp& op);
 
 class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  public:
-  /// For calls that are ordered by `parent`, of a process group to which `pending` belongs.
+  /// `parent` orders the calls, and `pending` belongs to the same process group.
   SparseReducer(const std::shared_ptr<SharedJob>& job,
                 Communicator parent,
                 std::shared_ptr<Pending> pending)
@@ -88,7 +88,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   /// Sums the call's tensor, which must have been checked, over all ranks in place. Calls are
   /// executed in order.
   c10::intrusive_ptr<c10d::Work> reduce(SparseTask::Call call);
-  /// The calls that reduce() has begun so far, for somebody who waits for them. Empty on the
+  /// The calls that reduce() has begun so far, for a caller that waits for them. Empty on the
   /// reducer's own thread, which runs callbacks.
   SparseCalls calls_so_far() const noexcept;
   /// Ends calls in progress, on all ranks; later calls fail.
@@ -102,7 +102,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
  private:
   friend class SparseTask;
   friend struct SparseCalls;
-  /// How the ranks agree on the communicator. Each gives a seat, and the first rank a number.
+  /// How the ranks agree on the communicator: each provides a seat, and the first rank a number.
   struct Meeting {
     struct Rank {
       std::uint64_t seat = 0, number = 0;
@@ -116,7 +116,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   void run();
   /// Begins to make the communicator, in the order of the other calls on `parent_`.
   void begin_meeting(std::chrono::milliseconds timeout);
-  /// Makes it, if there is none yet, and returns why there is none.
+  /// Forms the communicator if there is none yet. Returns the reason if this fails.
   Status form();
 
   /// The reducer whose thread this is, if any.

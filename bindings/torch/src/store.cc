@@ -43,11 +43,11 @@ class Pause {
   const Clock::time_point begun_ = Clock::now();
 };
 
-/// The value of a key, or nothing if it is not set; values are not empty. One request to the store,
-/// where check() and get() take three.
+/// The value of a key, or nothing if it is not set; values are not empty. This is one request to
+/// the store, whereas check() and get() are three.
 std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
-  // A value that is not the expected one is returned, and stays. For a key that is not set, stores
-  // return the expected value.
+  // compareSet() changes nothing here, since no key has the expected value. It returns the value of
+  // a key that is set, and the expected value for a key that is not set.
   static const std::vector<std::uint8_t> kNever{'?'};
   std::vector<std::uint8_t> value;
   try {
@@ -60,8 +60,8 @@ std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
   return std::string(value.begin(), value.end());
 }
 
-/// The value of a key, once it is set. Nothing if it is not set before the deadline, or if `stop`,
-/// which is asked now and then, says so.
+/// The value of a key, once it is set. Nothing if it is not set before the deadline, or when
+/// `stop`, which is called now and then, returns true.
 template <typename Stop>
 std::optional<std::string> value_of(c10d::Store& store,
                                     const std::string& key,
@@ -96,7 +96,7 @@ Status did_not_come(std::size_t size, const std::string& missing) {
                      "the same list of ranks");
 }
 
-/// The prefix of a PrefixStore, which has no function that tells it.
+/// Reads the prefix of a PrefixStore, which has no public function for this.
 struct Prefixed : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) {
     return store.*(&Prefixed::prefix_);
@@ -154,8 +154,8 @@ std::string text_of(const std::vector<std::uint64_t>& ranks) {
   return c10::str("[", c10::Join(", ", ranks), "]");
 }
 
-/// Compares the lists of ranks with which the ranks of a job call new_group for one group. The rank
-/// that comes first leaves its list, and a rank with another list leaves that.
+/// Compares the lists of ranks with which the ranks of a job call new_group for one group. The
+/// first rank stores its list. A rank with another list stores that list under another key.
 class Lists {
  public:
   Lists(c10d::Store& store, const Member& self)
@@ -165,7 +165,7 @@ class Lists {
         first_(self.job.empty() ? "" : "xylem/" + self.job + "/list"),
         other_(first_ + "/other") {}
 
-  /// Fails if the rank that came first has another list.
+  /// Fails if the first rank has another list.
   Status come() {
     if (first_.empty()) return {};
     const std::string mine = std::to_string(rank_) + " " + list_;
@@ -181,7 +181,7 @@ class Lists {
     if (!agrees) store_.set(other_, bytes);
     return agrees;
   }
-  /// Fails if a rank with another list has come.
+  /// Fails if a rank has stored another list.
   Status look() const {
     if (first_.empty()) return {};
     const auto other = peek(store_, other_);
@@ -204,7 +204,7 @@ class Lists {
 };
 
 /// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret. The
-/// key depends on the list of the members, so that only ranks with the same list meet.
+/// key depends on the list of members, so that only ranks with the same list meet.
 std::string current_key(const Member& member) {
   return "xylem/" + c10::sha1(text_of(member.world_ranks)).str() + "/current";
 }
@@ -215,17 +215,17 @@ struct Keys {
 
   explicit Keys(const std::string& name) : prefix("xylem/" + name + "/") {}
   std::string of_member(std::size_t rank) const { return prefix + "card/" + std::to_string(rank); }
-  /// All cards, one in each line, after a line that is empty or tells who did not come.
+  /// All cards, one in each line. The first line is empty, or lists the members that are missing.
   std::string of_all() const { return prefix + "cards"; }
 };
 
 std::string name_in(const std::string& current) { return current.substr(0, 2 * kRandomBytes); }
 
-/// The card of a member that has come and waits no longer.
+/// Stands for the card of a member that waits no longer.
 constexpr const char* kGone = "gone";
 
-/// A card as it is stored: a number that tells this meeting's from those of earlier ones, and the
-/// text.
+/// A card as it is stored: a random number that distinguishes it from cards of earlier meetings,
+/// and the text.
 std::string numbered(const std::string& card) { return random_text() + " " + card; }
 
 Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store,
@@ -251,10 +251,10 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
   const Keys keys(name_in(current));
   std::vector<std::string> cards{numbered(card)};
   const std::size_t size = self.world_ranks.size();
-  // A group of one rank has nobody to tell.
+  // A group of one rank need not meet anybody.
   if (size == 1) return meeting_of(store, current, cards);
   store->set(current_key(self), current);
-  // If this takes long, a member may have given up that came early; then the cards are read again.
+  // If this takes long, a member that came early may have given up. So the cards are read again.
   constexpr std::chrono::milliseconds kLong{100};
   const auto begun = Clock::now();
   Status agrees;
@@ -290,8 +290,8 @@ class Joining {
 
   /// Looks for a name, and puts this member's card under a new one. Rank 0 draws a name for the
   /// next group of the same members as soon as it has stored the cards of this one. So a new name
-  /// only counts if the cards under the last one are not this meeting's. Returns the cards in that
-  /// case.
+  /// counts only if the cards under the last one are not those of this meeting. Otherwise returns
+  /// these cards.
   std::optional<std::vector<std::string>> find_name() {
     auto found = peek(*store_, first_key_);
     if (!found || *found == current_) return std::nullopt;
@@ -302,7 +302,7 @@ class Joining {
     return std::nullopt;
   }
   bool has_name() const noexcept { return !current_.empty(); }
-  /// Whether the name is that of an earlier meeting, so that another one will come.
+  /// Whether the name is that of an earlier meeting, so that rank 0 will draw another one.
   bool is_of_another() const noexcept { return is_of_another_; }
   /// The lines of Keys::of_all(), if they are there and include this member's card.
   std::optional<std::vector<std::string>> find_cards() {
@@ -315,7 +315,7 @@ class Joining {
     return is_of_another_ ? std::nullopt : std::optional(std::move(lines));
   }
   const std::string& current() const noexcept { return current_; }
-  /// Tells rank 0 that this member waits no longer.
+  /// Tells rank 0 that this member does not wait any longer.
   void give_up() {
     if (has_name()) store_->set(Keys(name_in(current_)).of_member(rank()), kGone);
   }
@@ -327,7 +327,7 @@ class Joining {
   const Member& self_;
   const std::string first_key_;
   const std::string own_;  ///< This member's card.
-  std::string current_;    ///< The name and secret under which it lies.
+  std::string current_;    ///< The name of the meeting and the secret.
   bool is_of_another_ = false;
 };
 
@@ -337,7 +337,7 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
                      const Lists& lists,
                      Deadline deadline) {
   constexpr unsigned kLooksForCards = 8;  // For each look for another name or another list.
-  // Rank 0 may come to its limit a little later, and knows who did not come.
+  // Rank 0 may reach its limit a little later, and knows which members are missing.
   constexpr std::chrono::seconds kForWordOfFirst{1};
   const Deadline last = Deadline::after(deadline.left() + kForWordOfFirst);
   Joining joining(store, self, card);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lets the ranks meet through torch's key-value store.
+// How the members of a group find each other through torch's key-value store.
 #pragma once
 
 #include "xylem/xylem.h"
@@ -31,8 +31,8 @@ bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 /// ranks that are not members increase, too.
 bool is_hash(const std::string& group_name);
 
-/// The store in which the members of a group meet. `store` is the one that torch gives to a
-/// backend, with a prefix of the group's name, which is dropped if it is a hash.
+/// The store in which the members of a group meet. Torch passes `store` to a backend with the
+/// group's name as a prefix of its keys. If the name is a hash, this prefix is dropped.
 c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
                                               const std::string& group_name);
 
@@ -40,8 +40,8 @@ c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Sto
 struct Member {
   int rank = 0;
   std::vector<std::uint64_t> world_ranks;  ///< Those of all members.
-  /// A job that this rank has in common with the others, in which all ranks make groups in the same
-  /// order, so that their lists of members can be compared. Empty if there is none.
+  /// A job of this rank. Its ranks all make groups in the same order, so they can compare their
+  /// lists of members. Empty if the lists are not compared.
   std::string job;
 };
 
@@ -50,18 +50,18 @@ struct Meeting {
   std::shared_ptr<Store> store;    ///< With keys that no other meeting uses.
   std::string name;                ///< Drawn at random: 32 hexadecimal digits.
   std::string secret;              ///< Distinguishes members from other processes.
-  std::vector<std::string> cards;  ///< What each member had to say.
+  std::vector<std::string> cards;  ///< The cards of all members.
 };
 
 /// Meets the other members in the group's store: those with the same list of members. If another
-/// rank of the job has come with another list, fails with an error that names both. `card` is what
-/// this member tells the others: one line of text. The store may contain data from an earlier
+/// rank of the job tries to meet with another list, fails with an error that names both. `card` is
+/// one line of text that the other members receive. The store may contain data from an earlier
 /// meeting of the same group: a job restarted by torchrun keeps its store.
 ///
 /// Rank 0 draws a name and puts it into the store. Every other rank stores its card under that
-/// name, with a number that it has drawn. Once all have come, rank 0 stores all cards together, and
-/// a rank accepts them if they include its own. Those of an earlier meeting never do, so the ranks
-/// then look for a new name.
+/// name, with a number that it has drawn. When all cards have arrived, rank 0 stores them together,
+/// and a rank accepts them if they include its own. The cards of an earlier meeting never do. A
+/// rank that finds such cards looks for a new name.
 Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
                      const Member& member,
                      const std::string& card,

@@ -19,7 +19,8 @@ namespace py = pybind11;
 
 std::atomic<bool> serves_private_device{false};
 
-/// The driver's handle of a stream, by torch's Python classes. Each stream is asked for once.
+/// The driver's handle of a stream, which torch's Python classes report. Each stream is queried
+/// once.
 [[maybe_unused]] void* handle_by_python(const c10::Stream& stream) {
   static std::mutex mutex;
   // Never destroyed, since threads may make calls until the process ends.
@@ -45,7 +46,7 @@ std::atomic<bool> serves_private_device{false};
   return known.emplace(stream, handle).first->second;
 }
 
-/// Stream::native_handle() came with torch 2.10.
+/// Torch has Stream::native_handle() since version 2.10.
 template <typename TorchStream>
 void* handle_of(const TorchStream& stream) {
   if constexpr (requires { stream.native_handle(); }) {
@@ -55,7 +56,7 @@ void* handle_of(const TorchStream& stream) {
   }
 }
 
-/// Whether the stream records a graph; false before torch 2.15, which does not tell.
+/// Whether the stream records a graph; false before torch 2.15, which does not report it.
 template <typename TorchStream>
 bool is_capturing(const TorchStream& stream) {
   if constexpr (requires { stream.is_capturing(); }) {

@@ -29,8 +29,8 @@ struct DeviceStream {
   Stream xylem;
 };
 
-/// The current stream of this thread on a device that is served, but not the CPU. Throws if it
-/// records a graph.
+/// This thread's current stream on a device. The device must be served, and not be the CPU. Throws
+/// if the stream records a graph.
 DeviceStream current_stream(const c10::Device& device);
 
 /// The streams of a group on its devices. Each is taken from torch's pool, with normal priority,

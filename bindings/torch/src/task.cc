@@ -19,7 +19,7 @@
 namespace xylem::pytorch {
 namespace {
 
-/// The copies after an operation follow those of earlier collectives, which end by their time-outs.
+/// Landings follow those of earlier collectives, which end by their time-outs at the latest.
 constexpr std::chrono::minutes kLongestLanding{30};
 
 bool holds_buffers(const Works& works) noexcept {
@@ -123,7 +123,7 @@ void Task::settle() noexcept {
   {
     const std::lock_guard lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    // On a device, they belong to the thread that gives them to a stream.
+    // On a device, they belong to the thread that enqueues them.
     if (!begun_.device) landings.swap(begun_.landings);
     const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
     std::exception_ptr error =
@@ -167,7 +167,7 @@ void Task::note_length() const noexcept {
                "logged",
                pending_->note());
   } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // Python was told to make warnings errors, which a call that succeeded does not raise.
+    // Python may be configured to raise warnings as errors. A call that succeeded raises none.
   }
 }
 
@@ -243,7 +243,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
   }
-  // A barrier has waited for all calls before it, and nobody may wait for those again.
+  // A barrier has waited for all calls before it. The program may never wait for these calls.
   if (name_.type == c10d::OpType::BARRIER) pending_->sweep(Pending::kAll);
   fulfil();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
@@ -295,7 +295,7 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
   std::exception_ptr error = exception();
   c10::OptionalStreamGuard guard;
   try {
-    // What waits for the future must not wait for what the current stream has been given.
+    // Streams that wait for the future must not wait for earlier work of the current stream.
     if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::prompt).torch);
   } catch (...) {
     error = std::current_exception();

@@ -5,14 +5,16 @@
 //
 //   begun ──(its operations end)──► settled ──────────────────────────────────► fulfilled
 //
-// A call on a device may be in the order of streams (OnDevice): wait() lets the current stream wait
-// and returns, and the futures of collectives are complete at once, with events by which streams
-// wait. For other calls on a device, threads wait, as they do for calls on the CPU. The thread that
-// finds that the operations have ended gives the landings to a stream, and the task ends with them.
+// A call on a device may be in the order of streams (OnDevice). Then wait() makes the current
+// stream wait and returns, and the futures of collectives are complete at once, with events for
+// which streams wait. For other calls on a device, threads wait, as they do for calls on the CPU.
+// The thread that finds that the operations have ended enqueues the landings on a stream, and the
+// task ends when they have completed.
 //
-// The first thread that asks settles the task: in wait() or isCompleted(), the thread that serves
-// futures, or a later call on the group. Fulfilling completes the futures and runs their callbacks.
-// A later call on the group does not fulfil, so that callbacks never run within unrelated calls.
+// The first of these threads settles the task: one in wait() or isCompleted(), the one that serves
+// futures, or one in a later call on the group. Fulfilling completes the futures and runs their
+// callbacks. A later call on the group does not fulfil, so that callbacks never run within
+// unrelated calls.
 #pragma once
 
 #include "on_device.h"
@@ -51,7 +53,7 @@ struct SparseCalls {
   bool ended() const noexcept;
   /// Whether this thread is the one that executes them, so that it would wait for itself.
   bool are_of_this_thread() const noexcept;
-  /// Waits until they have ended, which each does in its own time.
+  /// Waits until they have ended. Each has a time limit of its own.
   void wait(Deadline deadline) const noexcept;
 };
 
@@ -78,16 +80,17 @@ struct TaskName {
 
 /// Where a call is made: in the program, or in a callback of another call.
 struct Origin {
-  /// Names the other call, the same at all ranks of its group. 0: the program.
+  /// Identifies the other call: the same number at all ranks of its group. 0: the program.
   std::uint64_t label = 0;
   std::uint64_t group = 0;  ///< The group of the other call (Pending::id()).
 
   bool is_program() const noexcept { return label == 0; }
-  /// The label of callbacks whose call is not known, or has no common number at all ranks, as
-  /// messages. Other labels are less.
+  /// The label of callbacks whose call is not known, or has no number that is the same at all
+  /// ranks, such as a message. Other labels are less.
   static constexpr std::uint64_t kUnknown = 4'000'000'000'000;
-  /// Callbacks of a collective that was called at `origin`. `number` counts those of its kind that
-  /// the program calls on its group, or those that callbacks call.
+  /// Callbacks of a collective that was called at `origin`. If this is the program, `number` counts
+  /// the collectives of this kind that the program has called on the group; otherwise those that
+  /// callbacks have called.
   static Origin callback_of(Origin origin,
                             bool is_sparse,
                             std::uint64_t number,
@@ -103,7 +106,7 @@ class Task final : public c10d::Work {
   Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs);
 
   /// Takes over the operations and tensors of the call. Call it once. If the operations have not
-  /// ended yet, `pending` then holds the task until they have, so the tensors live that long even
+  /// ended yet, `pending` then holds the task until they have. So the tensors live that long even
   /// if nobody else holds the task.
   void take(Begun begun);
   /// Call both before take().
@@ -112,7 +115,7 @@ class Task final : public c10d::Work {
   /// Call this before take() if the limit of the call is its own and not that of the group.
   void set_own_limit() noexcept { has_own_limit_ = true; }
   /// Sets how many collectives, up to this one, the program or callbacks have called on the group.
-  /// Call it before the task is given to the user.
+  /// Call it before the task is returned to the user.
   void set_number(std::uint64_t number) noexcept { number_ = number; }
   /// The operations. They never change after take().
   const Works& works() const noexcept { return begun_.works; }
@@ -122,14 +125,15 @@ class Task final : public c10d::Work {
   const TaskName& name() const noexcept { return name_; }
   /// Whether the program has made the call, and no callback.
   bool is_of_program() const noexcept { return origin_.is_program(); }
-  /// The origin of calls that the callbacks of its futures make. In the order of streams futures
-  /// are complete at once, so their callbacks run where the call was made, at all ranks.
+  /// The origin of calls that the callbacks of its futures make. In the order of streams, futures
+  /// are complete at once. So their callbacks run within the function that added them, at all
+  /// ranks.
   Origin origin_of_callbacks() const noexcept;
   /// Null for a call on tensors in CPU memory.
   const OnDevice* device() const noexcept { return begun_.device.get(); }
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
-  /// Whether streams have been told to wait for it, on a device.
+  /// Whether streams of the device wait for it.
   bool blocks_streams() const noexcept { return blocks_streams_.load(std::memory_order_relaxed); }
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
   /// Whether its operations have ended, and its landings on a device. Makes no progress.
@@ -153,8 +157,8 @@ class Task final : public c10d::Work {
   /// Releases Python's lock, and then does the same as wait().
   void synchronize() override;
   /// Throws the task's error. Also throws if `timeout` passes first; the task then continues. In
-  /// the order of streams, without a time-out: lets the current stream wait, and throws only if the
-  /// task has failed already.
+  /// the order of streams, without a time-out: makes the current stream wait, and throws only if
+  /// the task has failed already.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -171,18 +175,18 @@ class Task final : public c10d::Work {
     for (const xylem::Work& work : begun_.works) visit(work);
   }
   bool works_ended() const noexcept;
-  /// Whether streams shall wait for the task instead of threads.
+  /// Whether streams should wait for the task instead of threads.
   bool belongs_in_stream_order() const noexcept;
-  /// Lets a stream of the task's device wait for the end of the task.
+  /// Makes a stream of the task's device wait for the end of the task.
   void block(const DeviceStream& stream) const;
   void block_current_stream();
   /// Drops the tensors that are only kept for the operations.
   void drop_kept() noexcept;
-  /// Gives the landings to a stream of the device, unless a thread does so or has done so.
+  /// Enqueues the landings on a stream of the device, unless a thread does so or has done so.
   void land() noexcept;
-  /// Does the same for the task and its parts, for each of them if its operations have ended.
+  /// Calls land() for the task and for its parts, for each of them if its operations have ended.
   void land_if_ended() noexcept;
-  /// Whether streams have made the landings.
+  /// Whether the landings have completed.
   bool has_landed() const noexcept;
   /// Lands, and waits for the landings on a device, if the operations have ended.
   void wait_for_landing(Deadline deadline) noexcept;
@@ -199,8 +203,8 @@ class Task final : public c10d::Work {
   /// Where the landings on a device are. Those on the CPU are made by settle().
   enum class Landed : std::uint8_t {
     due,          ///< In `begun_`. The thread that changes this state may take them.
-    being_given,  ///< A thread gives them to a stream.
-    given,        ///< The stream has them, or giving them has failed. Also if there are none.
+    being_given,  ///< A thread is enqueuing them.
+    given,        ///< They were enqueued, or this has failed. Also if there are none.
   };
 
   TaskName name_;

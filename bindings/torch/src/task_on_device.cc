@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Task does differently on a device.
+// The parts of Task that concern devices.
 #include "python.h"
 #include "task.h"
 
@@ -78,7 +78,7 @@ void Task::block_current_stream() {
   if (unlanded_) std::rethrow_exception(unlanded_);
   const DeviceStream current = current_stream(begun_.device->device());
   block(current);
-  // Memory that this stream gives back is used again only by what the stream does later.
+  // Memory that is freed on this stream is reused only by later work of the stream.
   if (current.torch == begun_.device->stream().torch) drop_kept();
 }
 

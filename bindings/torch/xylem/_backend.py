@@ -26,7 +26,8 @@ NAME = "xylem"
 def _blocking_wait() -> native.BlockingWait:
     """When wait() for a call on device tensors blocks the calling thread.
 
-    By default, if the host has to end the call. Without the progress thread of Xylem, always: the backend sees to that.
+    By default it does so if the host has to end the call. Without Xylem's progress thread, the backend makes it always
+    block.
     """
     asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "")
     if not asked:
@@ -43,16 +44,16 @@ def _blocking_wait() -> native.BlockingWait:
 
 @functools.cache
 def _leave_at_end_of_child(process: int) -> None:
-    """If this process is a child of multiprocessing, and ends normally, lets it leave its jobs in good order.
+    """Registers that this process leaves its jobs in good order if it is a child of multiprocessing and ends normally.
 
-    A forked child ends by os._exit(), which runs no exit handlers, but it runs its finalizers before.
+    A forked child ends by os._exit(), which runs no exit handlers. Before that, it runs multiprocessing's finalizers.
     """
 
     def leave() -> None:
-        error = sys.exc_info()[1]  # That with which the program ends.
+        error = sys.exc_info()[1]  # The exception that ends the program, if any.
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            # Threads that are no daemons may still make calls. Without this line, they are only joined after the
-            # finalizers of multiprocessing have run.
+            # Threads that are not daemons may still make calls. Without this line, they would be joined after the
+            # finalizers of multiprocessing.
             threading._shutdown()
             native.leave_jobs()
 
@@ -76,10 +77,10 @@ def _create(options: Any, backend_options: Any) -> C10dBackend:
 
 
 def _know_callbacks_of_collect_all() -> None:
-    """Lets torch.futures.collect_all() return a future whose callbacks are known as callbacks.
+    """Makes torch.futures.collect_all() return a future whose callbacks are known as callbacks.
 
-    then() runs the callback of a complete future at once, within the program. What it calls must meet what the other
-    ranks call, whose callbacks may run on another thread.
+    then() runs the callback of a complete future at once, within the program. At other ranks the same callback may run
+    on another thread. The collectives that it calls must match at all ranks, so they count as a callback's everywhere.
     """
     collect = torch._C._collect_all
 
@@ -90,7 +91,7 @@ def _know_callbacks_of_collect_all() -> None:
 
 
 def _may_have_cuda() -> bool:
-    """Whether the kernel knows devices of NVIDIA, and torch could use them. Does not initialize CUDA."""
+    """Whether the kernel has a driver for NVIDIA devices, and torch could use it. Does not initialize CUDA."""
     drivers = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvgpu", "/dev/dxg")  # The others: Jetson, WSL.
     return torch.version.cuda is not None and any(map(os.path.exists, drivers))
 
@@ -98,8 +99,8 @@ def _may_have_cuda() -> bool:
 def register() -> None:
     """Registers the backend "xylem" for tensors on the CPU and on CUDA. Further calls have no effect.
 
-    For CUDA only if there may be a device: torch takes a device of the backend other than the CPU for the place of
-    what it gathers (``ShardedTensor.gather()``).
+    Registers it for CUDA only if there may be a device: if a backend serves another device than the CPU, torch uses
+    that device for the tensors that it gathers (``ShardedTensor.gather()``).
 
     Raises:
         RuntimeError: another package has registered a backend with that name.
@@ -113,7 +114,7 @@ def register() -> None:
             f"{known.creator_fn.__module__}: uninstall one of the two packages"
         )
     # This backend records its calls itself (xylem.record()). Without this line torch would record
-    # them, too, which takes as long as a small call.
+    # them, too, which would take as long as a small call.
     getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
     devices = ["cpu", "cuda"] if _may_have_cuda() else ["cpu"]
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=devices)

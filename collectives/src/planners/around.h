@@ -44,8 +44,8 @@ struct Pieces {
 };
 
 /// Each piece travels around the ring once and collects its sum. A rank begins by sending piece
-/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after it in the
-/// output. `finish` tells whether these sums are complete.
+/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after `begin` in
+/// the output. `finish` tells whether these sums are complete.
 inline void reduce_around(
     Builder& plan, const Ring& ring, Pieces pieces, Buffer own, std::uint32_t begin, bool finish) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
@@ -84,8 +84,8 @@ Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own,
   return sum;
 }
 
-/// Each piece travels around the ring once: what a rank receives in one round it sends on in the
-/// next. A rank begins with piece `begin`, whose data is `first`.
+/// Each piece travels around the ring once: in each round a rank forwards the piece that it
+/// received in the round before. A rank begins with piece `begin`, whose data is `first`.
 inline void pass_around(
     Builder& plan, const Ring& ring, Pieces pieces, std::uint32_t begin, Chunks first) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {

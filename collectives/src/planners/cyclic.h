@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cyclic runs of blocks. A message that would wrap around from the last block to the first is split
-// there at both ends, so that its blocks are adjacent in every buffer.
+// there, by the sender and the receiver, so that its blocks are adjacent in every buffer.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Fold: reduces any number of ranks to a power of two. With n = p + e, where p is the largest power
-// of two, the even ranks among the first 2e ranks give their data to their right neighbours, sit
-// out, and get the result at the end (Thakur, Rabenseifner, Gropp: "Optimization of collective
+// of two, the even ranks among the first 2e ranks send their data to their right neighbours, sit
+// out, and receive the result at the end (Thakur, Rabenseifner, Gropp: "Optimization of collective
 // communication operations in MPICH", 2005, section 4.5).
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace xylem::collectives {
 
-/// Numbers the ranks that stay. Their order is kept, so lower places hold contributions of lower
-/// ranks.
+/// Numbers the ranks that do not sit out. Their order is kept, so lower places hold contributions
+/// of lower ranks.
 class Fold {
  public:
   Fold(std::uint32_t ranks, std::uint32_t rank)

@@ -37,7 +37,8 @@ struct Grid {
   std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
     return of_host * places + at_place;
   }
-  /// The buffer with a rank's contribution to its rail: the sum of its host, if it has other ranks.
+  /// The buffer with a rank's contribution to its rail: the sum of its host, if the host has other
+  /// ranks.
   Buffer rail_buffer() const { return places > 1 ? Buffer::output : Buffer::input; }
   Ring of_host() const {
     return make_ring(places, place, [&](std::uint32_t at) { return rank_at(host, at); });

@@ -26,8 +26,8 @@ std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   return chunks;
 }
 
-/// Copies the input to scratch, chunk by chunk. Chunk c of scratch holds what chunk c of the input
-/// does, which is block first_block + c.
+/// Copies the input to scratch, chunk by chunk. Input chunk c is block first_block + c, and is
+/// copied to the c-th of the new scratch chunks.
 void publish(Phases& plan, std::uint32_t first_block, std::uint32_t chunks) {
   const Chunks published = plan.add_scratch(first_block, chunks);
   for (std::uint32_t c = 0; c < chunks; ++c) plan.copy(scratch(published.first + c), input(c));

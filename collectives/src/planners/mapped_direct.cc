@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans for ranks that reach the callers' buffers of each other. Nothing is copied to scratch, so
-// memory is read and written as little as the collective allows: every input is read once, and
+// Plans for ranks that reach each other's input and output buffers. Nothing is copied to scratch,
+// so memory is read and written as little as the collective allows: every input is read once, and
 // every output is written once.
 //
-// A rank signals that it has begun, so that others may use its buffers, and waits for the others.
-// It ends when all that use its buffers have signalled that they are done.
+// First, a rank signals that others may use its buffers, and waits for the same signal of the
+// others. It ends when all ranks that use its buffers have signalled that they are done.
 #include "planners/phases.h"
 #include "xylem/collectives/planner.h"
 

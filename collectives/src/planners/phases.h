@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Phases: builds plans whose steps run one after the other, in list order, without a progress
-// engine. Ranks tell each other by signals how far they are, and each phase has a channel of its
+// engine. Ranks report their progress to each other by signals, and each phase has a channel of its
 // own.
 //
-// Two rules make a signal safe that is a flag and not a counter, that is, one that must be consumed
-// before it is sent again. A rank that signals a peer on channel 0 waits in the same call for a
-// later channel of that peer. A rank that signals a peer on another channel has waited before, in
-// the same call, for an earlier channel of that peer.
+// A signal may be implemented as a flag in place of a counter. Then it must be consumed before it
+// is sent again. Two rules ensure this. A rank that signals a peer on channel 0 waits in the same
+// call for a later channel of that peer. A rank that signals a peer on another channel has waited
+// before, in the same call, for an earlier channel of that peer.
 #pragma once
 
 #include "xylem/collectives/builder.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5 of verify.h, between schedules. The k-th send of a (source, target, channel) meets the
-// k-th receive and moves the same blocks. A wait for k needs the k-th signal, and every signal is
-// awaited, so that the next operation knows the value of the counter.
+// Claim 5 of verify.h, between schedules. The k-th send of a (source, target, channel) matches the
+// k-th receive, and both move the same blocks. A wait for k needs the k-th signal. Every signal is
+// awaited, so the next operation knows the value of the counter.
 #include "verify/world.h"
 
 #include <fmt/format.h>

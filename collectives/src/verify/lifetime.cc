@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The beginning and the end of a rank's participation. A barrier promises that each rank ends after
-// all ranks have begun. A rank lends its mapped memory only between its beginning and its end,
-// since the call then returns to the user.
+// all ranks have begun. Other ranks may use a rank's mapped memory only between its beginning and
+// its end, since the call then returns the memory to the user.
 #include "verify/world.h"
 
 #include <fmt/format.h>

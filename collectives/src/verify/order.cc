@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Claims 1 and 2 of verify.h. Steps are visited in a topological order. Each read must follow the
-// last write to its location; each write must follow all reads since the last write or, without
-// reads, the last write itself. If all these pairs are ordered by dependencies and messages, all
-// other pairs are ordered by transitivity; and if any two accesses are unordered, some such pair
-// is.
+// last write to its location. Each write must follow all reads since the last write or, if there
+// are none, the last write itself. If dependencies and messages order all these pairs, they order
+// all other pairs by transitivity. So the check finds every plan in which two accesses are
+// unordered.
 #include "verify/memory.h"
 
 #include <fmt/format.h>

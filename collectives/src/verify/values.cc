@@ -152,8 +152,8 @@ Value Execution::load(const Operand& operand, std::uint32_t index) const {
   return memory_[locations_->of(operand, index)];
 }
 
-// A message from an image of a representative brings what the representative sends, renamed
-// accordingly.
+// A message from an image of a representative contains what the representative sends, with all
+// ranks renamed.
 Value Execution::received(Global id, std::uint32_t index) const {
   const Step& step = world_.step(id);
   const Global send = world_.partner[id];
@@ -227,8 +227,8 @@ Status Execution::check_outputs() const {
   return {};
 }
 
-// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk.
-// It is enough to check the elements that increase one digit by one.
+// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk,
+// with the ranks renamed. It is enough to check the elements that increase one digit by one.
 Status Execution::check_alike(std::uint32_t chunk) const {
   const Symmetry& group = *world_.symmetry;
   for (const Symmetry::Digit& digit : group.digits()) {

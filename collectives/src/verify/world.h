@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The schedules of all ranks combined: a numbering of all steps, which send meets which receive,
-// and which wait needs which signal. The claims, numbered in verify.h, are proven on this
+// The schedules of all ranks combined: a numbering of all steps, the receive that matches each
+// send, and the signal that each wait needs. The claims, numbered in verify.h, are proven on this
 // structure.
 #pragma once
 
@@ -45,8 +45,8 @@ struct World {
   std::vector<std::pair<Global, Global>> lanes;
 
   const Shape& shape() const { return ranks[0].shape; }
-  /// The index in `ranks` that represents this rank, and the element of the symmetry that maps it
-  /// there.
+  /// The index in `ranks` of this rank's representative; and the element of the symmetry that maps
+  /// the representative onto this rank.
   std::uint32_t index_of(std::uint32_t rank) const {
     return symmetry == nullptr ? rank : symmetry->representative(rank);
   }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Xylem's C API (C11). It offers the C++ API under C names: start a runtime, get its world
-// communicator, call operations, wait for their work. docs/errors.md and docs/threading.md describe
-// both.
+// communicator, call operations, wait for their work. What docs/errors.md and docs/threading.md say
+// holds for both APIs.
 //
 //  * A function that can fail returns XYLEM_OK or a code that tells the caller what to do next;
 //    xylem_last_error() gives the reason.
 //  * Any thread may call any function. Destroy or release a handle only while no other thread uses
 //    it.
-//  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device. Calls find
-//    out by themselves where a buffer is (docs/gpu.md). Buffers must stay valid and untouched until
-//    the work that uses them has ended.
+//  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device. Calls
+//    detect where a buffer is (docs/gpu.md). Buffers must stay valid and untouched until the work
+//    that uses them has ended.
 //  * Structs that begin with `struct_size` may get more fields at their end; fields that a caller
 //    does not know count as zero.
 #pragma once
@@ -47,9 +47,9 @@ enum {
   XYLEM_INVALID_ARGUMENT = 1,  ///< The call is wrong: correct it.
   XYLEM_UNSUPPORTED = 2,  ///< Not supported by this build, machine or type: choose another way.
   XYLEM_EXHAUSTED = 3,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the message tells which rank was missing.
-  XYLEM_CANCELLED = 5,  ///< The communicator was aborted.
-  XYLEM_PEER_LOST = 6,  ///< A rank died: restart.
+  XYLEM_TIMED_OUT = 4,  ///< A deadline passed: the message names the missing rank.
+  XYLEM_CANCELLED = 5,  ///< A rank aborted the communicator, or left while operations were pending.
+  XYLEM_PEER_LOST = 6,  ///< A rank died or closed its connection: restart the job.
   XYLEM_LINK_LOST = 7,  ///< The path to a rank that is alive failed.
   XYLEM_DEVICE_LOST = 8,    ///< A NIC or GPU stopped answering.
   XYLEM_MISMATCH = 9,       ///< Ranks disagree on a call, a configuration or a version.
@@ -188,9 +188,9 @@ XYLEM_C_API xylem_status xylem_runtime_create(const xylem_options* options,
 /// runtime has shut down, and the rest of the data is lost. The handle must still be destroyed.
 XYLEM_C_API xylem_status xylem_runtime_shutdown(xylem_runtime* runtime);
 
-/// Shuts down the runtime, if that was not done, aborting pending operations; then frees the handle
-/// and its world. Other communicators and work remain valid, but everything on them fails. Null is
-/// ignored.
+/// Shuts down the runtime, unless xylem_runtime_shutdown() has done so, and aborts pending
+/// operations. Then frees the handle and its world. Other communicators and work remain valid, but
+/// everything on them fails. Null is ignored.
 XYLEM_C_API void xylem_runtime_destroy(xylem_runtime* runtime);
 
 /// The communicator of all ranks. It belongs to the runtime: never destroy it.
@@ -229,7 +229,7 @@ XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* commun
 /// Makes a handle to the same communicator whose calls run in the order of a CUDA stream: a call
 /// begins when the stream has completed the work enqueued before the call, and work enqueued after
 /// the call begins when the call has ended. So pass a `work` to these calls, and release it without
-/// waiting: if `work` is null, the function blocks until the stream has come to the call and the
+/// waiting: if `work` is null, the function blocks until the stream has reached the call and the
 /// call has ended. `stream` is a CUstream, which is a cudaStream_t; null is the legacy default
 /// stream. The caller keeps the stream alive until all its work has completed. `device` is the
 /// number of its device in this process. Buffers must be in memory of that device or in pinned
@@ -242,8 +242,8 @@ XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* commun
 /// Binds a CUDA device to a communicator on each rank, so that its collectives on streams may run
 /// on the devices alone, without the CPU. `device` is its number in this process, or -1 on a rank
 /// without one. Collective; blocks. `*is_mesh`, if given, becomes 1 if the devices reach each
-/// other's memory, so that these calls do so from now on, and 0 otherwise; then nothing changes.
-/// Communicator::bind() (communicator.h) says what follows from it.
+/// other's memory: these calls then run on the devices from now on. Otherwise it becomes 0, and
+/// nothing changes. The consequences are those of Communicator::bind() (communicator.h).
 XYLEM_C_API xylem_status xylem_communicator_bind(xylem_communicator* communicator,
                                                  int32_t device,
                                                  int* is_mesh);
@@ -420,15 +420,16 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
                                                            double factor,
                                                            xylem_work** work);
 
-/// If this is the `from` of a receive, it takes the first message with the tag from any rank.
+/// As the `from` of a receive: the receive matches the first message with the tag, from any rank.
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
-/// Point to point. A message goes to the receive with the same (source, tag), in the order of the
+/// Point to point. A message matches the receive with the same (source, tag), in the order of the
 /// sends and of the receives. It may be shorter than the buffer of the receive: the rest of the
-/// buffer stays as it is, and xylem_work_count() tells the length. If it is longer, the receive
-/// ends with XYLEM_MISMATCH and writes nothing; so does the send, unless it has ended; the
-/// communicator goes on. If the types differ, all ranks get XYLEM_MISMATCH. A send ends when its
-/// buffer may be reused, possibly before the receive is called.
+/// buffer stays as it is, and xylem_work_count() returns the length. If it is longer, the receive
+/// ends with XYLEM_MISMATCH and writes nothing. The send then ends with XYLEM_MISMATCH, too, unless
+/// it has ended already; the communicator remains usable. If the types differ, all ranks get
+/// XYLEM_MISMATCH. A send ends when its buffer may be reused, possibly before the receive is
+/// called.
 XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     const void* buffer,
                                     size_t count,
@@ -437,7 +438,7 @@ XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     uint32_t tag,
                                     xylem_work** work);
 /// `from` is a rank of the communicator or XYLEM_ANY_SOURCE. With the latter, xylem_work_source()
-/// tells the sender.
+/// returns the sender.
 XYLEM_C_API xylem_status xylem_recv(xylem_communicator* communicator,
                                     void* buffer,
                                     size_t count,

@@ -12,11 +12,11 @@
 namespace xylem::collectives {
 
 /// How the caller's output and input share memory.
-///   all_reduce, reduce, broadcast: in place is the whole buffer, input chunk i = output chunk i.
+///   all_reduce, reduce, broadcast: the whole buffers coincide: input chunk i = output chunk i.
 ///   all_gather, gather (at the root): input chunk 0 = output chunk `rank`.
 ///   reduce_scatter, scatter (at the root): output chunk 0 = input chunk `rank`.
 ///   all_to_all: never; the runtime stages the input of an in-place call.
-/// A copy whose source and target become the same memory is void: the engine skips it.
+/// If the source and the target of a copy become the same memory, the engine skips the copy.
 enum class Aliasing : std::uint8_t { out_of_place, in_place };
 
 /// True if schedules of this collective can run with input and output in place.

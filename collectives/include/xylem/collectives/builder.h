@@ -42,7 +42,7 @@ class Builder {
           std::uint32_t blocks = 0,
           std::uint32_t channels = 1);
 
-  /// Reserves memory for this many steps and operands. Worth it for thousands of steps.
+  /// Reserves memory for this many steps and operands. Useful for plans with thousands of steps.
   void reserve(std::size_t steps, std::size_t operands);
 
   /// Adds scratch chunks that hold blocks first_block, first_block + 1, …, and returns them.
@@ -56,8 +56,8 @@ class Builder {
   StepId put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel = 0);
   StepId signal(std::uint32_t peer, std::uint8_t channel = 0);
   StepId wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel = 0);
-  /// Adds a dependency that follows from no hazard: `step`, which must be the newest step, runs
-  /// after `before`.
+  /// Adds a dependency that no hazard implies: `step` runs after `before`. `step` must be the
+  /// newest step.
   void after(StepId step, StepId before);
 
   /// The complete schedule. The builder must not be used afterwards.

@@ -26,7 +26,8 @@ struct Choice {
   /// One sentence that gives the reason, such as "fewer latencies in a row: 3 us of them against 9
   /// us with ring".
   std::string reason;
-  /// True if the model stages the schedules (ComputeCost::host_GBps), and within a host, too.
+  /// `is_staged`: the model requires staged schedules (ComputeCost::host_GBps). `stages_local`:
+  /// messages within a host are staged, too.
   bool is_staged = false, stages_local = false;
 
   /// The schedule of a rank, staged if `is_staged`. Precondition: there is a planner.

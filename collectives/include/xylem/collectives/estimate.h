@@ -29,15 +29,15 @@ double estimate_us(std::span<const Schedule> representatives,
                    const Counts& counts,
                    const CostModel& model);
 
-/// When a step starts to wait for nothing but its rank's core and ports, and when it completes. A
-/// send completes when all its bytes have arrived.
+/// When only its rank's core and ports can still delay a step, and when the step completes. A send
+/// completes when all its bytes have arrived.
 struct StepTime {
   double began_us = 0;
   double ended_us = 0;
 };
 
-/// Predicted times of all steps, by rank and step; a receive has the times of its send. Larger
-/// slices than the model's are used if that keeps a step to 16 slices, so for long messages the
+/// Predicted times of all steps, by rank and step; a receive has the times of its send. Slices may
+/// be larger than the model's, so that no step has more than 16 of them. So for long messages the
 /// last step may end at another time than estimate_us() predicts. Precondition: verified schedules.
 std::vector<std::vector<StepTime>> predict_steps(std::span<const Schedule> ranks,
                                                  const Counts& counts,

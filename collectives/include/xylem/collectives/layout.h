@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: binds chunks to bytes when a call is launched. It tells where each chunk of one rank's
+// Layout: binds chunks to bytes when a call is launched. It computes where each chunk of one rank's
 // schedule lies in its buffer.
 #pragma once
 

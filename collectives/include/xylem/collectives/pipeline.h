@@ -41,11 +41,11 @@ struct Pipeline {
   std::vector<bool> windowed;  ///< For each scratch chunk, whether it is a ring buffer.
 };
 
-/// A scratch chunk is a ring buffer if it has exactly one writer, every operand that names it names
-/// it alone (chunk_count 1), and each reader follows the writer by a slice edge. Chunks of the
-/// user's buffers never are. Nor is any chunk of a schedule that puts, signals, waits or names
-/// another rank's memory: in such a plan other ranks may name the chunk, and they do not know about
-/// the ring.
+/// A scratch chunk is a ring buffer if it has exactly one writer, every operand that contains it
+/// contains no other chunk (chunk_count 1), and each reader follows the writer by a slice edge.
+/// Chunks of the user's buffers are never ring buffers. Nor is any chunk of a schedule that puts,
+/// signals, waits or names another rank's memory: in such a plan other ranks may access the chunk,
+/// and expect all of it to be in memory.
 ///
 /// In addition to these edges, slices are ordered within a step, and between the steps of the same
 /// (peer, channel): the last slice of one send comes before the first slice of the next, and

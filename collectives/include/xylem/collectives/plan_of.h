@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a plan is read whose schedules together would not fit into memory: rank by rank, and in parts
-// that threads may share.
+// Access to a plan whose schedules together would not fit into memory: rank by rank, and in parts
+// that threads can process concurrently.
 #pragma once
 
 #include "xylem/collectives/schedule.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Planners: pure functions from a shape and a rank to a schedule. Each planner is one file in
-// src/planners/ and one line of collectives/CMakeLists.txt; no other code knows its name.
+// src/planners/ and one line of collectives/CMakeLists.txt; no other code mentions it.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -27,11 +27,11 @@ struct Planner {
 
 /// Every registered planner, in a fixed order.
 std::span<const Planner> planners() noexcept;
-/// The planners for ranks that map each other's scratch; planners() does not contain them. Their
-/// steps are in an order in which each rank can do them one after the other. Their names begin with
+/// The planners for ranks that map each other's scratch; planners() does not contain them. In their
+/// plans, each rank can run its steps one after the other, in list order. Their names begin with
 /// "mapped".
 std::span<const Planner> mapped_planners() noexcept;
-/// Such planners for ranks that also map the callers' buffers of each other. There is none for
+/// The same for ranks that also map each other's input and output buffers. There is none for
 /// all_to_all, where a rank may have overwritten its input before others have read it, and none for
 /// barrier.
 std::span<const Planner> mapped_direct_planners() noexcept;

@@ -64,8 +64,9 @@ enum class StepKind : std::uint8_t {
   /// target = sources[0] ∘ sources[1] ∘ …, from left to right; target may be one of the sources.
   reduce,
   put,  ///< target (mapped memory of `peer`) = sources[0].
-  /// Adds one to the counter (this rank → peer, channel) at `peer`. Every signal is awaited there,
-  /// so the highest value awaited is what one run of the schedule adds to the counter.
+  /// Adds one to the counter (this rank → peer, channel) at `peer`. The peer waits for every
+  /// signal, so one run of the schedule raises the counter by the highest value for which the peer
+  /// waits.
   signal,
   wait,  ///< Waits until the counter (peer → this rank, channel) is at least `value`.
 };
@@ -88,7 +89,7 @@ struct Operand {
 /// that moves the same blocks, and all slices of any other predecessor (see pipeline.h).
 ///
 /// Sends to the same (peer, channel) start in list order, and so do receives, signals and waits:
-/// the k-th send meets the k-th receive.
+/// the k-th send matches the k-th receive.
 struct Step {
   StepKind kind = StepKind::copy;
   std::uint8_t channel = 0;
@@ -153,14 +154,14 @@ inline constexpr std::uint32_t kMaxChannels = 16;
 
 /// Whether the schedule is an exchange, provided that each step has one slice: between two ranks at
 /// most one message goes each way, sends wait for nothing, receives wait at most for sends, and
-/// copies and reductions wait only for messages. So all messages can go at once, and the rest
-/// follows.
+/// copies and reductions wait only for messages. So all messages can be posted at once, and the
+/// copies and reductions run afterwards.
 bool is_exchange(const Schedule& schedule);
 
 /// Number of chunks of a buffer at `rank`; 0 if the buffer does not exist there.
 std::uint32_t chunk_count(const Schedule& schedule, std::uint32_t rank, Buffer buffer) noexcept;
-/// The block in a chunk, which must exist. For scratch, only chunks of the schedule's own rank are
-/// known.
+/// The block that a chunk holds. Precondition: the chunk exists and, if it is in scratch, belongs
+/// to the schedule's own rank.
 std::uint32_t block_of(const Schedule& schedule, const Operand& operand) noexcept;
 
 }  // namespace xylem::collectives

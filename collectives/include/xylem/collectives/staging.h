@@ -14,16 +14,16 @@
 namespace xylem::collectives {
 
 struct Staging {
-  /// Only copies into scratch read the input, each chunk once. An all_to_all that is staged like
-  /// this may be in place.
+  /// Each input chunk is copied into scratch once, and all other steps read the copy. So an
+  /// all_to_all that is staged in this way can run in place.
   bool input = false;
-  /// sends[r]: what is sent to rank r is copied to scratch first. Empty: nothing is.
+  /// sends[r]: data for rank r is copied to scratch before it is sent. Empty: for no rank.
   std::vector<bool> sends{};
-  /// receives[r]: what rank r sends is received into scratch, and copied to its place from there.
-  /// Empty: nothing is.
+  /// receives[r]: data from rank r is received into scratch, and then copied to its target. Empty:
+  /// for no rank.
   std::vector<bool> receives{};
-  /// What is received into scratch that other steps write, too, is received into scratch of its
-  /// own, and copied from there. So every scratch chunk is filled either by messages or by
+  /// A receive into scratch that other steps also write gets additional scratch, from which its
+  /// data is copied to the target. So every scratch chunk is filled either by messages or by
   /// computation, and the two kinds can be in different memory.
   bool separates_scratch = false;
 
@@ -36,7 +36,7 @@ struct Staging {
 Staging staged_messages(std::uint32_t ranks);
 
 /// Returns the staged schedule. It has the same result as `schedule`, and passes verify() if
-/// `schedule` does. The scratch chunks that it adds are rings where the steps allow that
+/// `schedule` does. The scratch chunks that it adds are ring buffers where the steps allow that
 /// (pipeline.h), so their size does not grow with the message. Precondition: no step uses memory of
 /// another rank.
 Schedule stage(const Schedule& schedule, const Staging& staging);

@@ -19,8 +19,8 @@ namespace xylem::collectives {
 /// mixed radix; an element of the group adds to some of the digits, each modulo its radix. An
 /// element is named by its `shift`, the rank onto which it maps rank 0.
 ///
-/// The ranks 0 … representatives − 1 are those below the lowest digit. Every rank is the image of
-/// exactly one of them under exactly one element.
+/// The ranks below the stride of the lowest digit are the representatives: 0 … representatives − 1.
+/// Every rank is the image of exactly one of them under exactly one element.
 class Symmetry {
  public:
   struct Digit {
@@ -54,7 +54,7 @@ class Symmetry {
   /// The image of a block of this shape. For blocks that are parts, divides(number of parts) is
   /// required.
   std::uint32_t image_of_block(const Shape& shape, std::uint32_t block, std::uint32_t shift) const;
-  /// Whether this number of parts consists of whole cycles of every digit.
+  /// Whether the cycle of every digit, in blocks, divides this number of parts.
   bool divides(std::uint32_t parts) const noexcept;
 
   /// The images of 0, 1, … images.size() − 1, taken as ranks or as blocks that are parts.

@@ -30,8 +30,8 @@ struct Ticket {
 /// A device reduces at most this many sources at once.
 inline constexpr std::uint32_t kMostSourcesOnDevice = 128;
 
-/// One slice of a copy, a reduction or a scaling. All memory that it names must be memory that the
-/// Compute reaches, and must stay valid until the work has completed.
+/// One slice of a copy, a reduction or a scaling. The Compute must reach all memory that is named
+/// here. This memory must stay valid until the work has completed.
 struct ComputeWork {
   enum class Kind : std::uint8_t {
     copy,    ///< target = sources[0].
@@ -70,7 +70,7 @@ class Compute {
 
   /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
   virtual std::uint32_t queues() const noexcept = 0;
-  /// Takes a piece of work. It begins when the earlier work of its queue and all of `after` have
+  /// Enqueues a piece of work. It begins when the earlier work of its queue and all of `after` have
   /// completed; the tickets in `after` belong to work of any queues of this Compute. If queues() is
   /// 0, `queue` is ignored and the returned ticket is never pending. Cannot fail: see health().
   virtual Ticket enqueue(std::uint32_t queue,
@@ -79,8 +79,8 @@ class Compute {
   /// Whether the work has completed: its result can be read by the CPU and by transports, and the
   /// Compute touches none of its memory any more.
   virtual bool has_completed(Ticket ticket) noexcept = 0;
-  /// Tells the Compute that the result of the work is not wanted any more. Work that has not begun
-  /// need not run, but its ticket still completes in order.
+  /// Declares that the result of the work is not needed any more. Work that has not begun need not
+  /// run, but its ticket still completes in order.
   virtual void cancel(Ticket ticket) noexcept = 0;
   /// A gate that opens when a stream of the device (Stream::handle) has completed all work that was
   /// enqueued on it so far. Fails if the device has no streams, or if the gate cannot be enqueued.
@@ -88,10 +88,10 @@ class Compute {
   /// A gate that blocks all work enqueued on the stream from now on, until open() is called. It
   /// must be opened exactly once.
   virtual Result<Ticket> gate_before(void* stream);
-  /// Opens a gate: a ticket that completes by this call and by nothing else.
+  /// Opens a gate of gate_before(), whose ticket completes by this call only.
   virtual void open(Ticket gate) noexcept = 0;
-  /// Tells the Compute that the execution that waited for this gate does not refer to it any more.
-  /// Called once for each gate for which an execution waited, even if the gate never completed.
+  /// Releases a gate for which an execution waited: the execution does not use its ticket any more.
+  /// Call this once for each such gate, even if the gate has not opened.
   virtual void forget(Ticket gate) noexcept = 0;
   /// Memory that the CPU, the transports and this Compute reach, for programs that this Compute
   /// runs; aligned to cache lines. Null if there is none. Pass it to free_scratch() when no work
@@ -103,12 +103,13 @@ class Compute {
   /// host (allocate_scratch()) instead.
   virtual std::byte* allocate_device_scratch(std::uint64_t /*bytes*/) noexcept { return nullptr; }
   virtual void free_device_scratch(std::byte* /*memory*/) noexcept {}
-  /// Memory of this device for peers, and of peers for this device. Null if the device cannot share
-  /// memory: then its messages go through the host. Lives as long as the Compute.
+  /// Shares memory of this device with peers, and opens memory of peers for this device. Null if
+  /// the device cannot share memory: then its messages go through the host. Lives as long as the
+  /// Compute.
   virtual transport::DeviceMemory* device_memory() noexcept { return nullptr; }
-  /// This device's end of a new mesh, for a rank. It must end before the Compute does. Making it
-  /// may have to wait for what runs on the device. Fails with `unsupported` if the device cannot be
-  /// in a mesh.
+  /// Makes this device's part of a new mesh, for a rank. Destroy it before the Compute. The call
+  /// may wait for work that runs on the device. Fails with `unsupported` if the device cannot be in
+  /// a mesh.
   virtual Result<std::unique_ptr<Mesh>> make_mesh(std::uint32_t rank);
   /// The first fault of the device. After a fault all tickets complete, and results are undefined.
   virtual Status health() const = 0;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DevicePieces: gives devices the copies and reductions of executions.
+// DevicePieces: enqueues the copies and reductions of executions on devices.
 //
 // A slice of a copy or reduction is enqueued as soon as all slices that it reads have been enqueued
-// or have completed. The device keeps the order by the tickets that are still pending. When a slice
-// has completed, the messages that wait for it may go.
+// or have completed. The device keeps the order by the tickets that are still pending. Messages
+// that wait for a slice are issued when it has completed.
 //
-// To enqueue work on a device takes microseconds, whatever its size. So slices that lie next to
-// each other are enqueued as one piece. Two pieces of a step are enqueued as soon as their slices
-// are ready. Meanwhile further slices gather. They become the next piece when one of the two has
-// completed, or when they are 1 MiB. So a slow call has small pieces, whose results go on early,
-// and a fast call large ones. Other ranks see slices, however large the pieces are.
+// Enqueuing work on a device takes microseconds, whatever its size. So adjacent slices are enqueued
+// together, as one piece. While fewer than two pieces of a step are pending, slices are enqueued as
+// soon as they are ready. Otherwise further slices are collected. They become the next piece when
+// one of the two has completed, or when they have reached 1 MiB. So a slow call has small pieces,
+// whose results are used early, and a fast call has large ones. Other ranks see slices, whatever
+// the size of the pieces.
 //
 // A message in device memory is a view (transport/views.h): the work reads it there, and the view
 // is released when the work has completed.
@@ -32,14 +33,14 @@ class DevicePieces {
 
   /// Enqueues the next piece of a copy or reduction, whose slices before `ready` may be enqueued.
   void enqueue(Execution& execution, StepId id, std::uint32_t ready);
-  /// Lets the device copy slices of a receive, which have arrived in device memory
-  /// (Run::unfetched), to their places.
+  /// Enqueues copies of those slices of a receive that have arrived in device memory
+  /// (Run::unfetched). Each is copied to its place.
   void fetch(Execution& execution, StepId id);
-  /// Enqueues the copy of a point-to-point call. False if it has been made already.
+  /// Enqueues the copy of a point-to-point call. False if the copy is complete already.
   bool enqueue_copy(Execution& execution, const OnDevice::Copy& copy);
 
-  /// Releases what completed work of a device has read. Then, if the execution goes on, call
-  /// advance() for the slice of a collective.
+  /// Releases the views that completed work of a device has read. If the work is a slice of a
+  /// collective, and the execution has not failed, call advance() afterwards.
   void release(const PendingWork::Work& work);
   /// Handles a completed slice: slices that wait for it may be issued now, and so may further
   /// slices of the same step.

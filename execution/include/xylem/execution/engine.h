@@ -46,21 +46,21 @@ class Engine {
   /// HeldViews::set_eviction_delay().
   void set_eviction_delay(Clock::duration delay) noexcept { views_.set_eviction_delay(delay); }
 
-  /// Runs an exchange as far as it can go at once. The execution is prepared as for start(), and
-  /// not yet known to the engine. True if the exchange has ended without an error: then on_ended()
-  /// is not called, and the RunState of the execution is reset. Otherwise continue with activate()
-  /// and start().
+  /// Runs an exchange as far as possible without waiting. The execution is prepared as for start(),
+  /// and not active yet (activate()). True if the exchange has ended without an error: then
+  /// on_ended() is not called, and the RunState of the execution is reset. Otherwise continue with
+  /// activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange) {
     execution.run.past_cache = is_past_cache(execution.run);
     return exchanges_.try_start(execution, exchange);
   }
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
-  /// and `fingerprint` are set, and runs it as far as it can go at once. It may end within this
-  /// call. If its Compute has queues, the program must be compiled with Fusion::none or
+  /// and `fingerprint` are set, and runs it as far as possible without waiting. It may end within
+  /// this call. If its Compute has queues, the program must be compiled with Fusion::none or
   /// Fusion::views.
   void start(Execution& execution);
-  /// Posts one message for a point-to-point call; its completion goes to on_body(). If the call is
-  /// on a device, a received message may be shown in place (Message::view).
+  /// Posts one message for a point-to-point call; on_body() reports its completion. If the call is
+  /// on a device, a received message may stay where it arrived (Message::view).
   Message& post_send(Execution& execution,
                      Link link,
                      transport::Tag tag,
@@ -82,8 +82,7 @@ class Engine {
   /// Fails an execution: nothing more is issued, and its messages and pending work are cancelled.
   /// on_ended() follows when the last message and the last pending work have ended.
   void fail(Execution& execution, Status why);
-  /// Ends an execution. Messages of it that are still posted are forgotten: nothing is reported of
-  /// them.
+  /// Ends an execution. Nothing is reported about those of its messages that are still posted.
   void finish(Execution& execution, Status outcome);
   /// Runs all steps that completions have made ready, and one round of each execution that has more
   /// to do. Call after each round of transport progress. Returns the number of completions that it
@@ -93,8 +92,8 @@ class Engine {
         !messages_.has_completed() && busy_.empty() && pending_.empty() && views_.empty();
     return is_idle ? 0 : run_round();
   }
-  /// Evicts views, since their senders may wait for the slots (HeldViews::evict). Call before a
-  /// sleep. True if any view is evicted.
+  /// Evicts views, since their senders may wait for the slots (HeldViews::evict). Call this before
+  /// the thread sleeps. True if any view is evicted.
   bool evict_views() { return views_.evict(active_); }
 
   /// True if work of a Compute or a gate is pending. No descriptor reports its completion, so run()

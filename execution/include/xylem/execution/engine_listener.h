@@ -8,7 +8,8 @@
 
 namespace xylem::execution {
 
-/// The engine tells its listener how executions end, and which messages and computations fail.
+/// Receives the reports of the engine: how executions end, and which messages and computations
+/// fail.
 class EngineListener {
  public:
   virtual ~EngineListener() = default;
@@ -25,8 +26,9 @@ class EngineListener {
   virtual void on_body(Message& message) = 0;
   /// A copy of a point-to-point call (Engine::post_copy) has ended without an error.
   virtual void on_copied(Execution& execution) = 0;
-  /// The gate did not open within the limit of Engine::post_copy(). The copy has not begun, and is
-  /// the listener's now, with its view. The execution does not end before this returns.
+  /// The gate did not open within the limit of Engine::post_copy(). The copy has not begun. The
+  /// listener must release its view, or make the copy itself (Engine::post_copy_before_gate). The
+  /// execution does not end before this returns.
   virtual void on_late_gate(Execution& execution, const OnDevice::Copy& copy) = 0;
 };
 

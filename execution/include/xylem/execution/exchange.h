@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exchanges: the short way for small calls. The programs of exchanges (Program::is_exchange) have
-// one slice in each step, at most one message to and from each peer, and messages that wait for no
+// Exchanges: a fast path for small calls. The programs of exchanges (Program::is_exchange) have one
+// slice in each step, at most one message to and from each peer, and messages that wait for no
 // computation. So all messages are issued at once, and the local steps run when the last message
-// has ended. This needs no states of steps and no rounds, and moves the same bytes.
+// has completed. This needs no states of steps and no rounds, and moves the same bytes.
 //
 // If all ranks share memory and call at the same time, the exchange ends within the call:
 //
-//   try_start() ──► all has come: the exchange is complete
-//        └──► something has not: post_rest() ──► on_message() for each message ──► complete
+//   try_start() ──► all messages have arrived: the exchange is complete
+//        └──► otherwise: post_rest() ──► on_message() for each message ──► complete
 #pragma once
 
 #include "xylem/execution/held_views.h"
@@ -43,13 +43,13 @@ struct Exchange {
   std::vector<transport::EndpointId> endpoints;  ///< One for each send.
   std::vector<Cast> casts;
 
-  /// The part that is known before the peers are connected. Empty if the program is not an
-  /// exchange. `groups` is Peers::groups. The program must outlive the result.
+  /// Makes the Exchange of a program, without the parts that connect() fills in. Empty if the
+  /// program is not an exchange. `groups` is Peers::groups. The program must outlive the result.
   static std::optional<Exchange> of(const Program& program,
                                     std::uint32_t rank,
                                     std::span<const transport::Tag> groups);
-  /// Fills in the transport and the endpoints of the peers. False if a message cannot go through
-  /// the shared memory of one transport.
+  /// Fills in the transport and the endpoints of the peers. False unless all messages can go
+  /// through the shared memory of one transport.
   bool connect(const Peers& peers) noexcept;
 };
 
@@ -81,7 +81,7 @@ class ExchangeRunner {
   MessagePool& messages_;
   HeldViews& views_;
   Patience patience_;
-  /// Used by try_start(): messages that have not arrived.
+  /// Used by try_start(): the messages that have not arrived.
   std::vector<const Exchange::Message*> expected_;
 };
 

@@ -40,8 +40,8 @@ struct FreeScratch {
   void operator()(std::byte* memory) const noexcept;
 };
 
-/// Memory that belongs to an execution, aligned to cache lines. It only grows, and is kept when the
-/// execution is used again.
+/// Memory that belongs to an execution, aligned to cache lines. It is never made smaller, and stays
+/// allocated when the execution is used again.
 class ScratchBuffer {
  public:
   explicit ScratchBuffer(Scratch where = Scratch::on_host) noexcept : where_(where) {}
@@ -71,21 +71,21 @@ struct Message : transport::Operation {
   StepId step = 0;
   std::uint32_t slice = 0;
   bool incoming = false;
-  /// True for a receive that may show its message where it arrived (Views::recv_view).
+  /// True for a receive whose message may stay where it arrived (Views::recv_view).
   bool in_place = false;
   Message* previous = nullptr;  ///< In the owner's list.
   Message* next = nullptr;
   Message* completed_next = nullptr;  ///< In the pool's list of completed messages.
 };
 
-/// How far one step has come.
+/// The progress of one step.
 struct StepState {
   std::uint32_t issued = 0;
   std::uint32_t completed = 0;  ///< Slices [0, completed) are done.
   std::uint64_t ahead = 0;      ///< Bit i: slice completed + i is done too.
   bool queued = false;          ///< The step is in Run::ready or in Run::later.
-  /// How many pieces of this step a device has not completed. A piece is one or more slices that
-  /// the device was given as one piece of work.
+  /// Number of pieces of this step that a device has not completed. A piece is one or more slices
+  /// that were enqueued on the device together.
   std::uint32_t pieces = 0;
 };
 
@@ -114,34 +114,35 @@ struct RunState {
   /// device; it is base[scratch] if none is.
   std::byte* base[kBases] = {};
   double factor = 1;  ///< Program::scale multiplies by this factor.
-  /// In an exchange and point to point: 1 until all messages have come or left.
+  /// Number of steps that have not completed. In an exchange, and in a point-to-point call: 1 until
+  /// all messages have been sent or received.
   std::uint32_t steps_left = 1;
   std::uint32_t views_held = 0;
   /// In an exchange: the number of messages under way, plus 1 while messages are being posted.
   std::uint32_t under_way = 0;
   std::uint32_t sent = 0;       ///< In an exchange: the number of sends that ended within the call.
   bool is_within_call = false;  ///< The execution is an exchange in Engine::try_start().
-  /// True if a sender has withdrawn a message while it was read. Then the execution does nothing
-  /// more.
+  /// True if a sender has withdrawn a message while it was being read. Then the execution issues
+  /// nothing more.
   bool is_lost = false;
   bool past_cache = false;  ///< The output is written with non-temporal stores.
 };
 
-/// What concerns an execution that a device computes.
+/// The part of an execution that concerns its device.
 struct OnDevice {
   struct Copy {
     void* target = nullptr;
     const void* source = nullptr;
     std::uint64_t bytes = 0;
-    HeldView view{};  ///< If it has views: what `source` lies in. It is released after the copy.
+    HeldView view{};  ///< Contains `source`, if view.views is set. Released after the copy.
   };
   Compute* compute = nullptr;  ///< The device, which reaches all buffers. Null: the CPU computes.
   Memory memory[kBases] = {};  ///< memory[b]: in which memory Run::base[b] is.
-  Ticket gate;                 ///< The execution does nothing before this ticket is done.
+  Ticket gate;                 ///< The execution begins when this ticket has completed.
   Copy copy{};                 ///< Point to point: begins when the gate has opened.
   Ticket end;                  ///< A gate that opens when the execution has ended.
 
-  /// The memory whose device reads views. The CPU's if no device works for the execution.
+  /// The memory of the device that reads views. Host memory if no device works for the execution.
   Memory reader() const noexcept {
     const bool has_queues = compute != nullptr && compute->queues() > 0;
     return has_queues ? memory[static_cast<int>(collectives::Buffer::input)] : Memory{};
@@ -154,8 +155,8 @@ struct Run : RunState {
   // These lists are emptied when the execution is used again, but keep their memory.
   std::vector<StepState> steps;
   std::vector<LaneState> lanes;
-  std::vector<StepId> ready;  ///< Steps to look at, the last one first.
-  /// Steps to look at in the next round, since they have more slices.
+  std::vector<StepId> ready;  ///< Steps that may be able to issue a slice; taken from the back.
+  /// The same for the next round: steps that have more slices.
   std::vector<StepId> later;
   std::vector<HeldView> views;    ///< Indexed as OperandLayout::view says.
   std::vector<HeldView> arrived;  ///< In an exchange: the messages that have arrived.
@@ -171,7 +172,8 @@ struct Run : RunState {
   ScratchBuffer scratch, staged;
   ScratchBuffer device_scratch{Scratch::on_device};
 
-  /// The address of a slice of an operand at its own place.
+  /// The address of a slice at its own place, which is where the layout of the operand puts it.
+  /// (Views are elsewhere.)
   std::byte* address_of(const OperandLayout& layout, std::uint32_t slice) const noexcept {
     return base[layout.base] + program->slice_offset(layout, slice);
   }
@@ -186,12 +188,12 @@ struct Run : RunState {
     return held.views == nullptr ? nullptr : &held;
   }
 
-  /// Lets a step be looked at, in this round or in the next one.
+  /// Puts a step into `ready`, or into `later`, unless it is in one of them.
   void queue(StepId id) { queue_in(ready, id); }
   void queue_again(StepId id) { queue_in(later, id); }
   void queue_all();
-  /// How many slices of a step may be issued, as far as other steps are concerned. If `made` is
-  /// given, slice `slice` of this step counts as complete.
+  /// How many slices of a step may be issued, as far as its predecessors are concerned. If `made`
+  /// is given, slice `slice` of the step `made` counts as complete.
   std::uint32_t ready_slices(const ProgramStep& step,
                              StepId made = collectives::kNone,
                              std::uint32_t slice = 0) const noexcept;
@@ -265,7 +267,7 @@ class Execution : public ExecutionState {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) unreferenced();
   }
 
-  /// Notes that a slice has been moved. Steps that wait for it are looked at again.
+  /// Records that a slice has completed, and queues the steps that wait for it.
   void complete_slice(StepId id, std::uint32_t slice);
 
   Run run;

@@ -23,40 +23,41 @@ class HeldViews {
       : listener_(listener), pending_(pending) {}
 
   /// Views are evicted if none has been added or ended for this long, and for at least 64 rounds,
-  /// since the clock is read once in 32. If all of them are in device memory, it takes 100 times as
-  /// long: they occupy no slots, but numbers of announced messages. A message that gets no number
-  /// goes through slots, or waits if it is longer.
+  /// since the clock is read only every 32 rounds. If all of them are in device memory, the delay
+  /// is 100 times as long. Such views occupy no slots, but they occupy numbers of announced
+  /// messages. A message for which no number is free goes through a slot or, if it is longer than a
+  /// slot, waits.
   void set_eviction_delay(Clock::duration delay) noexcept { delay_ = delay; }
 
   bool empty() const noexcept { return count_ == 0; }
   /// Counts a view that has been added to Run::views or Run::arrived.
   void add(Run& run, const HeldView& view) noexcept;
   /// Ends a view that was added, if the slice has one. False if the sender has withdrawn the
-  /// message. Pass that to on_withdrawn().
+  /// message: then call on_withdrawn().
   bool end(Run& run, HeldView& held) noexcept;
-  /// Does both: ends a view, and handles a withdrawn message.
+  /// Calls end() and, if the message was withdrawn, on_withdrawn().
   void release(Execution& execution, HeldView& held);
   /// Ends the views that a slice of a step reads. Returns the step whose message the sender has
-  /// withdrawn, to be passed to on_withdrawn(); kNone if there is none.
+  /// withdrawn; then call on_withdrawn(). kNone if there is none.
   StepId end_sources(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept;
-  /// Does both, for the views that a slice of a step reads.
+  /// Calls end_sources() and, if a message was withdrawn, on_withdrawn().
   void release_sources(Execution& execution, const ProgramStep& step, std::uint32_t slice);
-  /// Releases the views of an execution that ends, except those that a device still reads.
+  /// Releases the views of an execution that ends, except those that a device still uses.
   void release_all(Execution& execution);
-  /// The sender has withdrawn a message while it was read. The execution computes and sends nothing
-  /// more, and ends when the reason is known. No slot must be reserved, since the listener may
-  /// cancel messages.
+  /// Handles a message that its sender has withdrawn while it was being read. The execution
+  /// computes and sends nothing more, and ends when the reason is known. Do not call this while a
+  /// slot is reserved, since the listener may cancel messages.
   void on_withdrawn(Execution& execution, StepId id);
 
   /// Evicts the views of the executions in a list (Execution::active_next). A view in device memory
-  /// is released when its device has copied it. It stays if work of the device reads it already, or
-  /// if only one execution has views: an execution that runs alone needs no more numbers of
-  /// announced messages than it has. True if any view is evicted.
+  /// is released when its device has copied it. Such a view stays if work of the device reads it
+  /// already, or if only one execution has views: an execution that runs alone needs no more
+  /// numbers of announced messages than it has. True if any view is evicted.
   bool evict(Execution* first);
   /// The same, if the views have not changed for the delay. Call this once each round. Reads the
   /// clock only now and then.
   void evict_if_unchanged(Execution* first);
-  /// The device has copied a view that is evicted to its own place.
+  /// Call this when a device has copied an evicted view to its own place.
   void on_copied(const PendingWork::Work& work);
 
  private:

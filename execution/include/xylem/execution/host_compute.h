@@ -5,11 +5,11 @@
 
 namespace xylem::execution {
 
-/// The CPU that drives the engine. Work is done when enqueue() returns. Where the work asks for
-/// non-temporal stores, the pieces in which they write are chosen here.
+/// The CPU that drives the engine. Work is done when enqueue() returns. If the work requests
+/// non-temporal stores, the result is written in pieces, whose size is chosen here.
 class HostCompute final : public Compute {
  public:
-  /// Does the work at once, like enqueue(), for callers that know that they have a HostCompute.
+  /// Does the work at once, like enqueue(), for callers that have a HostCompute.
   static void run(const ComputeWork& work) noexcept;
 
   std::uint32_t queues() const noexcept override { return 0; }

@@ -17,10 +17,10 @@
 
 namespace xylem::execution {
 
-/// What the other ranks of a mesh must know of a rank. Plain bytes, which ranks exchange.
+/// The data about a rank that the other ranks of a mesh need. Plain bytes, which ranks exchange.
 struct MeshMember {
   transport::DevicePlace flags, scratch;
-  std::array<std::byte, 16> nonce{};   ///< Is also in the memory of the flags.
+  std::array<std::byte, 16> nonce{};   ///< Also in the memory of the flags: join() compares both.
   std::array<std::byte, 16> device{};  ///< Names the physical device.
   std::uint64_t scratch_bytes = 0;
 };
@@ -29,16 +29,16 @@ static_assert(std::is_trivially_copyable_v<MeshMember>);
 /// A call on a mesh.
 struct StreamCall {
   void* stream = nullptr;    ///< The caller's stream (Stream::handle).
-  bool holds_stream = true;  ///< Whether what the stream is given later waits for the call.
+  bool holds_stream = true;  ///< Whether work enqueued on the stream later waits for the call.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
 };
 
-/// What became of a call that was given to a stream.
+/// The result of enqueuing a call on a stream.
 struct Enqueued {
-  void* stream = nullptr;    ///< Where the call runs: its stream, or the mesh's own.
-  std::uint64_t number = 0;  ///< Of the call, from 1; 0 for one that is captured.
+  void* stream = nullptr;    ///< Where the call runs: the caller's stream, or the mesh's own.
+  std::uint64_t number = 0;  ///< Number of the call, from 1; 0 if it is captured.
   /// The stream is being captured into a graph: the call runs whenever the graph does.
   bool is_captured = false;
   bool is_direct =
@@ -48,14 +48,14 @@ struct Enqueued {
   Status broken;
 };
 
-/// One rank's end of a mesh. Any thread may call block(); the token holder calls the functions that
-/// stop the mesh.
+/// One rank's part of a mesh. Any thread may call block(); the token holder calls the functions
+/// that stop the mesh.
 class Mesh {
  public:
   Mesh() = default;
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
-  /// What streams or graphs may still use stays as long as the process.
+  /// Resources that streams or graphs may still use are kept until the process ends.
   virtual ~Mesh() = default;
 
   virtual MeshMember member() const noexcept = 0;
@@ -64,21 +64,21 @@ class Mesh {
   /// Whether the ranks reach each other's buffers, too, so that programs may be direct. The same on
   /// all ranks, after join().
   virtual bool is_direct() const noexcept = 0;
-  /// Opens the memory of all ranks, in rank order. Fails with `unsupported` if this device does
-  /// not reach that of a peer, or if a peer in another process has the same device: it is not known
-  /// whether a device runs one process while a stream of another one waits.
+  /// Opens the memory of all ranks, in rank order. Fails with `unsupported` if this device does not
+  /// reach that of a peer, or if a peer in another process has the same device: it is not known
+  /// whether a device can run one process while a stream of another process waits.
   virtual Status join(std::span<const MeshMember> members) = 0;
 
-  /// How fast this device reads memory of the rank after this one, in 10^9 bytes per second. All
-  /// ranks measure at the same time, between join() and the first call. Waits for the device.
+  /// How fast this device reads memory of the next rank, in 10^9 bytes per second. All ranks must
+  /// measure at the same time, between join() and the first call. Waits for the device.
   virtual Result<double> measure() = 0;
 
   /// Enqueues a call on its stream, without waiting for the stream. On failure nothing has been
   /// enqueued; `cancelled` means that the mesh was stopped. One thread at a time.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
-  /// Lets a stream of the device wait for the call with this number. False if that call was too
-  /// long ago to be known.
+  /// Makes a stream of the device wait for the call with this number. False if so many calls have
+  /// followed that the mesh does not remember this one.
   virtual Result<bool> block(void* stream, std::uint64_t number) = 0;
 
   /// Call this when a call has ended, so that the device knows which streams still wait. Any thread

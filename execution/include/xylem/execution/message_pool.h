@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MessagePool: the messages that an engine has posted, and those that have completed. A completion
-// is only noted when it happens, within a call of the transport; the engine handles it at its next
-// round, unless the post itself says that the message is done.
+// MessagePool: the messages that an engine has posted, and those that have completed. When a
+// message completes, within a call of the transport, this is only recorded. The engine handles it
+// in its next round, or at once if the message is complete when it has been posted.
 //
 //   free ──acquire──► posted ──on_done──► completed ──next_completed──► handled ──release──► free
 #pragma once
@@ -26,8 +26,9 @@ class MessagePool {
   Message& acquire(Execution& execution, const Link& link);
   void release(Message& message) noexcept;
 
-  /// Notes that a message has completed. Transports call this by Operation::done. Call it if
-  /// posting a message has completed it at once.
+  /// Records that a message has completed. Transports call this by Operation::done. The engine
+  /// calls it if a message that it has posted is complete at once, unless it handles the message
+  /// itself.
   static void on_done(transport::Operation& done) noexcept;
   bool has_completed() const noexcept { return completed_ != nullptr; }
   /// The oldest message that has completed and was not returned before. Null if there is none.

@@ -26,8 +26,8 @@ inline void relax() noexcept {
 /// moments is quickest. If they do not, polling only delays the caller. So after a few misses,
 /// polling is tried only now and then, less and less often.
 ///
-/// If ranks share cores, the awaited message may come from a rank that has no core yet. Then each
-/// poll lets other threads run.
+/// If ranks share cores, the sender of the awaited message may not be running. Then each poll
+/// yields the core.
 class Patience {
  public:
   /// Does not poll.
@@ -52,7 +52,7 @@ class Patience {
     }
     std::uint32_t polls = allowed();
     if (polls == 0) return false;
-    // Other threads may keep the core for long. It is not worth polling longer than this.
+    // Other threads may occupy the core for long, so polling stops after this time.
     constexpr std::chrono::microseconds kLongest{50};
     const auto end = yields_ ? Clock::now() + kLongest : Clock::time_point::max();
     bool came = false, is_late = false;
@@ -90,7 +90,7 @@ class Patience {
 
   std::uint32_t most_ = 0;
   bool yields_ = false;
-  std::uint32_t misses_ = 0;  ///< Number of attempts in a row after which no message had come.
+  std::uint32_t misses_ = 0;  ///< Number of consecutive attempts without a message.
   std::uint32_t calls_ = 0;   ///< Number of calls since the last attempt to poll.
   std::uint32_t interval_ = kSeldom;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PendingWork: what executions wait for that no transport reports: work that devices have not
-// completed, and gates that have not opened.
+// PendingWork: the events for which executions wait and that no transport reports. These are the
+// completion of work on devices, and the opening of gates.
 #pragma once
 
 #include "xylem/execution/execution.h"
@@ -24,9 +24,10 @@ class PendingWork {
     StepId step = kPointToPoint;
     std::uint32_t slice = 0;
     Ticket ticket{};
-    HeldView view{};      ///< If it has views: what the work reads. It is released after the work.
+    HeldView view{};      ///< Read by the work, if view.views is set. Released after the work.
     bool evicts = false;  ///< The work copies a view of Run::views to its own place.
-    /// False if the next work of the queue is another slice of the same piece, which ends with it.
+    /// False if the next work of the queue is another slice of the same piece, which completes at
+    /// the same time.
     bool is_last = true;
   };
 
@@ -37,11 +38,11 @@ class PendingWork {
   /// Waits for the gate of an execution (OnDevice::gate), until `limit`.
   void add_gate(Execution& execution, Deadline limit);
   /// Calls `on_gate(execution, is_open)` for each gate that is open or late, and `on_work(work)`
-  /// for each piece of work that has completed. By then neither is pending any more, and the
-  /// execution may end within the call. Returns the number of calls.
+  /// for each piece of work that has completed. Each is removed before its call, and the execution
+  /// may end within the call. Returns the number of calls.
   template <typename OnGate, typename OnWork>
   unsigned poll(const OnGate& on_gate, const OnWork& on_work);
-  /// Stops waiting for the gate of an execution, and lets its devices leave out its work. The work
+  /// Stops waiting for the gate of an execution, and cancels its work (Compute::cancel). The work
   /// stays pending until its tickets have completed.
   void cancel(Execution& execution);
 
@@ -57,7 +58,7 @@ class PendingWork {
     std::deque<Work> work;
   };
 
-  /// Calls `handle` for something of an execution that is not pending any more.
+  /// Calls `handle` for a gate or work of an execution that is not pending any more.
   template <typename Handle>
   void end(Execution& execution, const Handle& handle) {
     execution.acquire();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamProgram: a schedule over mapped memory, bound to sizes, in the form in which a mesh gives
-// it to a stream of its device (mesh.h). The steps run one after the other, without the CPU. Like a
-// Program, it contains no addresses.
+// StreamProgram: a schedule over mapped memory, bound to sizes, in the form in which a mesh
+// enqueues it on a stream of its device (mesh.h). The steps run one after the other, without the
+// CPU. Like a Program, it contains no addresses.
 #pragma once
 
 #include "xylem/execution/reduce_kernel.h"
@@ -27,7 +27,7 @@ struct StreamProgram {
   enum class Kind : std::uint8_t { copy, reduce, signal, wait };  ///< As StepKind (schedule.h).
   enum class Buffer : std::uint8_t { input, output, scratch };
   struct Operand {
-    std::uint32_t rank = 0;  ///< If it is not this rank: scratch, or a buffer in a direct program.
+    std::uint32_t rank = 0;  ///< Another rank: only for scratch, or in a direct program.
     Buffer buffer = Buffer::input;
     std::uint64_t offset = 0;  ///< Of slice 0, in bytes. In scratch, all slices lie here.
   };
@@ -38,20 +38,20 @@ struct StreamProgram {
     std::uint32_t peer = 0;    ///< For signal and wait.
     std::uint64_t bytes = 0;   ///< Of the whole chunk, for copy and reduce.
     Operand target{};          ///< For copy and reduce; another rank's only in a direct program.
-    std::uint32_t first_source = 0, source_count = 0;  ///< Into `sources`.
-    /// Into `puts`: where the result goes, too. Only in a direct program.
+    std::uint32_t first_source = 0, source_count = 0;  ///< A range of `sources`.
+    /// A range of `puts`: further targets of the result. Only in a direct program.
     std::uint32_t first_put = 0, put_count = 0;
   };
 
   std::string algorithm;
-  /// At least the size of what any step moves in a round.
+  /// The most bytes that any step moves in a round.
   std::uint64_t slice_bytes = 0;
   std::uint64_t rounds = 0;  ///< The same on all ranks. 0: there is nothing to do.
   std::uint32_t element_bytes = 1;
   std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
   bool is_direct = false;
   /// The same number on all ranks if their calls match. In a direct program, ranks use each other's
-  /// buffers only if all have told the same one.
+  /// buffers only if all have announced the same number.
   std::uint64_t call = 0;
   /// For a direct program: the sizes of this rank's buffers.
   std::uint64_t input_bytes = 0, output_bytes = 0;

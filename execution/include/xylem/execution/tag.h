@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Message tags. Everything that distinguishes two messages which can be under way at once is exact.
-// The rest is a fingerprint of the call, so that a message of a disagreeing call never matches a
-// posted receive.
+// Message tags. The fields that distinguish messages under way at the same time are exact. The rest
+// is a fingerprint of the call, so that a message of a disagreeing call matches a posted receive
+// only by chance, as rarely as stated below.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
 //   [kind ][ slot    ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kMaxWindow = 64;
 /// operations wait. It is well below the 256 operations that `sequence` distinguishes.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
-/// The bits that tell a message's communicator and kind.
+/// The bits for the kind and the communicator of a message.
 inline constexpr transport::Tag kGroupMask = transport::Tag{0xfff} << 52;
 
 constexpr transport::Tag group_tag(TagKind kind, std::uint32_t slot) noexcept {
