@@ -89,6 +89,17 @@ def run_ranks_in_each_way(size: int, body) -> None:
             run_ranks(size, body, binds=True)
 
 
+def late_all_reduce(rank: int, size: int, called: Condition, check) -> None:
+    """An all_reduce that rank 1 makes only when `check(work, tensor)` has told it on rank 0."""
+    tensor = full(rank + 1)
+    if rank == 0:
+        check(dist.all_reduce(tensor, async_op=True), tensor)
+    else:
+        called.wait()
+        dist.all_reduce(tensor)
+    assert is_full(tensor, total(size))
+
+
 def check_futures_of_a_late_call(rank: int, size: int, called: Condition, are_early: bool) -> None:
     """Checks the futures of a call that rank 1 makes only when rank 0 has seen its own. Early ones
     are complete at once, and their callbacks run then, on a stream that waits for the call.
@@ -151,24 +162,21 @@ class Streams(unittest.TestCase):
     def test_the_callers_stream_goes_on(self):
         called = Condition()
 
+        def check(work, tensor):
+            # Its stream computes and is read while rank 1 has not called.
+            assert is_full(full(5) + 1, 6)
+            assert not work.is_completed()
+            work.wait()  # Neither this thread waits, ...
+            assert not work.is_completed()
+            result = torch.empty_like(tensor)
+            result.copy_(tensor)
+            called.tell()
+            assert is_full(result, total(2))  # ... but the stream does.
+            work.wait(timedelta(seconds=20))
+            assert work.is_completed()
+
         def body(rank, size):
-            tensor = full(rank + 1)
-            if rank == 0:
-                # Its stream computes and is read while rank 1 has not called.
-                work = dist.all_reduce(tensor, async_op=True)
-                assert is_full(full(5) + 1, 6)
-                assert not work.is_completed()
-                work.wait()  # Neither this thread waits, ...
-                assert not work.is_completed()
-                result = torch.empty_like(tensor)
-                result.copy_(tensor)
-                called.tell()
-                assert is_full(result, total(size))  # ... but the stream does.
-                work.wait(timedelta(seconds=20))
-                assert work.is_completed()
-            else:
-                called.wait()
-                dist.all_reduce(tensor)
+            late_all_reduce(rank, size, called, check)
 
         run_ranks(2, body, environment=STREAMS_WAIT)
         if has_mesh(2):
@@ -276,19 +284,15 @@ class Threads(unittest.TestCase):
     def test_wait_returns_when_the_call_has_ended(self):
         called = Condition()
 
+        def check(work, _):
+            assert is_full(full(5) + 1, 6)  # The stream goes on.
+            assert not work.is_completed()
+            called.tell()
+            work.wait()
+            assert work.is_completed()
+
         def body(rank, size):
-            tensor = full(rank + 1)
-            if rank == 0:
-                work = dist.all_reduce(tensor, async_op=True)
-                assert is_full(full(5) + 1, 6)  # The stream goes on.
-                assert not work.is_completed()
-                called.tell()
-                work.wait()
-                assert work.is_completed()
-            else:
-                called.wait()
-                dist.all_reduce(tensor)
-            assert is_full(tensor, total(size))
+            late_all_reduce(rank, size, called, check)
             self.check_that_no_stream_has_waited()
 
         run_ranks(2, body)
@@ -370,17 +374,13 @@ class Threads(unittest.TestCase):
     def test_wait_if_the_program_asks_for_it(self):
         called = Condition()
 
+        def check(work, _):
+            called.tell()
+            work.wait()
+            assert work.is_completed()
+
         def body(rank, size):
-            tensor = full(rank + 1)
-            if rank == 0:
-                work = dist.all_reduce(tensor, async_op=True)
-                called.tell()
-                work.wait()
-                assert work.is_completed()
-            else:
-                called.wait()
-                dist.all_reduce(tensor)
-            assert is_full(tensor, total(size))
+            late_all_reduce(rank, size, called, check)
 
         # Nobody else carries out the calls without the progress thread.
         for environment in ({"TORCH_NCCL_BLOCKING_WAIT": "yes"}, {"XYLEM_PROGRESS_THREAD": "off"}):
@@ -516,44 +516,38 @@ class Bound(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def test_wait_with_a_limit_blocks(self):
-        def body(rank, size):
-            tensor = full(rank + 1)
-            if rank == 0:
-                work = dist.all_reduce(tensor, async_op=True)
-                with raising(dist.DistBackendError, "has not completed within 200 ms"):
-                    work.wait(timedelta(milliseconds=200))
-                called.tell()
-                work.wait(timedelta(seconds=20))
-                assert work.is_completed()
-            else:
-                called.wait()
-                dist.all_reduce(tensor)
-            assert is_full(tensor, total(size))
+        def check(work, _):
+            with raising(dist.DistBackendError, "has not completed within 200 ms"):
+                work.wait(timedelta(milliseconds=200))
+            called.tell()
+            work.wait(timedelta(seconds=20))
+            assert work.is_completed()
 
         called = Condition()
-        run_ranks(2, body)
+        run_ranks(2, lambda rank, size: late_all_reduce(rank, size, called, check))
 
-    @only_over_the_stand_in
     def test_streams_go_on_after_a_time_out(self):
         def body(rank, size):
-            if rank == 0:
-                work = all_reduce_within(1)
+            if rank == 1:
+                return done.wait()
+            work = all_reduce_within(1)
+            work.wait()
+            assert is_full(full(1), 1)  # The stream waits for the call, and then goes on.
+            # The work ends right after that.
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
+                work.wait(timedelta(seconds=20))
+            assert work.is_completed()
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
                 work.wait()
-                is_full(full(1), 1)  # The stream waits for the call, and then goes on.
-                # The work ends right after that.
-                with raising(dist.DistBackendError, "rank 1 did not call it"):
-                    work.wait(timedelta(seconds=20))
-                assert work.is_completed()
-                with raising(dist.DistBackendError, "rank 1 did not call it"):
-                    work.wait()
-                with raising(dist.DistBackendError, "rank 1 did not call it"):
-                    dist.all_reduce(full(1), async_op=True).wait(timedelta(seconds=20))
-                done.tell()
-            else:
-                done.wait()
+            with raising(dist.DistBackendError, "rank 1 did not call it"):
+                dist.all_reduce(full(1), async_op=True).wait(timedelta(seconds=20))
+            done.tell()
 
         done = Condition()
-        run_ranks(2, body, environment=STREAMS_WAIT)
+        if DEVICE == "standin":
+            run_ranks(2, body, environment=STREAMS_WAIT)
+        if CONNECTS_DEVICES:
+            run_ranks(2, body, binds=True)
 
     @only_over_the_stand_in
     def test_streams_go_on_after_an_abort_and_a_death(self):

@@ -22,7 +22,6 @@ from device_test import (
     CONNECTS_DEVICES,
     COUNT,
     STREAMS_WAIT,
-    all_reduce_within,
     full,
     has_called,
     is_full,
@@ -265,25 +264,6 @@ class Bound(unittest.TestCase):
                 called.tell()
             work.wait()
             assert all(is_full(output[r * COUNT : (r + 1) * COUNT], r) for r in range(size))
-
-        run_ranks(2, body, binds=True)
-
-    def test_errors_come_with_the_next_wait_and_call(self):
-        done = Condition()
-
-        def body(rank, size):
-            if rank == 1:
-                return done.wait()
-            work = all_reduce_within(1)
-            work.wait()
-            assert is_full(full(1), 1)  # The stream waits for the call, and then goes on.
-            with raising(dist.DistBackendError, "rank 1 did not call it"):
-                work.wait(timedelta(seconds=20))
-            with raising(dist.DistBackendError, "rank 1 did not call it"):
-                work.wait()
-            with raising(dist.DistBackendError, "rank 1 did not call it"):
-                dist.all_reduce(full(1), async_op=True).wait(timedelta(seconds=20))
-            done.tell()
 
         run_ranks(2, body, binds=True)
 

@@ -52,21 +52,6 @@ class Groups(unittest.TestCase):
 
         run_ranks(5, body)
 
-    def test_many_groups_are_made_and_destroyed(self):
-        def body(rank, size):
-            before = len(os.listdir("/proc/self/fd"))
-            for _ in range(30):
-                group = dist.new_group()
-                tensor = torch.ones(1)
-                dist.all_reduce(tensor, group=group)
-                dist.barrier()
-                dist.destroy_process_group(group)
-            del group, tensor
-            gc.collect()
-            assert len(os.listdir("/proc/self/fd")) <= before
-
-        run_ranks(2, body)
-
     def test_ranks_as_threads(self):
         def body(_, __):
             import xylem._C as native
@@ -109,7 +94,6 @@ class Groups(unittest.TestCase):
             self.skipTest("this torch's monitored_barrier refuses any backend but gloo")
         run_ranks(4, body)
 
-
     def test_a_monitored_barrier_knows_the_start_it_belongs_to(self):
         failed = Condition()
 
@@ -142,7 +126,7 @@ class Groups(unittest.TestCase):
         run_ranks(2, body)
 
     def test_a_group_goes_on_after_errors_that_end_no_call(self):
-        """A wait that takes too long, a monitored barrier, and a group that does not come about."""
+        """A monitored barrier, and a group that does not come about."""
         done = Condition()
 
         def body(rank, size):
@@ -154,11 +138,6 @@ class Groups(unittest.TestCase):
 
             short = timedelta(milliseconds=300)
             if rank == 0:
-                message = dist.irecv(torch.ones(1), 1)
-                with raising(dist.DistBackendError, "has not completed within 300 ms"):
-                    message.wait(short)
-            goes_on()
-            if rank == 0:
                 with raising(dist.DistBackendError, "Rank 1 failed to pass"):
                     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
                     backend.monitored_barrier(short, False)
@@ -167,7 +146,6 @@ class Groups(unittest.TestCase):
                 with raising(dist.DistBackendError, "these did not come: 1"):
                     dist.new_group(timeout=short)
             goes_on()
-            message.wait() if rank == 0 else dist.send(torch.ones(1), 0)
 
         run_ranks(2, body)
 

@@ -51,6 +51,37 @@ def run(command: list[str], **environment: str) -> str:
     return done.stdout
 
 
+def run_at_once(commands: list[list[str]], **environment: str) -> str:
+    """Runs commands beside each other, and returns the output of all. Fails the test if an exit status is not 0."""
+    programs = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for command in commands
+    ]
+    try:
+        printed = "".join(program.communicate(timeout=DEADLINE)[0] for program in programs)
+    finally:
+        for program in programs:
+            program.kill()
+    if any(program.returncode != 0 for program in programs):
+        raise AssertionError(f"ended with {[program.returncode for program in programs]}:\n{printed}")
+    return printed
+
+
+def run_program(program: str, *options: str, **environment: str) -> str:
+    """Runs the text of a program, under torchrun if there are options for it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "program.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(program))
+        return run([*(torchrun("--standalone", *options) if options else [sys.executable]), path], **environment)
+
+
 class Training(unittest.TestCase):
     def losses(self, *options: str, ranks: int, **environment: str) -> list[float]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
@@ -126,24 +157,9 @@ class Training(unittest.TestCase):
     def test_two_agents(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        agents = [
-            subprocess.Popen(
-                torchrun("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d",
-                         f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", EXAMPLE, "--steps=20"),
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for _ in range(2)
-        ]
-        try:
-            printed = "".join(agent.communicate(timeout=DEADLINE)[0] for agent in agents)
-        finally:
-            for agent in agents:
-                agent.kill()
-        self.assertEqual([agent.returncode for agent in agents], [0, 0], printed)
-        self.assertIn("all 4 ranks have the same parameters", printed)
+        agent = torchrun("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                         f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", EXAMPLE, "--steps=20")
+        self.assertIn("all 4 ranks have the same parameters", run_at_once([agent, agent]))
 
 
 class TwoHosts(unittest.TestCase):
@@ -177,30 +193,18 @@ class TwoHosts(unittest.TestCase):
 
     def test_ranks_of_two_hosts_train(self):
         hosts = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", name,
-                 *torchrun("--nnodes=2", f"--node-rank={number}", "--nproc-per-node=2",
-                           f"--master-addr={self.ADDRESSES[0]}", "--master-port=29500", EXAMPLE, "--steps=20")],
-                # Torch asks for the names of addresses; no name server can be reached.
-                env={**os.environ, "OMP_NUM_THREADS": "1", "RES_OPTIONS": "timeout:1 attempts:1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            ["ip", "netns", "exec", name,
+             *torchrun("--nnodes=2", f"--node-rank={number}", "--nproc-per-node=2",
+                       f"--master-addr={self.ADDRESSES[0]}", "--master-port=29500", EXAMPLE, "--steps=20")]
             for number, name in enumerate(self.names)
         ]
-        try:
-            printed = "".join(host.communicate(timeout=DEADLINE)[0] for host in hosts)
-        finally:
-            for host in hosts:
-                host.kill()
-        self.assertEqual([host.returncode for host in hosts], [0, 0], printed)
+        # Torch asks for the names of addresses; no name server can be reached.
+        printed = run_at_once(hosts, RES_OPTIONS="timeout:1 attempts:1")
         self.assertIn("all 4 ranks have the same parameters", printed)
 
 
 class Spawned(unittest.TestCase):
     PROGRAM = """
-        import sys
         import torch
         import torch.distributed as dist
         import torch.multiprocessing as processes
@@ -218,17 +222,13 @@ class Spawned(unittest.TestCase):
             dist.destroy_process_group()
 
         if __name__ == "__main__":
-            processes.spawn(rank_main, args=(3, sys.argv[1]), nprocs=3)
+            processes.spawn(rank_main, args=(3, __file__ + ".store"), nprocs=3)
     """
 
     def test_ranks_that_a_program_spawns(self):
-        with tempfile.TemporaryDirectory() as directory:
-            program = os.path.join(directory, "spawn.py")
-            with open(program, "w", encoding="utf-8") as file:
-                file.write(textwrap.dedent(self.PROGRAM))
-            printed = run([sys.executable, program, os.path.join(directory, "store")])
-            for rank in range(3):
-                self.assertIn(f"rank {rank} is through", printed)
+        printed = run_program(self.PROGRAM)
+        for rank in range(3):
+            self.assertIn(f"rank {rank} is through", printed)
 
 
 class Secrets(unittest.TestCase):
@@ -250,11 +250,7 @@ class Secrets(unittest.TestCase):
     """
 
     def printed(self, same: bool) -> str:
-        with tempfile.TemporaryDirectory() as directory:
-            program = os.path.join(directory, "secret.py")
-            with open(program, "w", encoding="utf-8") as file:
-                file.write(textwrap.dedent(self.PROGRAM).format(same=same))
-            return run(torchrun("--standalone", "--nproc-per-node=2", program))
+        return run_program(self.PROGRAM.format(same=same), "--nproc-per-node=2")
 
     def test_the_users_own_is_what_counts(self):
         """Other users are refused, although all can read the meeting's secret in torch's store."""
@@ -316,14 +312,6 @@ class Restarts(unittest.TestCase):
                     seconds, error = file.read().split(" ", 1)
                 self.assertLess(float(seconds), 3)
                 self.assertRegex(error, "rank 1 .* was lost")
-
-
-def run_program(program: str, *options: str, **environment: str) -> str:
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "program.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(textwrap.dedent(program))
-        return run([*(torchrun("--standalone", *options) if options else [sys.executable]), path], **environment)
 
 
 class Page(unittest.TestCase):

@@ -215,13 +215,6 @@ class Members(unittest.TestCase):
 
         run_ranks(3, body)
 
-    def test_a_group_of_one(self):
-        def body(rank, size):
-            groups = [dist.new_group([other]) for other in range(size)]
-            assert sum_over(groups[rank], 5) == 5
-
-        run_ranks(3, body)
-
     def test_splits_and_meshes_cost_nothing_either(self):
         def body(rank, size):
             sum_over(dist.new_group())
@@ -253,7 +246,6 @@ class Members(unittest.TestCase):
             return slow.asked
 
         self.assertGreater(sum(run_ranks(2, body)), 0)
-
 
     def test_a_receive_from_any_rank_tells_the_sender(self):
         def body(rank, size):
@@ -372,25 +364,37 @@ class Ends(unittest.TestCase):
 
         run_ranks(3, body)
 
-    def test_ranks_that_have_left_the_job_can_come_back(self):
-        """One rank has no group any more; the others still have one. Both make a new group."""
+    def check_that_a_rank_comes_back(self, others_know: bool) -> None:
+        """One rank has no group any more; the others still have one. All make a new group."""
 
         def body(rank, size):
             store = dist.distributed_c10d._get_default_store()
             extra = dist.new_group([0, 1])
             if rank == 2:
                 dist.destroy_process_group()
-            ranks = list(range(size))
-            group = native_group(dist.PrefixStore("new/", store), rank, size, "new", ranks)
+            elif others_know:
+                with raising(dist.DistBackendError, "rank 2 left the job before it took its part"):
+                    sum_over(None)
+            held = Held()
+            group = native_group(dist.PrefixStore("new/", store), rank, size, "new", list(range(size)))
             tensor = torch.ones(2)
             group.allreduce([tensor]).wait()
             assert tensor.tolist() == [size] * 2
+            more = Held()
+            # The new job has a progress thread of its own.
+            assert not others_know or more.before[1] == held.before[1] + 1, (held.before, more.before)
             if rank != 2:
                 assert sum_over(extra) == 2
             group.barrier().wait()
             group.shutdown()
 
         run_ranks(3, body)
+
+    def test_ranks_that_have_left_the_job_can_come_back(self):
+        self.check_that_a_rank_comes_back(others_know=False)
+
+    def test_after_a_rank_has_left_groups_start_another_job(self):
+        self.check_that_a_rank_comes_back(others_know=True)
 
     def test_there_are_1024_groups(self):
         def body(rank, size):
@@ -433,17 +437,6 @@ class Ends(unittest.TestCase):
 
         run_ranks(3, body)
 
-    def test_survivors_of_a_dead_rank_make_another_group(self):
-        def body(rank, size):
-            if rank == 1:
-                os._exit(1)
-            with raising(dist.DistBackendError, "rank 1 .*was lost"):
-                sum_over(None)
-            survivors = dist.new_group([0, 2], use_local_synchronization=True)
-            assert sum_over(survivors) == 2
-
-        run_ranks(3, body, killed=(1,))
-
     def test_a_job_holds_a_thread_memory_and_connections(self):
         def body(rank, size):
             def held():
@@ -468,7 +461,7 @@ class Ends(unittest.TestCase):
 
         run_ranks(3, body)
 
-    def test_a_death_ends_the_groups_of_the_rank_alone(self):
+    def test_a_death_ends_the_groups_of_the_rank_alone_and_survivors_make_another(self):
         def body(rank, size):
             others, all_ranks = dist.new_group([0, 2]), dist.new_group()
             dist.barrier()
@@ -478,30 +471,9 @@ class Ends(unittest.TestCase):
                 with raising(dist.DistBackendError, "rank 1 .*was lost"):
                     sum_over(group)
             assert sum_over(others) == 2
+            assert sum_over(dist.new_group([0, 2], use_local_synchronization=True)) == 2
 
         run_ranks(3, body, killed=(1,))
-
-    def test_after_a_rank_has_left_groups_start_another_job(self):
-        def body(rank, size):
-            store = dist.distributed_c10d._get_default_store()
-            extra = dist.new_group([0, 1])
-            if rank == 2:
-                dist.destroy_process_group()
-            else:
-                with raising(dist.DistBackendError, "rank 2 left the job before it took its part"):
-                    sum_over(None)  # Then this rank knows.
-            held = Held()
-            ranks = list(range(size))
-            group = native_group(dist.PrefixStore("new/", store), rank, size, "new", ranks)
-            group.allreduce([torch.ones(1)]).wait()
-            more = Held()
-            assert more.before[1] == held.before[1] + 1, (held.before, more.before)  # Its progress thread.
-            if rank != 2:
-                assert sum_over(extra) == 2
-            group.barrier().wait()
-            group.shutdown()
-
-        run_ranks(3, body)
 
 
 def has_ended(process: int) -> bool:
