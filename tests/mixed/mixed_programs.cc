@@ -72,7 +72,7 @@ int status_of(const Job& job, std::uint32_t rank) {
 
 /// Runs a job. Returns what went wrong, or an empty string.
 std::string run(const Plan& plan, const Job& job, double& worst) {
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   std::vector<std::string> arguments{std::to_string(job.seed), std::to_string(job.programs),
                                      std::to_string(plan.calls), plan.device};
   std::map<std::string, std::string> environment{{"XYLEM_TRANSPORT", plan.transport},

@@ -9,8 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -34,8 +32,6 @@ constexpr std::size_t kRanks = 3;
 class BadNetwork : public testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0 || run_command({"sh", "-c", "command -v ip"}).exit_status != 0)
-      GTEST_SKIP() << "network namespaces need root and ip";
     hosts = std::make_unique<Hosts>();
     if (!hosts->ok()) GTEST_SKIP() << "this machine makes no network namespaces";
   }
@@ -72,7 +68,7 @@ class BadNetwork : public testing::Test {
   }
   std::string end_file() const { return directory.path() + "/end"; }
 
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   std::unique_ptr<Hosts> hosts;
   std::unique_ptr<BadWire> wire;
   std::vector<std::unique_ptr<Command>> ranks;

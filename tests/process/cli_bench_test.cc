@@ -28,7 +28,9 @@ namespace xylem {
 namespace {
 
 using test::Command;
+using test::Finished;
 using test::run_command;
+using testing::EndsWith;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -39,6 +41,12 @@ std::vector<std::string> bench(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{kXylem, "bench"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
+}
+
+Finished run_bench(const std::vector<std::string>& arguments,
+                   const Command::Variables& variables = {},
+                   const Command::Preparation& prepare = {}) {
+  return run_command(bench(arguments), variables, kLimit, prepare);
 }
 
 /// The rows of the table: all lines except comments.
@@ -55,8 +63,7 @@ std::vector<std::vector<std::string>> rows_of(const std::string& table) {
 }
 
 TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
-  const auto done =
-      run_command(bench({"all_reduce", "-n", "2", "-e", "64", "--iters", "3"}), {}, kLimit);
+  const auto done = run_bench({"all_reduce", "-n", "2", "-e", "64", "--iters", "3"});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   const auto rows = rows_of(done.out);
   ASSERT_EQ(rows.size(), 4U) << done.out;
@@ -71,8 +78,7 @@ TEST(Bench, StartsItsOwnRanksAndPrintsOneRightRowForEachSize) {
 }
 
 TEST(Bench, TellsTheShareOfTheMachinesLimitThatALargeRowReaches) {
-  const auto done = run_command(
-      bench({"all_reduce", "-n", "2", "-b", "16M", "-e", "16M", "--iters", "3"}), {}, kLimit);
+  const auto done = run_bench({"all_reduce", "-n", "2", "-b", "16M", "-e", "16M", "--iters", "3"});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   const auto rows = rows_of(done.out);
   ASSERT_EQ(rows.size(), 1U) << done.out;
@@ -82,50 +88,32 @@ TEST(Bench, TellsTheShareOfTheMachinesLimitThatALargeRowReaches) {
 TEST(Bench, TakesBuffersFromTheLibraryAsAsked) {
   for (const char* operation :
        {"all_reduce", "all_gather", "broadcast", "send_recv", "ping_pong"}) {
-    const auto done = run_command(bench({operation, "-n", "3", "-b", "16K", "-e", "1M", "-f", "8",
-                                         "--allocate", "--iters", "5"}),
-                                  {}, kLimit);
+    const auto done = run_bench(
+        {operation, "-n", "3", "-b", "16K", "-e", "1M", "-f", "8", "--allocate", "--iters", "5"});
     EXPECT_EQ(done.exit_status, 0) << done.out << done.err;
   }
 }
 
 TEST(Bench, TakesPartsAndOffsetsAsAsked) {
   for (const char* parts : {"even", "rising", "one"}) {
-    const auto done = run_command(bench({"all_gather_v", "-n", "3", "-b", "1000", "-e", "1000",
-                                         "--parts", parts, "--offset", "4", "--iters", "2"}),
-                                  {}, kLimit);
+    const auto done = run_bench({"all_gather_v", "-n", "3", "-b", "1000", "-e", "1000", "--parts",
+                                 parts, "--offset", "4", "--iters", "2"});
     EXPECT_EQ(done.exit_status, 0) << done.err;
-  }
-  const auto wrong = run_command(bench({"all_gather_v", "--parts", "odd"}), {}, kLimit);
-  EXPECT_EQ(wrong.exit_status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("--parts"));
-  for (const char* offset : {"4096", "2"}) {
-    EXPECT_EQ(run_command(bench({"all_reduce", "--offset", offset}), {}, kLimit).exit_status, 2);
   }
 }
 
 // Neither a build without CUDA nor a machine without devices can hold the buffers.
 TEST(Bench, OnDevicesThatAreNotThereSaysWhatIsMissing) {
-  const auto done = run_command(bench({"all_reduce", "-n", "2", "--device", "cuda"}),
-                                {{"CUDA_VISIBLE_DEVICES", "-1"}, {"LD_LIBRARY_PATH", ""}}, kLimit);
+  const auto done = run_bench({"all_reduce", "-n", "2", "--device", "cuda"},
+                              {{"CUDA_VISIBLE_DEVICES", "-1"}, {"LD_LIBRARY_PATH", ""}});
   EXPECT_EQ(done.exit_status, 2);
   EXPECT_THAT(done.err, testing::AnyOf(HasSubstr("rank 0: no CUDA device can be used"),
                                        HasSubstr("rank 0: this Xylem was built without CUDA")));
-  for (const auto& [flags, remedy] :
-       {std::pair<std::vector<std::string>, const char*>{{"--stream"}, "add --device cuda"},
-        {{"--allocate", "--device", "cuda"}, "leave it out with --device cuda"}}) {
-    std::vector<std::string> arguments{"all_reduce"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const auto refused = run_command(bench(arguments), {}, kLimit);
-    EXPECT_EQ(refused.exit_status, 2);
-    EXPECT_THAT(refused.err, HasSubstr(remedy));
-  }
 }
 
 TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
-  const auto done = run_command(
-      bench({"all", "-n", "3", "-b", "4", "-e", "4K", "-f", "16", "--iters", "2", "--json", "-"}),
-      {}, kLimit);
+  const auto done = run_bench(
+      {"all", "-n", "3", "-b", "4", "-e", "4K", "-f", "16", "--iters", "2", "--json", "-"});
   ASSERT_EQ(done.exit_status, 0) << done.err;
   const Json report = Json::parse(done.out);
   EXPECT_EQ(report["schema"], 1);
@@ -145,9 +133,8 @@ TEST(Bench, OfAllMeasuresEveryOperationAndFindsNothingWrong) {
 TEST(Bench, MeasuresInPlaceEveryTypeThatReduces) {
   for (const char* type :
        {"int8", "uint64", "bool", "float16", "bfloat16", "float64", "float8_e4m3", "float8_e5m2"}) {
-    const auto done = run_command(bench({"reduce_scatter", "-n", "3", "-b", "96", "-e", "96",
-                                         "--type", type, "--in-place", "--iters", "1"}),
-                                  {}, kLimit);
+    const auto done = run_bench({"reduce_scatter", "-n", "3", "-b", "96", "-e", "96", "--type",
+                                 type, "--in-place", "--iters", "1"});
     EXPECT_EQ(done.exit_status, 0) << type << done.out << done.err;
   }
 }
@@ -169,9 +156,8 @@ TEST(Bench, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
 }
 
 TEST(Bench, ForcesTheAlgorithmOnWhatItMeasures) {
-  const auto done = run_command(
-      bench({"all_reduce", "-b", "64K", "-e", "64K", "--algorithm", "ring", "--iters", "2"}), {},
-      kLimit);
+  const auto done =
+      run_bench({"all_reduce", "-b", "64K", "-e", "64K", "--algorithm", "ring", "--iters", "2"});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   const auto rows = rows_of(done.out);
   ASSERT_EQ(rows.size(), 1U);
@@ -179,42 +165,41 @@ TEST(Bench, ForcesTheAlgorithmOnWhatItMeasures) {
 }
 
 TEST(Bench, SaysOnceWhatIsWrongWithTheUsage) {
-  const auto type = run_command(bench({"all_reduce", "--type", "float33"}));
-  EXPECT_EQ(type.exit_status, 2);
-  EXPECT_THAT(type.err, HasSubstr("float33"));
-  const auto root = run_command(bench({"broadcast", "-n", "2", "--root", "2"}), {}, kLimit);
-  EXPECT_EQ(root.exit_status, 2);
-  EXPECT_THAT(root.err, testing::EndsWith(
-                            "xylem bench: --root 2: there are 2 ranks, so the last one is 1\n"));
-  const auto algorithm =
-      run_command(bench({"all_reduce", "-n", "2", "--algorithm", "rinq"}), {}, kLimit);
-  EXPECT_EQ(algorithm.exit_status, 2);
-  EXPECT_THAT(algorithm.err, HasSubstr("did you mean ring?"));
-  const auto baseline =
-      run_command(bench({"all_reduce", "-n", "2", "--baseline", "/nonexistent.json"}), {}, kLimit);
-  EXPECT_EQ(baseline.exit_status, 2);
-  EXPECT_THAT(
-      baseline.err,
-      testing::EndsWith("xylem bench: --baseline /nonexistent.json: cannot read it (No such "
-                        "file or directory)\n"));
+  const std::vector<std::pair<std::vector<std::string>, testing::Matcher<std::string>>> cases{
+      {{"all_reduce", "--type", "float33"}, HasSubstr("float33")},
+      {{"all_gather_v", "--parts", "odd"}, HasSubstr("--parts")},
+      {{"all_reduce", "--offset", "4096"}, HasSubstr("--offset")},
+      {{"all_reduce", "--offset", "2"}, HasSubstr("--offset")},
+      {{"all_reduce", "--stream"}, HasSubstr("add --device cuda")},
+      {{"all_reduce", "--allocate", "--device", "cuda"},
+       HasSubstr("leave it out with --device cuda")},
+      {{"broadcast", "-n", "2", "--root", "2"},
+       EndsWith("xylem bench: --root 2: there are 2 ranks, so the last one is 1\n")},
+      {{"all_reduce", "-n", "2", "--algorithm", "rinq"}, HasSubstr("did you mean ring?")},
+      {{"all_reduce", "-n", "2", "--baseline", "/nonexistent.json"},
+       EndsWith("xylem bench: --baseline /nonexistent.json: cannot read it (No such file or "
+                "directory)\n")}};
+  for (const auto& [arguments, text] : cases) {
+    const auto done = run_bench(arguments);
+    EXPECT_EQ(done.exit_status, 2) << done.err;
+    EXPECT_THAT(done.err, text);
+  }
 }
 
 TEST(Bench, ComparesWithAnEarlierReport) {
-  const auto file = std::filesystem::path(testing::TempDir()) / "bench-baseline.json";
-  const std::vector<std::string> flags{"all_gather", "-b", "1K", "-e", "2K", "--iters", "2"};
-  auto first = bench(flags);
-  first.insert(first.end(), {"--json", file.string()});
-  EXPECT_EQ(run_command(first, {}, kLimit).exit_status, 0);
-  auto second = bench(flags);
-  second.insert(second.end(), {"--baseline", file.string()});
-  const auto done = run_command(second, {}, kLimit);
+  const test::TemporaryDirectory directory;
+  const auto run_with = [&](const char* flag) {
+    return run_bench({"all_gather", "-b", "1K", "-e", "2K", "--iters", "2", flag,
+                      directory.path() + "/baseline.json"});
+  };
+  EXPECT_EQ(run_with("--json").exit_status, 0);
+  const auto done = run_with("--baseline");
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("vs base"));
   for (const auto& row : rows_of(done.out)) {
     ASSERT_EQ(row.size(), 12U);
     EXPECT_GT(std::stod(row[10]), 0);
   }
-  std::filesystem::remove(file);
 }
 
 /// The ranks that a command has started. Its other child belongs to another session.
@@ -222,6 +207,12 @@ std::vector<pid_t> ranks_of(const Command& command) {
   auto ranks = test::children_of(command.pid());
   std::erase_if(ranks, [&](pid_t pid) { return ::getsid(pid) != ::getsid(command.pid()); });
   return ranks;
+}
+
+void expect_gone(const std::vector<pid_t>& ranks) {
+  for (const pid_t pid : ranks) {
+    EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
+  }
 }
 
 TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
@@ -235,9 +226,7 @@ TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
   EXPECT_EQ(done.exit_status, 3);
   EXPECT_THAT(done.err, HasSubstr("was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(done.err, HasSubstr("rank 2"));
-  for (const pid_t pid : ranks) {
-    EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
-  }
+  expect_gone(ranks);
 }
 
 // The ranks are started by hand, so nothing but Xylem tells them of each other.
@@ -261,7 +250,7 @@ TEST(Bench, EndsOnAllRanksIfOneCannotReadTheFileOfSchedules) {
   }
 }
 
-TEST(Bench, KeepsTheRowsSoFarAtCtrlC) {
+TEST(Bench, KeepsTheRowsSoFarAndNoRankAtCtrlC) {
   const test::TemporaryDirectory directory;
   const std::string json = directory.path() + "/keep.json";
   const std::string csv = directory.path() + "/keep.csv";
@@ -275,8 +264,11 @@ TEST(Bench, KeepsTheRowsSoFarAtCtrlC) {
     arguments.insert(arguments.end(), reports.begin(), reports.end());
     Command command(bench(arguments));
     EXPECT_TRUE(command.wait_for_output(output, Deadline::after(kLimit)));
+    const auto ranks = ranks_of(command);
+    EXPECT_FALSE(ranks.empty());
     command.signal(signal);
     EXPECT_EQ(command.wait(Deadline::after(kLimit)).exit_status, 128 + signal);
+    expect_gone(ranks);
   };
   interrupt({"all_reduce", "--iters", "100000000"}, "algorithm\n", SIGINT);
   EXPECT_EQ(text(json), "before") << "there is no row to replace it";
@@ -298,19 +290,16 @@ TEST(Bench, ExitsWith4IfItsOutputCannotBeWritten) {
   command.stop_reading();
   const auto left = command.wait(Deadline::after(kLimit));
   EXPECT_EQ(left.exit_status, 4);
-  EXPECT_THAT(left.err,
-              testing::EndsWith("xylem bench: the output cannot be written: Broken pipe\n"));
-  const auto full = run_command(bench({"all_reduce"}), {}, kLimit, [] {
+  EXPECT_THAT(left.err, EndsWith("xylem bench: the output cannot be written: Broken pipe\n"));
+  const auto full = run_bench({"all_reduce"}, {}, [] {
     return ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO) == STDOUT_FILENO;
   });
   EXPECT_EQ(full.exit_status, 4);
-  EXPECT_THAT(full.err, testing::EndsWith("output cannot be written: No space left on device\n"));
-  const auto closed =
-      run_command(bench({"all_reduce"}), {}, kLimit, [] { return ::close(STDOUT_FILENO) == 0; });
+  EXPECT_THAT(full.err, EndsWith("output cannot be written: No space left on device\n"));
+  const auto closed = run_bench({"all_reduce"}, {}, [] { return ::close(STDOUT_FILENO) == 0; });
   EXPECT_EQ(closed.exit_status, 4);
   for (const char* flag : {"--json", "--csv"}) {
-    const auto report = run_command(
-        bench({"all_reduce", "-e", "8", "--iters", "2", flag, "/dev/full"}), {}, kLimit);
+    const auto report = run_bench({"all_reduce", "-e", "8", "--iters", "2", flag, "/dev/full"});
     EXPECT_EQ(report.exit_status, 4);
     EXPECT_THAT(report.err, HasSubstr(std::string("xylem bench: ") + flag +
                                       " /dev/full cannot be written: No space left on device\n"));
@@ -318,8 +307,7 @@ TEST(Bench, ExitsWith4IfItsOutputCannotBeWritten) {
 }
 
 TEST(Bench, PrintsCsvAndTheAverageAfterTheRows) {
-  const auto done = run_command(
-      bench({"all_gather", "-b", "1K", "-e", "2K", "--iters", "2", "--csv", "-"}), {}, kLimit);
+  const auto done = run_bench({"all_gather", "-b", "1K", "-e", "2K", "--iters", "2", "--csv", "-"});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, testing::StartsWith("op,algorithm,transport,ranks,bytes"));
   EXPECT_EQ(std::ranges::count(done.out, '\n'), 3);
@@ -337,26 +325,12 @@ TEST(Bench, SaysThatRanksShareCores) {
     CPU_SET(first, &cores);
     return ::sched_setaffinity(0, sizeof cores, &cores) == 0;
   };
-  const auto shared =
-      run_command(bench({"barrier", "-n", "3", "--iters", "2"}), {}, kLimit, one_core);
+  const auto shared = run_bench({"barrier", "-n", "3", "--iters", "2"}, {}, one_core);
   EXPECT_EQ(shared.exit_status, 0) << shared.err;
   EXPECT_THAT(shared.err, HasSubstr("1 core for 3 ranks, which take turns"));
   EXPECT_THAT(shared.err, HasSubstr("--iters"));
-  const auto alone =
-      run_command(bench({"barrier", "-n", "1", "--iters", "2"}), {}, kLimit, one_core);
+  const auto alone = run_bench({"barrier", "-n", "1", "--iters", "2"}, {}, one_core);
   EXPECT_EQ(alone.err, "");
-}
-
-TEST(Bench, LeavesNothingAtCtrlC) {
-  Command command(bench({"all_reduce", "-n", "2", "-e", "64K", "--iters", "100000000"}));
-  ASSERT_TRUE(command.wait_for_output("algorithm\n", Deadline::after(kLimit)));
-  const auto ranks = ranks_of(command);
-  command.signal(SIGINT);
-  const auto done = command.wait(Deadline::after(kLimit));
-  EXPECT_EQ(done.exit_status, 128 + SIGINT);
-  for (const pid_t pid : ranks) {
-    EXPECT_TRUE(test::wait_until_gone(pid, Deadline::after(kLimit)));
-  }
 }
 
 }  // namespace

@@ -23,8 +23,12 @@ using testing::Not;
 const std::string kXylem = XYLEM_TEST_BIN "/xylem";
 constexpr std::chrono::seconds kLimit{30};
 
+Finished info(const test::Command::Variables& variables = {}) {
+  return test::run_command({kXylem, "info"}, variables, kLimit);
+}
+
 TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
-  const Finished done = test::run_command({kXylem, "info"}, {}, kLimit);
+  const Finished done = info();
   EXPECT_EQ(done.exit_status, 0) << done.err;
   // 8 ranks share at most 16 MiB.
   EXPECT_THAT(done.out, ContainsRegex(" 8 ranks  1\\.[0-9]+ MiB each, 15\\.[0-9]+ MiB in all"));
@@ -32,8 +36,7 @@ TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
 }
 
 TEST(Info, TellsOfGpus) {
-  const Finished done = test::run_command({kXylem, "info"}, {}, kLimit);
-  EXPECT_THAT(done.out, ContainsRegex("\nGPUs \\(xylem topo shows [^\n]*\n  (none found|GPU0 )"));
+  EXPECT_THAT(info().out, ContainsRegex("\nGPUs \\(xylem topo shows [^\n]*\n  (none found|GPU0 )"));
 }
 
 // Otherwise a script could take a truncated answer for a complete one.
@@ -48,8 +51,7 @@ TEST(Output, ThatCannotBeWrittenIsAnError) {
 }
 
 TEST(Info, TellsWhyABudgetDoesNotServe) {
-  const Finished done =
-      test::run_command({kXylem, "info"}, {{"XYLEM_SHARED_MEMORY", "256K"}}, kLimit);
+  const Finished done = info({{"XYLEM_SHARED_MEMORY", "256K"}});
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(ContainsRegex(" 2 ranks  [0-9.]+ KiB each"),
                               HasSubstr(" 8 ranks  262144 bytes of shared memory do not serve 7")));
@@ -104,7 +106,7 @@ class NoUcx {
 
 TEST(WithoutUcx, InfoSaysWhy) {
   const NoUcx machine;
-  const Finished done = test::run_command({kXylem, "info"}, machine.variables(), kLimit);
+  const Finished done = info(machine.variables());
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out,
               ContainsRegex("^xylem [0-9.]+, UCX cannot be opened [^\n]*libucp\\.so\\.0"));

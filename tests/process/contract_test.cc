@@ -15,7 +15,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -25,27 +26,25 @@ namespace {
 
 using std::chrono::seconds;
 
-/// Expects these ranks to exit with status 0. Other ranks may be stopped.
-void expect_well(std::vector<Process>& ranks, std::initializer_list<std::size_t> which) {
-  for (const std::size_t rank : which) {
-    const Exit exit = ranks[rank].wait(seconds(30));
-    EXPECT_EQ(exit.status, 0) << exit.output;
-  }
-}
+using Variables = std::map<std::string, std::string>;
 
-void expect_all_well(const std::string& mode, std::uint32_t size, const std::string& transport) {
-  const PrivateDirectory directory;
-  auto ranks =
-      start_ranks(directory, size, "contract_rank", {mode}, {{"XYLEM_TRANSPORT", transport}});
-  for (auto& rank : ranks) {
-    const Exit exit = rank.wait(seconds(60));
+/// Starts ranks in a mode. The first `count` of them must exit with status 0.
+std::vector<Process> expect_well(const std::string& mode,
+                                 std::uint32_t size,
+                                 const Variables& variables,
+                                 std::size_t count = SIZE_MAX) {
+  const TemporaryDirectory directory;
+  auto ranks = start_ranks(directory, size, "contract_rank", {mode}, variables);
+  for (std::size_t rank = 0; rank < std::min(ranks.size(), count); ++rank) {
+    const Exit exit = ranks[rank].wait(seconds(60));
     EXPECT_EQ(exit.status, 0) << exit.output;
   }
+  return ranks;
 }
 
 TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
-  expect_all_well("fork", 2, "shm");
-  expect_all_well("fork", 3, "tcp");
+  expect_well("fork", 2, {{"XYLEM_TRANSPORT", "shm"}});
+  expect_well("fork", 3, {{"XYLEM_TRANSPORT", "tcp"}});
 }
 
 /// A port that is free right now.
@@ -62,23 +61,17 @@ std::string free_port() {
 }
 
 TEST(Contract, NoPortIsOpenAfterTheStart) {
-  const PrivateDirectory directory;
-  auto ranks = start_ranks(
-      directory, 3, "contract_rank", {"ports"},
-      {{"XYLEM_TRANSPORT", "shm"}, {"XYLEM_RENDEZVOUS", "tcp://127.0.0.1:" + free_port()}});
-  for (auto& rank : ranks) {
-    const Exit exit = rank.wait(seconds(60));
-    EXPECT_EQ(exit.status, 0) << exit.output;
-  }
+  expect_well("ports", 3,
+              {{"XYLEM_TRANSPORT", "shm"}, {"XYLEM_RENDEZVOUS", "tcp://127.0.0.1:" + free_port()}});
 }
 
 TEST(Contract, SignalsOfTheProgramInterruptNothing) {
-  expect_all_well("signals", 2, "shm");
-  expect_all_well("signals", 2, "tcp");
+  expect_well("signals", 2, {{"XYLEM_TRANSPORT", "shm"}});
+  expect_well("signals", 2, {{"XYLEM_TRANSPORT", "tcp"}});
 }
 
 TEST(Contract, AStoppedRankIsStalledAndNotLost) {
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   auto ranks = start_ranks(directory, 3, "contract_rank", {"loop"});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   ranks[1].signal(SIGSTOP);
@@ -94,25 +87,17 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
 }
 
 TEST(Contract, ARankThatStopsAfterItHasAnsweredIsBlamed) {
-  const PrivateDirectory directory;
-  auto ranks = start_ranks(directory, 4, "contract_rank", {"silence"}, {{"XYLEM_TIMEOUT", "2s"}});
-  expect_well(ranks, {0, 1, 2});
+  auto ranks = expect_well("silence", 4, {{"XYLEM_TIMEOUT", "2s"}}, 3);
   ranks[3].signal(SIGKILL);
   EXPECT_EQ(ranks[3].wait(seconds(10)).status, 128 + SIGKILL);
 }
 
 TEST(Contract, WhereTwoStopNobodyIsBlamedAndBothAreNamed) {
-  const PrivateDirectory directory;
-  auto ranks =
-      start_ranks(directory, 4, "contract_rank", {"two_silent"}, {{"XYLEM_TIMEOUT", "2s"}});
-  expect_well(ranks, {0, 1});
+  expect_well("two_silent", 4, {{"XYLEM_TIMEOUT", "2s"}}, 2);
 }
 
 TEST(Contract, AskedAnewAtALaterLimitARankThatHasAnsweredIsBlamed) {
-  const PrivateDirectory directory;
-  auto ranks =
-      start_ranks(directory, 3, "contract_rank", {"more_time"}, {{"XYLEM_TIMEOUT", "20s"}});
-  expect_well(ranks, {0, 1});
+  expect_well("more_time", 3, {{"XYLEM_TIMEOUT", "20s"}}, 2);
 }
 
 // --- A message whose partner stops -------------------------------------------------
@@ -126,7 +111,7 @@ class MessageWithAStoppedRank : public testing::TestWithParam<GivesUp> {};
 TEST_P(MessageWithAStoppedRank, EndsAndSaysWhetherTheBufferIsHeld) {
   const auto& [transport, direction, way] = GetParam();
   const bool is_held = std::string(transport) == "ucx-tcp";
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   auto ranks = start_ranks(directory, 2, "contract_rank",
                            {"give_up", direction, way, is_held ? "held" : "free"},
                            {{"XYLEM_TRANSPORT", transport}, {"XYLEM_TIMEOUT", "50s"}});
@@ -162,7 +147,7 @@ class ProgramThatEnds : public testing::TestWithParam<std::tuple<const char*, En
 // without it. Otherwise it counts as lost. In both cases, calls that need it get an error.
 TEST_P(ProgramThatEnds, LeavesInGoodOrderIfItEndsNormallyAndIsLostOtherwise) {
   const auto& [transport, ending] = GetParam();
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   auto ranks = start_ranks(directory, 3, "contract_rank", {"ending", ending.how},
                            {{"XYLEM_TRANSPORT", transport}});
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -194,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
   for (const char* const transport : {"shm", "tcp", "ucx-tcp"}) {
     for (const char* const mode : {"calls_in_destructor", "calls_at_exit"}) {
-      const PrivateDirectory directory;
+      const TemporaryDirectory directory;
       auto ranks =
           start_ranks(directory, 3, "contract_rank", {"ending", mode},
                       {{"XYLEM_TRANSPORT", transport}, {"XYLEM_LOG", "debug,file=/dev/null"}});
@@ -209,7 +194,7 @@ TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
 
 TEST(Contract, NothingIsLeftInSharedMemory) {
   const auto before = shared_memory_names();
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   auto ranks = start_ranks(directory, 2, "contract_rank", {"loop"}, {{"XYLEM_TRANSPORT", "shm"}});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   for (auto& rank : ranks) rank.signal(SIGKILL);

@@ -37,7 +37,7 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
   // Calls of each function that fail. XYLEM_TEST_CALLS=1,2,3 tries others.
   const char* const wanted = std::getenv("XYLEM_TEST_CALLS");
   const char* const usual = kHasSanitizer ? "1,4" : "1,2,5,30";
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   auto ranks = start_ranks(
       directory, 2, "cuda_fault_rank",
       {std::to_string(victim), code, wanted != nullptr ? wanted : usual, directory.path()},
@@ -81,7 +81,7 @@ TEST_P(DeathBesideStreams, LetsThemGoOnAndItsMemoryIsNotReadAgain) {
   std::uint32_t number = 0;
   for (const int phase : {0, 1, 3, 12, 60}) {
     for (const char* const count : {"16", "300000"}) {
-      const PrivateDirectory directory;
+      const TemporaryDirectory directory;
       const std::uint32_t victim = number++ % kRanks;
       auto ranks = start_ranks(directory, kRanks, "cuda_death_rank",
                                {GetParam(), std::to_string(victim), std::to_string(phase), count},

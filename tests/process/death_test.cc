@@ -30,7 +30,7 @@ TEST_P(Death, SurvivorsLearnWhoWithinTwoSeconds) {
   std::mt19937 random(seed + static_cast<std::uint32_t>(std::hash<std::string>{}(op)) +
                       world.ranks);
   for (const int phase : {0, 1, 2, 4, 9, 30}) {
-    const PrivateDirectory directory;
+    const TemporaryDirectory directory;
     const std::uint32_t victim = random() % world.ranks;
     const std::uint32_t bytes = random() % 2 == 0 ? 64 : 1 << 20;
     const std::vector<std::string> arguments{op,

@@ -20,7 +20,7 @@ class MemoryOfALateRank : public testing::TestWithParam<Case> {};
 
 TEST_P(MemoryOfALateRank, IsBounded) {
   const auto& [transport, operation, size] = GetParam();
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   // Messages have fewer bytes in total, since each small message is a call and a switch between
   // ranks.
   const std::uint64_t bytes = std::string(operation) == "messages" ? 20 << 20 : 160 << 20;
@@ -59,7 +59,7 @@ std::vector<std::string> call_with_little(const std::string& operation,
   // When a thread gets an arena of its own, the allocator maps 128 MiB for a moment. A limit that
   // was computed in that moment would be far too high.
   environment["MALLOC_ARENA_MAX"] = "1";
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   constexpr std::uint64_t kBytes = 30 << 20;
   auto ranks = start_ranks(directory, 3, "memory_rank",
                            {operation, std::to_string(kBytes), "100", "16"}, environment);

@@ -11,24 +11,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
 namespace xylem::test {
 
 using std::chrono::milliseconds;
-
-PrivateDirectory::PrivateDirectory() {
-  std::string pattern = std::filesystem::temp_directory_path() / "xylem-test-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  path_ = pattern;
-}
-
-PrivateDirectory::~PrivateDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 Process::Process(const std::vector<std::string>& arguments,
                  const std::map<std::string, std::string>& environment) {
@@ -106,7 +94,7 @@ Exit Process::wait(milliseconds limit) {
   return exit;
 }
 
-std::vector<Process> start_ranks(const PrivateDirectory& directory,
+std::vector<Process> start_ranks(const TemporaryDirectory& directory,
                                  std::uint32_t ranks,
                                  const std::string& program,
                                  const std::vector<std::string>& arguments,

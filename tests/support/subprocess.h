@@ -4,6 +4,8 @@
 // waits for them with a deadline. Processes that a test leaves running are killed.
 #pragma once
 
+#include "support/temporary_directory.h"
+
 #include <sys/types.h>
 
 #include <chrono>
@@ -13,19 +15,6 @@
 #include <vector>
 
 namespace xylem::test {
-
-/// A new directory for one test. It is removed at the end, with everything in it.
-class PrivateDirectory {
- public:
-  PrivateDirectory();
-  ~PrivateDirectory();
-  PrivateDirectory(const PrivateDirectory&) = delete;
-  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct Exit {
   bool ended = false;  ///< False if the deadline passed and the process was killed.
@@ -60,7 +49,7 @@ class Process {
 
 /// Starts the ranks of one job, which meet in `directory`. Each runs `program` of bin/ with
 /// `arguments` and this process's environment, changed by `environment`.
-std::vector<Process> start_ranks(const PrivateDirectory& directory,
+std::vector<Process> start_ranks(const TemporaryDirectory& directory,
                                  std::uint32_t ranks,
                                  const std::string& program,
                                  const std::vector<std::string>& arguments,

@@ -5,8 +5,6 @@
 
 #include "xylem/base/check.h"
 
-#include <gtest/gtest.h>
-
 #include <stdlib.h>
 
 #include <filesystem>
@@ -34,7 +32,7 @@ class TemporaryDirectory {
   }
 
  private:
-  std::string path_ = testing::TempDir() + "xylem-test-XXXXXX";
+  std::string path_ = std::filesystem::temp_directory_path() / "xylem-test-XXXXXX";
 };
 
 }  // namespace xylem::test

@@ -62,7 +62,7 @@ class CoreQuota : public testing::Test {
   }
   std::filesystem::path mount() const { return directory.path(); }
 
-  test::PrivateDirectory directory;
+  test::TemporaryDirectory directory;
 };
 
 TEST_F(CoreQuota, IsTheLeastOfAGroupAndItsAncestors) {

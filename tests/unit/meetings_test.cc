@@ -452,7 +452,7 @@ TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
 }
 
 TEST(Meetings, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
-  const PrivateDirectory directory;
+  const TemporaryDirectory directory;
   const std::string path = directory.path() + "/log";
   const auto logger = Logger::open({LogLevel::warn, path}, {"host", 0, ""});
   ASSERT_TRUE(logger) << logger.status().to_string();
