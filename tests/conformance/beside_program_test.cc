@@ -45,8 +45,7 @@ Status wait_beside(const Work& work, std::atomic<bool>& has_ended) {
 }
 
 TEST_P(BesideProgram, CallsEndWhetherTheProgramComputesOrWaits) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const Communicator world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     // Each rank decides for itself, so that computing and waiting programs meet.
     std::mt19937_64 random(world.rank());
     for (const std::size_t count : {1U, 900U, 60'000U, 1'500'000U, 3U, 700'000U}) {
@@ -69,8 +68,7 @@ TEST_P(BesideProgram, CallsEndWhetherTheProgramComputesOrWaits) {
 }
 
 TEST_P(BesideProgram, ManyCallsOfTwoThreads) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const Communicator world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     constexpr int kRounds = 40, kCalls = 6;
     for (int round = 0; round < kRounds; ++round) {
       std::vector<std::vector<std::int32_t>> values;
@@ -100,8 +98,7 @@ TEST_P(BesideProgram, ManyCallsOfTwoThreads) {
 TEST_P(BesideProgram, TheLimitOfAWaitHolds) {
   if (options().size == 1) return;  // Its calls end at once.
   std::latch is_over(options().size);
-  run_ranks(options(), [&](Runtime& runtime, MemoryHub&) {
-    const Communicator world = runtime.world();
+  run_ranks(options(), [&](const Communicator& world) {
     std::int64_t value = 1;
     const auto call = [&] {
       return world.all_reduce({&value, 1, DataType::int64}, {&value, 1, DataType::int64});
@@ -142,15 +139,12 @@ double cpu_milliseconds() {
 TEST_P(BesideLatePeer, TheWaitingThreadLeavesTheCoreToOthers) {
   constexpr milliseconds kLateness{500};
   const Late& late = GetParam();
-  RankOptions options;
-  options.size = 2;
-  options.transport = "shm";
+  RankOptions options{.size = 2, .transport = "shm"};
   std::latch is_ready(2);
   std::promise<void> is_late;
   auto lateness = is_late.get_future();
   double used = 0;
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const Communicator world = runtime.world();
+  run_ranks(options, [&](const Communicator& world) {
     std::vector<float> values(100'000);
     const Buffer buffer{values.data(), values.size(), DataType::float32};
     const auto reduce = [&] { return world.all_reduce(buffer, buffer); };

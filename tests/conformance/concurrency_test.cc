@@ -22,9 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                          testing::PrintToStringParamName());
 
 RankOptions loopback(std::uint32_t ranks) {
-  RankOptions options;
-  options.size = ranks;
-  options.seed = 4711 + ranks;
+  RankOptions options{.size = ranks, .seed = 4711 + ranks};
   options.environment["XYLEM_SLICE"] = "1K";
   return options;
 }
@@ -35,9 +33,8 @@ std::int64_t expected_sum(std::uint32_t ranks, std::int64_t factor) {
 }
 
 TEST_P(Concurrency, TwoAllReducesInFlightOnOneCommunicator) {
-  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
-    std::vector<std::int64_t> a(3000, runtime.rank() + 1), b(50, 10 * (runtime.rank() + 1)),
+  run_ranks(loopback(GetParam()), [](const Communicator& world) {
+    std::vector<std::int64_t> a(3000, world.rank() + 1), b(50, 10 * (world.rank() + 1)),
         sum_a(3000), sum_b(50);
     for (int round = 0; round < 20; ++round) {
       const Work first = world.all_reduce(std::span<const std::int64_t>(a), std::span(sum_a));
@@ -52,13 +49,12 @@ TEST_P(Concurrency, TwoAllReducesInFlightOnOneCommunicator) {
 }
 
 TEST_P(Concurrency, MoreOperationsThanMayRunAtOnceWaitTheirTurn) {
-  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(loopback(GetParam()), [](const Communicator& world) {
     constexpr int kOperations = 200;
     std::vector<std::int64_t> in(kOperations), out(kOperations);
     std::vector<Work> works;
     for (int i = 0; i < kOperations; ++i) {
-      in[i] = i * (runtime.rank() + 1);
+      in[i] = i * (world.rank() + 1);
       works.push_back(world.all_reduce(ConstBuffer(&in[i], 1, DataType::int64),
                                        Buffer(&out[i], 1, DataType::int64)));
     }
@@ -72,8 +68,7 @@ TEST_P(Concurrency, MoreOperationsThanMayRunAtOnceWaitTheirTurn) {
 /// Each rank runs eight threads over three communicators. All ranks call on one communicator in the
 /// same order, but the order across communicators differs.
 void eight_threads_over_three_communicators(const RankOptions& options) {
-  run_ranks(options, [&options](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options, [&options](const Communicator& world) {
     auto second = world.duplicate(), third = world.duplicate();
     ASSERT_TRUE(second.is_ok() && third.is_ok());
     const Communicator comms[] = {world, *second, *third};
@@ -82,11 +77,11 @@ void eight_threads_over_three_communicators(const RankOptions& options) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 8; ++t) {
       threads.emplace_back([&, t] {
-        std::mt19937 random(options.seed * 31 + runtime.rank() * 8 + static_cast<std::uint32_t>(t));
+        std::mt19937 random(options.seed * 31 + world.rank() * 8 + static_cast<std::uint32_t>(t));
         for (int round = 0; round < 25; ++round) {
           if (t < 3) {
             std::vector<std::int64_t> in(1 + 97 * static_cast<std::size_t>(round),
-                                         runtime.rank() + 1),
+                                         world.rank() + 1),
                 out(in.size());
             const auto status =
                 comms[t].all_reduce(std::span<const std::int64_t>(in), std::span(out)).wait();
@@ -116,15 +111,12 @@ TEST_P(Concurrency, EightThreadsOverThreeCommunicators) {
 }
 
 TEST(ConcurrencyOverSharedMemory, EightThreadsOverThreeCommunicators) {
-  RankOptions options;
-  options.size = 2;
-  options.transport = "shm";
+  RankOptions options{.size = 2, .transport = "shm"};
   eight_threads_over_three_communicators(options);
 }
 
 TEST_P(Concurrency, ManyMessagesInFlightKeepTheirOrder) {
-  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(loopback(GetParam()), [](const Communicator& world) {
     const auto n = world.size(), me = world.rank();
     constexpr int kMessages = 100;
     std::vector<std::vector<std::uint32_t>> in, out;
@@ -150,8 +142,7 @@ TEST_P(Concurrency, ManyMessagesInFlightKeepTheirOrder) {
 }
 
 TEST_P(Concurrency, AnySourceSaysWhoseMessageItTook) {
-  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(loopback(GetParam()), [](const Communicator& world) {
     std::uint32_t mine = world.rank();
     const Work send = world.send(ConstBuffer(&mine, 1, DataType::uint32), 0, 9);
     if (world.rank() == 0) {
@@ -170,8 +161,7 @@ TEST_P(Concurrency, AnySourceSaysWhoseMessageItTook) {
 }
 
 TEST_P(Concurrency, SplitsOfSplitsAreIsolated) {
-  run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(loopback(GetParam()), [](const Communicator& world) {
     const auto color = static_cast<std::int32_t>(world.rank() % 2);
     auto half = world.split(color, -static_cast<std::int32_t>(world.rank()));  // In reverse order.
     ASSERT_TRUE(half.is_ok()) << half.status().to_string();

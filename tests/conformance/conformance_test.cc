@@ -19,8 +19,7 @@ namespace {
 constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
 
 RankOptions options_for(const collectives::Planner& planner, std::uint32_t ranks) {
-  RankOptions options;
-  options.size = ranks;
+  RankOptions options{.size = ranks};
   options.environment["XYLEM_ALGORITHM"] =
       std::string(name(planner.collective)) + "=" + std::string(planner.name);
   // Even small messages have several slices.
@@ -73,14 +72,13 @@ TEST_P(Conformance, FullProductOnLoopback) {
     options.hosts = hosts_for(planner, ranks);
     options.seed = 17 * ranks + 1;
     options.eager_bytes = ranks % 2 == 0 ? 0 : 512;
-    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks(options, [&](const Communicator& world) {
       for (const auto& one : cases) {
         const std::string wrong = run_case(world, one);
         if (!wrong.empty() && failures.fetch_add(1) < 5)
           ADD_FAILURE() << planner.name << ", seed " << options.seed << ": " << wrong;
         if (!wrong.empty() && failures > 100) return;
-        if (runtime.rank() == 0) executed.fetch_add(1);
+        if (world.rank() == 0) executed.fetch_add(1);
       }
     });
   }

@@ -5,6 +5,7 @@
 #include "runtime/src/calls/given_schedules.h"
 
 #include "conformance/run_case.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 #include "support/temporary_directory.h"
@@ -97,9 +98,7 @@ TEST_F(GivenSchedule, OfEveryPlannerIsProven) {
 TEST_F(GivenSchedule, RunsInPlaceOfXylemsOwn) {
   for (const char* const transport : {"loopback", "shm"}) {
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
-      RankOptions options;
-      options.size = ranks;
-      options.transport = transport;
+      RankOptions options{.size = ranks, .transport = transport};
       const std::string path =
           write("plans", mine(Collective::all_reduce, "recursive_doubling", ranks) + "\n" +
                              mine(Collective::all_gather, "bruck", ranks));
@@ -107,8 +106,7 @@ TEST_F(GivenSchedule, RunsInPlaceOfXylemsOwn) {
       // What is forced by name yields to the file.
       options.environment["XYLEM_ALGORITHM"] = "ring";
       options.environment["XYLEM_SLICE"] = "1K";
-      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-        const auto world = runtime.world();
+      run_ranks(options, [&](const Communicator& world) {
         const auto info = world.plan_info("all_reduce", 1000, DataType::float32);
         ASSERT_TRUE(info);
         EXPECT_EQ(info->algorithm, "mine");
@@ -127,11 +125,9 @@ TEST_F(GivenSchedule, RunsInPlaceOfXylemsOwn) {
 }
 
 TEST_F(GivenSchedule, OfAnotherShapeIsNotUsed) {
-  RankOptions options;
-  options.size = 3;
+  RankOptions options{.size = 3};
   options.environment["XYLEM_SCHEDULES"] = write("plans", mine(Collective::all_reduce, "ring", 3));
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options, [&](const Communicator& world) {
     EXPECT_NE(world.plan_info("all_gather", 8, DataType::int8)->algorithm, "mine");
     const auto pair = world.split(world.rank() == 2 ? 1 : 0, 0);
     ASSERT_TRUE(pair);
@@ -143,8 +139,7 @@ TEST_F(GivenSchedule, OfAnotherShapeIsNotUsed) {
 TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
   const std::string right = mine(Collective::all_reduce, "ring", 3);
   const auto expect_refused = [&](const std::string& path, Code code, const std::string& why) {
-    RankOptions options;
-    options.size = 3;
+    RankOptions options{.size = 3};
     options.environment["XYLEM_SCHEDULES"] = path;
     run_ranks(
         options, [](Runtime&, MemoryHub&) { FAIL() << "a rank started"; },
@@ -217,8 +212,7 @@ TEST_F(GivenSchedule, MustBeTheSameOnAllRanks) {
         },
         [&](std::uint32_t, const Status& status) {
           ++refused;
-          EXPECT_EQ(status.code(), Code::mismatch) << status.to_string();
-          EXPECT_THAT(std::string(status.message()), HasSubstr("XYLEM_SCHEDULES"));
+          EXPECT_THAT(status, fails_as(Code::mismatch, "XYLEM_SCHEDULES"));
         });
     EXPECT_EQ(refused, path == same ? 0 : 2);
   }

@@ -45,10 +45,7 @@ TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
   // A program with a fault takes longer.
   const std::uint64_t programs = *fault == '\0' ? 4 : 1;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
-    RankOptions options;
-    options.size = ranks;
-    options.transport = transport;
-    options.seed = seed;
+    RankOptions options{.size = ranks, .transport = transport, .seed = seed};
     options.environment["XYLEM_TIMEOUT"] = "60s";
     MadeUpDevices devices(ranks, /*fault_after=*/0, std::size_t{512} << 20);
     if (uses_devices) options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };

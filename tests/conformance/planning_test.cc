@@ -86,8 +86,7 @@ TEST(Planning, NeverHoldsTheToken) {
   for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
     runtime::plans = runtime::plans_with_token = 0;
     constexpr unsigned kShapes = 40;
-    run_ranks({.size = ranks}, [&](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks({.size = ranks}, [&](const Communicator& world) {
       std::vector<Work> works;
       std::deque<std::vector<float>> buffers;
       for (unsigned shape = 0; shape < kShapes; ++shape) {
@@ -118,8 +117,7 @@ TEST(Planning, TimeWithTheTokenIsPrinted) {
       wanted == nullptr ? 20 : static_cast<unsigned>(std::strtoul(wanted, nullptr, 10));
   std::mutex mutex;
   std::vector<runtime::Nanoseconds> prepared, whole;
-  run_ranks({.size = kRanks}, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks({.size = kRanks}, [&](const Communicator& world) {
     std::vector<float> in(std::size_t{kRanks} * 4096, 1.0F), out(in.size());
     // Connections are made at first use. So they are made here, before the measured calls.
     std::vector<Work> messages;

@@ -158,8 +158,7 @@ TEST_P(Seats, BelongToOverlappingGroupsOfManyThreads) {
 }
 
 RankOptions loopback(std::uint32_t size) {
-  RankOptions options;
-  options.size = size;
+  RankOptions options{.size = size};
   return options;
 }
 
@@ -174,9 +173,9 @@ TEST(SeatsOfARank, AreLimitedAndCanBeTakenAgain) {
       groups.push_back(*runtime.form(*std::move(seat), {i + 1, {{0, number}}, {}}));
     }
     const auto none = runtime.take_seat();
-    EXPECT_EQ(none.status().code(), Code::exhausted);
-    EXPECT_EQ(none.status().peer(), 0U);
-    EXPECT_THAT(none, fails_with("rank 0 has 1024 communicators already"));
+    EXPECT_THAT(none,
+                testing::AllOf(fails_as(Code::exhausted, "rank 0 has 1024 communicators already"),
+                               blames(0U)));
     EXPECT_EQ(groups[500].duplicate().status().code(), Code::exhausted);
     ASSERT_TRUE(groups[500].destroy().is_ok());
     EXPECT_EQ(runtime.take_seat()->number(), 501U);
@@ -261,9 +260,10 @@ TEST(LettingGo, EndsCallsThatWaitForTheRank) {
       ASSERT_TRUE(group.destroy().is_ok());
     } else {
       const Status outcome = group.barrier().wait();
-      EXPECT_EQ(outcome.code(), Code::peer_lost);
-      EXPECT_EQ(outcome.peer(), 2U);
-      EXPECT_THAT(outcome, fails_with("rank 2 left the communicator before it took its part"));
+      EXPECT_THAT(outcome,
+                  testing::AllOf(fails_as(Code::peer_lost,
+                                          "rank 2 left the communicator before it took its part"),
+                                 blames(2U)));
     }
     is_over.arrive_and_wait();
     use(runtime.world());
@@ -284,9 +284,9 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
       EXPECT_TRUE(group.recv(into(got), 1, 1).wait().is_ok()) << "sent before";
       EXPECT_EQ(got, 3);
       const Status outcome = group.recv(into(got), 1, 2).wait();
-      EXPECT_EQ(outcome.code(), Code::peer_lost);
-      EXPECT_EQ(outcome.peer(), 1U);
-      EXPECT_THAT(outcome, fails_with("rank 1 left the communicator before it sent"));
+      EXPECT_THAT(outcome, testing::AllOf(fails_as(Code::peer_lost,
+                                                   "rank 1 left the communicator before it sent"),
+                                          blames(1U)));
     }
     is_over.arrive_and_wait();
     use(runtime.world());
@@ -322,8 +322,7 @@ TEST(LettingGo, IsToldToARankThatComesLater) {
       // A receive asks no other rank.
       std::int64_t got = 0;
       const Status outcome = finish().recv(into(got), 1, 1).wait();
-      EXPECT_EQ(outcome.code(), Code::peer_lost);
-      EXPECT_EQ(outcome.peer(), 1U) << outcome.message();
+      EXPECT_THAT(outcome, testing::AllOf(fails_as(Code::peer_lost), blames(1U)));
     }
     is_over.arrive_and_wait();
   });

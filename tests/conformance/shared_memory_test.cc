@@ -4,6 +4,7 @@
 // they arrived, written once for several peers, and written with non-temporal stores. Messages may
 // be read directly from the sender's memory.
 #include "conformance/gifts.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 
@@ -56,8 +57,7 @@ class SharedMemoryAllReduce : public testing::TestWithParam<std::tuple<World, st
 };
 
 TEST_P(SharedMemoryAllReduce, OfMuch) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     for (int round = 0; round < 3; ++round) {
       Values in = gift(world.rank(), round, kCount), out(kCount);
       const bool in_place = round == 1;
@@ -76,8 +76,7 @@ TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
     SCOPED_TRACE(operation);
     RankOptions options{.size = 2, .transport = "shm"};
     options.environment["XYLEM_TIMEOUT"] = "60s";
-    run_ranks(options, [&operation](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks(options, [&operation](const Communicator& world) {
       const bool is_root_sender = operation == "broadcast" || operation == "scatter";
       const std::uint32_t sender = is_root_sender ? 0 : 1;
       if (world.rank() != sender) return;  // This rank leaves.
@@ -89,16 +88,14 @@ TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
                         : operation == "reduce"  ? world.reduce(part, result_part, RedOp::sum, 0)
                                                  : world.gather(part, result, 0);
       const Status status = work.wait_for(std::chrono::seconds(10));
-      EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
-      EXPECT_EQ(status.peer(), 1 - sender);
+      EXPECT_THAT(status, testing::AllOf(fails_as(Code::peer_lost), blames(1 - sender)));
       (void)work.wait();
     });
   }
 }
 
 TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
-  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_of(GetParam()), [](const Communicator& world) {
     const std::size_t part = kCount / world.size();
     for (int round = 0; round < 2; ++round) {
       const Values in = gift(world.rank(), round, part * world.size());
@@ -120,8 +117,7 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
 class SharedMemoryPastCaches : public SharedMemory {};
 
 TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
-  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_of(GetParam()), [](const Communicator& world) {
     const std::size_t me = world.rank();
     // All ranks' outputs together exceed kCachedOutputs, above which the engine uses non-temporal
     // stores.
@@ -151,8 +147,7 @@ TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
 }
 
 TEST_P(SharedMemoryAllReduce, SeveralAtOnceThatNobodyWaitsForInOrder) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     constexpr int kOperations = 6;
     std::vector<Values> in, out;
     std::vector<Work> works;
@@ -172,8 +167,7 @@ TEST_P(SharedMemoryAllReduce, SeveralAtOnceThatNobodyWaitsForInOrder) {
 }
 
 TEST_P(SharedMemory, OneStartsAllAtOnceAndOthersOneByOne) {
-  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_of(GetParam()), [](const Communicator& world) {
     constexpr int kOperations = 8;
     constexpr std::size_t kPart = kCount / 4;
     std::vector<Values> values;
@@ -193,8 +187,7 @@ TEST_P(SharedMemory, OneStartsAllAtOnceAndOthersOneByOne) {
 }
 
 TEST_P(SharedMemory, BroadcastOfMuch) {
-  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_of(GetParam()), [](const Communicator& world) {
     for (std::uint32_t root = 0; root < world.size(); ++root) {
       const auto round = static_cast<int>(root);
       Values values = world.rank() == root ? gift(root, round, kCount) : Values(kCount);
@@ -205,8 +198,7 @@ TEST_P(SharedMemory, BroadcastOfMuch) {
 }
 
 TEST_P(SharedMemory, MessagesOfAllSizesToAllAtOnce) {
-  run_ranks(options_of(GetParam()), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_of(GetParam()), [](const Communicator& world) {
     const auto me = static_cast<int>(world.rank());
     for (const std::size_t count :
          {std::size_t{1}, std::size_t{1024}, std::size_t{16'384}, kCount / 4}) {
@@ -235,8 +227,7 @@ TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
     for (const char* const wait : {"auto", "spin"}) {
       RankOptions options{.size = 3, .transport = "shm"};
       options.environment["XYLEM_WAIT"] = wait;
-      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-        const auto world = runtime.world();
+      run_ranks(options, [&](const Communicator& world) {
         const auto me = static_cast<std::int32_t>(world.rank());
         const auto two = world.split(me / 2, me);
         ASSERT_TRUE(two.is_ok()) << two.status().to_string();
@@ -266,8 +257,7 @@ TEST(SharedMemoryBetweenCommunicators, WhatOnePeerHasTakenServesTheOthers) {
   for (const char* const wait : {"auto", "spin", "yield"}) {
     RankOptions options{.size = 4, .transport = "shm"};
     options.environment["XYLEM_WAIT"] = wait;
-    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks(options, [&](const Communicator& world) {
       const auto me = static_cast<std::int32_t>(world.rank());
       const auto without_1 = world.split(me == 1 ? 1 : 0, me);
       ASSERT_TRUE(without_1.is_ok());
@@ -326,12 +316,9 @@ INSTANTIATE_TEST_SUITE_P(Worlds,
 // The scaling copy writes directly into a slot, with non-temporal stores.
 TEST(PremultipliedSums, AreRightInSlotsPastTheCache) {
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
-    RankOptions options;
-    options.size = ranks;
-    options.transport = "shm";
+    RankOptions options{.size = ranks, .transport = "shm"};
     options.past_cache = true;
-    run_ranks(options, [](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks(options, [](const Communicator& world) {
       for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
         const std::vector<float> input(count, 2.0F);
         std::vector<float> output(count);

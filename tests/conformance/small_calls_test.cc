@@ -51,8 +51,7 @@ void dawdle(std::mt19937& dice) {
 }
 
 TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     const std::uint32_t size = world.size(), me = world.rank();
     // All ranks make the same calls, but are late at different times.
     std::mt19937 script(7), dice(me);
@@ -123,8 +122,7 @@ TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
 }
 
 TEST_P(SmallCalls, SeveralUnderWayAtOnce) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     std::mt19937 dice(world.rank());
     for (int round = 0; round < 200; ++round) {
       dawdle(dice);
@@ -147,8 +145,7 @@ TEST_P(SmallCalls, SeveralUnderWayAtOnce) {
 }
 
 TEST_P(SmallCalls, MessagesAroundTheRing) {
-  run_ranks(options(), [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options(), [](const Communicator& world) {
     const std::uint32_t size = world.size(), me = world.rank();
     const std::uint32_t next = (me + 1) % size, before = (me + size - 1) % size;
     std::mt19937 dice(me);
@@ -173,8 +170,7 @@ TEST_P(SmallCalls, MessagesAroundTheRing) {
 }
 
 TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
-  run_ranks({.size = 3, .transport = "shm"}, [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks({.size = 3, .transport = "shm"}, [](const Communicator& world) {
     constexpr std::uint32_t kTags = 12;  // More receives than there are slots.
     for (int round = 0; round < 30; ++round) {
       const std::size_t count = kCounts[static_cast<std::size_t>(round) % kCounts.size()];
@@ -211,8 +207,7 @@ TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
 TEST(SmallMessages, MayBeShorterThanTheirReceivesButNotLonger) {
   RankOptions options{.size = 2, .transport = "shm"};
   options.environment["XYLEM_TIMEOUT"] = "60s";
-  run_ranks(options, [](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options, [](const Communicator& world) {
     const std::uint32_t me = world.rank(), peer = 1 - me;
     std::mt19937 script(11), dice(me);
     constexpr int kRounds = kHasThreadSanitizer ? 200 : 1000;
@@ -263,8 +258,7 @@ std::vector<std::vector<float>> sums_over(const std::string& transport,
   RankOptions options{.size = ranks, .transport = transport};
   options.environment["XYLEM_ALGORITHM"] = "all_reduce=" + algorithm;
   options.environment["XYLEM_SLICE"] = slice;
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options, [&](const Communicator& world) {
     const std::vector<float> in = rough(world.rank(), count);
     std::vector<float>& out = sums[world.rank()];
     out.resize(kCalls * count);

@@ -43,10 +43,21 @@ MATCHER_P(fails_with, text, "fails with a message that contains \"" + std::strin
   return !status && status.message().find(text) != std::string_view::npos;
 }
 
-/// Matches a Status or a Result that failed with `code` and a message that contains `text`.
-MATCHER_P2(fails_as, code, text, "fails as " + std::string(name(code)) + " with \"" + text + "\"") {
-  return detail::status_of(arg).code() == code &&
-         testing::ExplainMatchResult(fails_with(text), arg, result_listener);
+/// Matches a Status or a Result that names `rank` as the culprit.
+MATCHER_P(blames, rank, "blames rank " + std::to_string(rank)) {
+  const Status status = detail::status_of(arg);
+  *result_listener << status.to_string();
+  return status.peer() == rank;
+}
+
+MATCHER_P(has_code, code, "has the code " + std::string(name(code))) {
+  return detail::status_of(arg).code() == code;
+}
+
+/// Matches a Status or a Result that failed with `code` and a message that contains all `texts`.
+template <typename... Texts>
+auto fails_as(Code code, Texts... texts) {
+  return testing::AllOf(has_code(code), fails_with(texts)...);
 }
 
 }  // namespace xylem

@@ -10,6 +10,7 @@
 #include "support/memory_control.h"
 #include "xylem/xylem.h"
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,5 +52,11 @@ void run_ranks(
     const RankOptions& options,
     const std::function<void(Runtime&, MemoryHub&)>& body,
     const std::function<void(std::uint32_t rank, const Status&)>& on_start_error = nullptr);
+
+/// The same for a body that needs only the world.
+template <std::invocable<Communicator> Body>
+void run_ranks(const RankOptions& options, const Body& body) {
+  run_ranks(options, [&body](Runtime& runtime, MemoryHub&) { body(runtime.world()); });
+}
 
 }  // namespace xylem::test

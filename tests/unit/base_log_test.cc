@@ -132,9 +132,8 @@ TEST_F(LogFile, AppendsToAnExistingFile) {
 
 TEST_F(LogFile, FileThatCannotBeOpenedIsAnErrorNamingIt) {
   const auto logger = Logger::open({LogLevel::info, path("missing/log")}, {});
-  EXPECT_EQ(logger.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(logger.status().message()), HasSubstr("missing/log"));
-  EXPECT_THAT(std::string(logger.status().message()), HasSubstr("No such file"));
+  EXPECT_THAT(logger, fails_as(Code::invalid_argument, "missing/log"));
+  EXPECT_THAT(logger, fails_with("No such file"));
 }
 
 /// The text that a pipe holds now.

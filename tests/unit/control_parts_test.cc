@@ -99,9 +99,7 @@ TEST(Handshake, AnotherVersionNamesBothOnBothSides) {
   Pair pair(key_of("s"), key_of("s"), {0, 2, {}}, {1, 2, {}}, {1, "0.1.0"}, {2, "9.9.9"});
   pair.run();
   for (const Status& status : {pair.caller_status, pair.callee_status}) {
-    EXPECT_EQ(status.code(), Code::mismatch);
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("0.1.0"), HasSubstr("9.9.9"), HasSubstr("protocol 2")));
+    EXPECT_THAT(status, fails_as(Code::mismatch, "0.1.0", "9.9.9", "protocol 2"));
   }
   EXPECT_EQ(pair.caller_status.peer(), 1U);
   EXPECT_EQ(pair.callee_status.peer(), 0U);
@@ -110,9 +108,7 @@ TEST(Handshake, AnotherVersionNamesBothOnBothSides) {
 TEST(Handshake, AJobOfAnotherSizeIsAMismatch) {
   Pair pair(key_of("s"), key_of("s"), {0, 2, {}}, {1, 3, {}});
   pair.run();
-  EXPECT_EQ(pair.caller_status.code(), Code::mismatch);
-  EXPECT_THAT(std::string(pair.caller_status.message()),
-              AllOf(HasSubstr("job of 3 ranks"), HasSubstr("one of 2")));
+  EXPECT_THAT(pair.caller_status, fails_as(Code::mismatch, "job of 3 ranks", "one of 2"));
 }
 
 TEST(Handshake, AStrangersBytesAreNoPreamble) {
@@ -311,8 +307,7 @@ TEST(Attendance, SaysWhoIsMissingAndWhoIsHere) {
   for (const std::uint32_t rank : {0U, 1U, 2U}) attendance.came(rank);
   EXPECT_FALSE(attendance.complete());
   const Status status = attendance.sentence();
-  EXPECT_EQ(status.code(), Code::timed_out);
-  EXPECT_EQ(status.peer(), 3U);
+  EXPECT_THAT(status, AllOf(fails_as(Code::timed_out), blames(3U)));
   EXPECT_THAT(std::string(status.message()),
               testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
 }

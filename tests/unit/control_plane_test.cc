@@ -32,7 +32,6 @@ using runtime::text_of;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
-using testing::HasSubstr;
 
 /// The open descriptors of this process and what they refer to, such as "socket:[123]".
 std::map<int, std::string> open_descriptors() {
@@ -195,8 +194,7 @@ TEST(ControlPlane, RanksThatDoNotComeAreNamedByAll) {
     const auto placement = placement_of(rank, 4);
     const auto plane =
         ControlPlane::join(placement, *store, {}, {}, Deadline::after(milliseconds(600)));
-    EXPECT_EQ(plane.code(), Code::timed_out);
-    EXPECT_EQ(plane.status().peer(), 3U);
+    EXPECT_THAT(plane, AllOf(fails_as(Code::timed_out), blames(3U)));
     EXPECT_THAT(std::string(plane.status().message()),
                 testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
   });
@@ -210,11 +208,9 @@ TEST(ControlPlane, AnotherSecretIsRefusedNamingTheVariable) {
     const auto plane = ControlPlane::join(placement, *store, {}, {}, Deadline::after(seconds(2)));
     ASSERT_FALSE(plane);
     if (rank == 0) {
-      EXPECT_EQ(plane.code(), Code::mismatch);
-      EXPECT_THAT(std::string(plane.status().message()),
-                  AllOf(HasSubstr("rank 1"), HasSubstr("XYLEM_SECRET")));
+      EXPECT_THAT(plane, fails_as(Code::mismatch, "rank 1", "XYLEM_SECRET"));
     } else {
-      EXPECT_THAT(std::string(plane.status().message()), HasSubstr("secret"));
+      EXPECT_THAT(plane, fails_with("secret"));
     }
   });
 }
@@ -227,10 +223,7 @@ TEST(ControlPlane, AnotherVersionNamesBoth) {
     const Logger quiet;
     const auto plane =
         ControlJoin(placement, *store, quiet, Deadline::after(seconds(5)), dialect).run(loopback());
-    ASSERT_FALSE(plane);
-    EXPECT_EQ(plane.code(), Code::mismatch) << plane.status().to_string();
-    EXPECT_THAT(std::string(plane.status().message()),
-                AllOf(HasSubstr("9.9.9"), HasSubstr(XYLEM_VERSION)));
+    EXPECT_THAT(plane, fails_as(Code::mismatch, "9.9.9", XYLEM_VERSION));
   });
 }
 
@@ -279,8 +272,7 @@ TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   }
   ASSERT_TRUE(store->set(prefix + "1", card.write()));
   const auto plane = ControlPlane::join(placement, *store, {}, {}, soon_enough());
-  EXPECT_EQ(plane.code(), Code::peer_lost);
-  EXPECT_EQ(plane.status().peer(), 1U);
+  EXPECT_THAT(plane, AllOf(fails_as(Code::peer_lost), blames(1U)));
 }
 
 /// A store that reports the addresses which ranks publish.

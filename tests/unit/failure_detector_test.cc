@@ -2,6 +2,7 @@
 #include "runtime/src/failure/failure_detector.h"
 
 #include "support/held_token.h"
+#include "support/outcome.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
-using testing::HasSubstr;
 using testing::SizeIs;
 using Leaver = Suspicion::Leaver;
 
@@ -37,8 +37,7 @@ TEST_F(FailureDetectorOfThree, BelievesASuspicionAfterAWhile) {
   EXPECT_THAT(detector.take_confirmed(token, Clock::now()), SizeIs(0));
   const auto believed = confirmed();
   ASSERT_THAT(believed, SizeIs(1));
-  EXPECT_EQ(believed[0].why.code(), Code::link_lost);
-  EXPECT_EQ(believed[0].why.peer(), 2U);
+  EXPECT_THAT(believed[0].why, AllOf(fails_as(Code::link_lost), blames(2U)));
   EXPECT_EQ(std::string(believed[0].why.message()), "the wire broke");
   EXPECT_FALSE(detector.has_suspicions());
 }
@@ -50,11 +49,10 @@ TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
   detector.note_left(token, 1);
   const auto believed = confirmed();
   ASSERT_THAT(believed, SizeIs(2));
-  EXPECT_EQ(believed[0].why.code(), Code::peer_lost);
-  EXPECT_EQ(believed[0].why.peer(), 1U);
-  EXPECT_THAT(
-      std::string(believed[0].why.message()),
-      AllOf(HasSubstr("rank 1 left the job before it took its part"), HasSubstr("the wire broke")));
+  EXPECT_THAT(believed[0].why,
+              AllOf(fails_as(Code::peer_lost, "rank 1 left the job before it took its part",
+                             "the wire broke"),
+                    blames(1U)));
   EXPECT_EQ(std::string(believed[1].why.message()), "the wire broke");
 }
 

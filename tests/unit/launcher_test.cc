@@ -130,8 +130,8 @@ TEST(Launcher, ARankBeyondTheSizeIsNamed) {
 }
 
 TEST(Launcher, ANumberThatIsNoneIsNamed) {
-  EXPECT_THAT(std::string(detect({{"PMI_RANK", "zero"}, {"PMI_SIZE", "2"}}).status().message()),
-              HasSubstr("PMI_RANK is \"zero\""));
+  EXPECT_THAT(detect({{"PMI_RANK", "zero"}, {"PMI_SIZE", "2"}}),
+              fails_with("PMI_RANK is \"zero\""));
 }
 
 TEST(Launcher, AnMpichThatHidesTheSizeIsNotTakenForJobsOfOne) {
@@ -197,9 +197,8 @@ TEST(SlurmNodes, DamagedListsAreRefusedWithTheList) {
   for (const char* const list : {"", "a,,b", "node[1-3", "node[x]", "node[3-1]", "node[1-99999999]",
                                  "n[1-9999]n[1-9999]", "a,"}) {
     const auto expanded = expand_node_list(list);
-    EXPECT_EQ(expanded.code(), Code::invalid_argument) << list;
-    EXPECT_THAT(std::string(expanded.status().message()),
-                HasSubstr(std::string("\"") + list + "\""));
+    EXPECT_THAT(expanded, fails_as(Code::invalid_argument, std::string("\"") + list + "\""))
+        << list;
   }
 }
 

@@ -3,6 +3,8 @@
 // Which network devices are used on machines of every kind, which are given as values.
 #include "runtime/src/wires/rdma_ports.h"
 
+#include "support/outcome.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,9 +68,7 @@ TEST(Devices, TcpAloneIsTheInterface) {
   EXPECT_THAT(choose_tcp_device(kBareMachine, "eth0").value(), ElementsAre("eth0"));
   EXPECT_THAT(choose_tcp_device(gpu_machine(true), "eth0").value(), ElementsAre("eth0"));
   const auto none = choose_tcp_device(gpu_machine(true), "mlx5_0:1");
-  EXPECT_EQ(none.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(none.status().message()),
-              AllOf(HasSubstr("mlx5_0:1"), HasSubstr("[lo, eth0]")));
+  EXPECT_THAT(none, fails_as(Code::invalid_argument, "mlx5_0:1", "[lo, eth0]"));
 }
 
 TEST(Devices, WithoutRdmaTheErrorSaysWhatThereIs) {

@@ -34,7 +34,6 @@ using runtime::FileStore;
 using runtime::text_of;
 using std::chrono::milliseconds;
 using testing::AllOf;
-using testing::HasSubstr;
 
 class FileStoreIn : public testing::Test {
  protected:
@@ -143,8 +142,7 @@ TEST_F(FileStoreIn, RankZeroNamesWhoIsMissing) {
   on_each_rank(2, [&](std::uint32_t rank) {
     const auto store = open(rank, 3, Deadline::after(milliseconds(400)));
     if (rank == 0) {
-      EXPECT_EQ(store.code(), Code::timed_out);
-      EXPECT_EQ(store.status().peer(), 2U);
+      EXPECT_THAT(store, AllOf(fails_as(Code::timed_out), blames(2U)));
       EXPECT_THAT(std::string(store.status().message()),
                   testing::MatchesRegex("rank 2 did not come within .*; 0, 1 are here \\(in " +
                                         directory + "/xylem-.*\\)"));
@@ -164,21 +162,18 @@ TEST_F(FileStoreIn, JobsOfDifferentSizesAreAMismatchForAll) {
   for (const Stray stray : {Stray{1, 2}, Stray{7, 8}}) {
     on_each_rank(2, [&](std::uint32_t which) {
       const auto store = which == 0 ? open(0, 3) : open(stray.rank, stray.size);
-      EXPECT_EQ(store.code(), Code::mismatch) << store.status().to_string();
-      EXPECT_EQ(store.status().peer(), stray.rank);
+      EXPECT_THAT(store, AllOf(fails_as(Code::mismatch), blames(stray.rank)));
       const std::string both = fmt::format(
           "rank {} was started in a job of {} ranks, rank 0 in one of 3", stray.rank, stray.size);
-      EXPECT_THAT(std::string(store.status().message()), HasSubstr(both));
+      EXPECT_THAT(store, fails_with(both));
     });
   }
 }
 
 TEST_F(FileStoreIn, ASecondProcessOfOneRankIsRefused) {
   const auto expect_busy = [](const Result<std::shared_ptr<Store>>& store) {
-    EXPECT_EQ(store.code(), Code::busy) << store.status().to_string();
-    EXPECT_EQ(store.status().peer(), 1U);
-    EXPECT_THAT(std::string(store.status().message()),
-                HasSubstr("another process has come as rank 1"));
+    EXPECT_THAT(store,
+                AllOf(fails_as(Code::busy, "another process has come as rank 1"), blames(1U)));
   };
   const auto wait_for_file = [this](const char* name) {
     const Deadline deadline = soon_enough();
@@ -232,9 +227,7 @@ TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
 
 TEST_F(FileStoreIn, AMissingRankZeroIsNamed) {
   const auto store = open(1, 2, Deadline::after(milliseconds(50)));
-  EXPECT_EQ(store.code(), Code::timed_out);
-  EXPECT_EQ(store.status().peer(), 0U);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory));
+  EXPECT_THAT(store, AllOf(fails_as(Code::timed_out, directory), blames(0U)));
 }
 
 TEST_F(FileStoreIn, ADirectoryThatDoesNotExistIsNamedAtOnceAndNotMade) {
@@ -243,8 +236,8 @@ TEST_F(FileStoreIn, ADirectoryThatDoesNotExistIsNamedAtOnceAndNotMade) {
     for (const std::uint32_t rank : {0U, 1U}) {
       const auto store = FileStore::open(directory + name, "job", rank, 2, soon_enough());
       EXPECT_EQ(store.code(), Code::invalid_argument);
-      EXPECT_THAT(std::string(store.status().message()),
-                  HasSubstr("XYLEM_RENDEZVOUS=file://" + directory + name + ": there is no such"));
+      EXPECT_THAT(store,
+                  fails_with("XYLEM_RENDEZVOUS=file://" + directory + name + ": there is no such"));
     }
   }
   EXPECT_EQ(files(), 1U);
@@ -285,8 +278,7 @@ TEST_F(FileStoreIn, FilesThatMayNotBeWrittenAreAnError) {
     const FileSizeLimit limit(0);
     status = open(1, 2).status();
   }
-  EXPECT_EQ(status.code(), Code::exhausted);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(directory), HasSubstr("ulimit -f")));
+  EXPECT_THAT(status, fails_as(Code::exhausted, directory, "ulimit -f"));
   EXPECT_FALSE(has_file("hello.1"));
   EXPECT_EQ(files(), 1U) << "no draft is left in the job's folder";
 }

@@ -65,11 +65,8 @@ class TuningFile : public testing::Test {
     SCOPED_TRACE(text);
     write(text);
     const auto loaded = load(path, Tuning());
-    ASSERT_FALSE(loaded);
-    EXPECT_EQ(loaded.status().code(), Code::invalid_argument);
-    EXPECT_THAT(
-        std::string(loaded.status().message()),
-        AllOf(HasSubstr("XYLEM_TUNING=" + path), HasSubstr(sentence), HasSubstr("remove it")));
+    EXPECT_THAT(loaded,
+                fails_as(Code::invalid_argument, "XYLEM_TUNING=" + path, sentence, "remove it"));
   }
 
   const test::TemporaryDirectory directory;

@@ -29,16 +29,14 @@ namespace fs = std::filesystem;
 using runtime::KeyPlaces;
 using runtime::secret_of_user;
 using runtime::user_key_folder;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
 class UserKey : public testing::Test {
  protected:
   void expect_refused(const fs::path& named) {
-    EXPECT_THAT(
-        secret_of_user(folder, "job"),
-        AllOf(fails_as(Code::invalid_argument, named.string()), fails_with("XYLEM_SECRET")));
+    EXPECT_THAT(secret_of_user(folder, "job"),
+                fails_as(Code::invalid_argument, named.string(), "XYLEM_SECRET"));
   }
 
   const TemporaryDirectory directory;
