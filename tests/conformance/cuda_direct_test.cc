@@ -63,12 +63,6 @@ struct Copies {
   }
 };
 
-RankOptions options_for(CudaRanks& devices, std::uint32_t ranks) {
-  RankOptions options{.size = ranks, .transport = "shm"};
-  options.devices = [&devices](std::uint32_t rank) { return devices.of_rank(rank); };
-  return options;
-}
-
 /// A rank's buffers.
 class Buffers {
  public:
@@ -139,12 +133,10 @@ class CudaDirect : public testing::TestWithParam<std::uint32_t> {
   /// Runs `body` on each rank, with these XYLEM_ variables, and waits for all ranks at the end.
   void run(const runtime::Environment& environment,
            const std::function<void(const Communicator& world, Buffers& buffers)>& body) {
-    RankOptions options = options_for(devices, ranks);
-    options.environment = environment;
-    run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-      Buffers buffers(devices, runtime.rank());
-      body(runtime.world(), buffers);
-      EXPECT_TRUE(runtime.world().barrier().wait());
+    run_ranks(devices.options(environment), [&](const Communicator& world) {
+      Buffers buffers(devices, world.rank());
+      body(world, buffers);
+      EXPECT_TRUE(world.barrier().wait());
     });
   }
   /// Expects the sums, by element, of what starts with `first` at rank 0 and one higher at each
@@ -336,8 +328,7 @@ TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
     SCOPED_TRACE(fault);
     const Faults faults(fault);
     CudaRanks devices(2);
-    run_ranks(options_for(devices, 2), [&](Runtime& runtime, MemoryHub&) {
-      const auto world = runtime.world();
+    run_ranks(devices.options(), [&](const Communicator& world) {
       Buffers buffers(devices, world.rank());
       Words words(kCount);
       const Status ended =

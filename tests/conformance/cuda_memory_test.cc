@@ -139,8 +139,7 @@ TEST(CudaMemory, IsFoundIfTheDriverIsLoadedLate) {
   constexpr std::uint32_t kRanks = 2;
   std::optional<CudaRanks> devices;
   std::latch made(kRanks);
-  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_for(kRanks), [&](const Communicator& world) {
     Words words(kCount);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(kRanks));
     if (world.rank() == 0) devices.emplace(kRanks);
@@ -177,8 +176,7 @@ TEST(CudaMemory, IsToldFromItsAddress) {
 TEST(CudaMemory, MixesAmongRanks) {
   constexpr std::uint32_t kRanks = 4;
   CudaRanks devices(kRanks);
-  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_for(kRanks), [&](const Communicator& world) {
     const std::uint32_t rank = world.rank();
     CudaMemory& memory = devices.memory(rank);
     for (std::uint32_t round = 0; round < 2 * kRanks; ++round) {
@@ -198,8 +196,7 @@ TEST(CudaMemory, MixesAmongRanks) {
 TEST(CudaMemory, MixesAmongTheEndsOfAMessage) {
   constexpr std::uint32_t kRanks = 2;
   CudaRanks devices(kRanks);
-  run_ranks(options_for(kRanks), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_for(kRanks), [&](const Communicator& world) {
     const std::uint32_t rank = world.rank();
     CudaMemory& memory = devices.memory(rank);
     for (const auto kind :
@@ -225,8 +222,7 @@ TEST(CudaMemory, MixesAmongTheEndsOfAMessage) {
 
 TEST(CudaMemory, IsFoundWhereAnAddressIsUsedAgain) {
   CudaRanks devices(2);
-  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options_for(1), [&](const Communicator& world) {
     const Driver& driver = devices.driver();
     // On one device, then on the other.
     std::set<void*> addresses;
@@ -295,10 +291,10 @@ TEST(CudaMemory, LeavesOtherDevicesAlone) {
   const Driver& driver = devices.driver();
   int count = 0;
   ASSERT_EQ(driver.cuDeviceGetCount(&count), CUDA_SUCCESS);
-  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
-    EXPECT_EQ(reduced_on_device(runtime.world(), devices.memory(0)), sum_of(1));
+  run_ranks(options_for(1), [&](const Communicator& world) {
+    EXPECT_EQ(reduced_on_device(world, devices.memory(0)), sum_of(1));
     Words words(kCount);
-    EXPECT_EQ(reduced_on_host(runtime.world(), words.data()), sum_of(1));
+    EXPECT_EQ(reduced_on_host(world, words.data()), sum_of(1));
   });
   for (int device = 1; device < count; ++device) {
     unsigned flags = 0;
@@ -310,31 +306,30 @@ TEST(CudaMemory, LeavesOtherDevicesAlone) {
 
 TEST(CudaMemory, OfTwoKindsInOneCallIsAnError) {
   CudaRanks devices(1);
-  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks(options_for(1), [&](const Communicator& world) {
     Words words(kCount);
     const Buffer there = unstated(devices.memory(0).allocate(kBytes));
-    EXPECT_THAT(runtime.world().all_reduce(unstated(words.data()), there, RedOp::sum).wait(),
+    EXPECT_THAT(world.all_reduce(unstated(words.data()), there, RedOp::sum).wait(),
                 fails_as(Code::invalid_argument,
                          "the input is in host memory, the output in cuda memory of "
                          "device 0; copy one of them"));
     // A null buffer of no elements goes with either.
     const Buffer nothing(nullptr, 0, DataType::uint32);
     const std::uint64_t counts[] = {0};
-    EXPECT_TRUE(runtime.world()
-                    .all_gather_v(nothing, Buffer(there.data, 0, DataType::uint32), counts)
-                    .wait());
+    EXPECT_TRUE(
+        world.all_gather_v(nothing, Buffer(there.data, 0, DataType::uint32), counts).wait());
   });
 }
 
 TEST(CudaMemory, ThatIsStatedWronglyIsAnError) {
   CudaRanks devices(2);
-  run_ranks(options_for(1), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks(options_for(1), [&](const Communicator& world) {
     Words words(kCount);
     std::vector<void*> wrong{words.data()};
     if (devices.devices() > 1) wrong.push_back(devices.memory(1).allocate(kBytes));
     for (void* const address : wrong) {
       const Buffer buffer(address, kCount, DataType::uint32, devices.kind(0));
-      EXPECT_THAT(runtime.world().all_reduce(buffer, buffer, RedOp::sum).wait(),
+      EXPECT_THAT(world.all_reduce(buffer, buffer, RedOp::sum).wait(),
                   fails_as(Code::invalid_argument, "it is said to be in cuda memory of"));
     }
   });

@@ -3,14 +3,16 @@
 // Calls on meshes of ranks that reach each other's buffers: what is given to the streams, and what
 // keeps such calls from touching what they must not touch. Over the driver that CUDA_DRIVER names.
 #include "support/cuda_ranks.h"
+#include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/stream_round.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cstdint>
-#include <latch>
+#include <functional>
 #include <vector>
 
 namespace xylem::test {
@@ -19,20 +21,6 @@ namespace {
 constexpr std::uint32_t kRanks = 3;
 
 using Words = std::vector<std::uint32_t>;
-
-RankOptions options_for(CudaRanks& devices) {
-  RankOptions options{.size = kRanks, .transport = "shm"};
-  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
-  return options;
-}
-
-/// The world with bound devices, its calls in the order of the rank's stream.
-Communicator on_stream(const Runtime& runtime, CudaRanks& devices) {
-  const auto world = runtime.world();
-  const auto is_bound = world.bind(devices.kind(world.rank()));
-  EXPECT_TRUE(is_bound && *is_bound) << is_bound.status().to_string();
-  return world.on(stream_of(devices, world.rank()));
-}
 
 Buffer words_in(CudaMemory& memory, const Memory& kind, const Words& words) {
   std::byte* const there = memory.allocate(words.size() * sizeof(std::uint32_t));
@@ -72,19 +60,32 @@ class Managed {
   CUdeviceptr address_ = 0;
 };
 
-TEST(CudaMeshDirect, TakesOneSignalAndOneKernelForEachRank) {
-  CudaRanks devices(kRanks);
+class CudaMeshDirect : public testing::Test {
+ protected:
+  /// Runs `body` on each rank, with its memory, and with a world whose devices are bound and whose
+  /// calls are in the order of the rank's stream.
+  void run(const std::function<void(const Communicator&, CudaMemory&)>& body) {
+    run_ranks(devices.options(), [&](const Communicator& world) {
+      EXPECT_TRUE(value_of(world.bind(devices.kind(world.rank()))));
+      body(world.on(stream_of(devices, world.rank())), devices.memory(world.rank()));
+      all_meet.arrive_and_wait();
+    });
+  }
+
+  CudaRanks devices{kRanks};
+  std::barrier<> all_meet{kRanks};
+};
+
+TEST_F(CudaMeshDirect, TakesOneSignalAndOneKernelForEachRank) {
   if (!is_stand_in()) GTEST_SKIP() << "a GPU's driver does not count calls";
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = on_stream(runtime, devices);
-    CudaMemory& memory = devices.memory(world.rank());
+  run([&](const Communicator& world, CudaMemory& memory) {
     const Buffer buffer = words_in(memory, devices.kind(world.rank()), Words(kCount, 5));
     EXPECT_TRUE(world.all_reduce(buffer, buffer).wait());
     auto* const words = static_cast<std::uint32_t*>(buffer.data);
     const Buffer part(words + 10 * world.rank(), 10, DataType::uint32, buffer.memory);
     const Buffer all(words, 10 * kRanks, DataType::uint32, buffer.memory);
     EXPECT_TRUE(world.all_gather(part, all).wait());
-    EXPECT_TRUE(runtime.world().barrier().wait());
+    all_meet.arrive_and_wait();
     if (world.rank() == 0) {
       EXPECT_EQ(calls_of_stand_in("xylem_signal"), 2 * kRanks);
       EXPECT_EQ(calls_of_stand_in("xylem_exchange_sum_uint32"), kRanks);
@@ -93,13 +94,9 @@ TEST(CudaMeshDirect, TakesOneSignalAndOneKernelForEachRank) {
   });
 }
 
-TEST(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
-  CudaRanks devices(kRanks);
-  std::latch all_have_ended(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = on_stream(runtime, devices);
+TEST_F(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
+  run([&](const Communicator& world, CudaMemory& memory) {
     const std::uint32_t rank = world.rank();
-    CudaMemory& memory = devices.memory(rank);
     const Buffer input = words_in(memory, devices.kind(rank), Words(kCount, 1));
     const Buffer output = words_in(memory, devices.kind(rank), Words(kCount, 77));
     // The calls of the others would go far beyond the end of what rank 0 names.
@@ -110,40 +107,33 @@ TEST(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
     const Status outcome = world.all_reduce(part(input), part(output)).wait();
     EXPECT_EQ(outcome.code(), Code::mismatch) << outcome.to_string();
     EXPECT_TRUE(outcome.holds_buffers());
-    all_have_ended.arrive_and_wait();
+    all_meet.arrive_and_wait();
     EXPECT_EQ(read(memory, output), Words(kCount, 77));
     EXPECT_EQ(read(memory, input), Words(kCount, 1));
   });
 }
 
-TEST(CudaMeshDirect, TouchesNoBuffersOfEarlierCalls) {
-  CudaRanks devices(kRanks);
-  std::latch all_have_written(kRanks), all_have_ended(kRanks);
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = on_stream(runtime, devices);
+TEST_F(CudaMeshDirect, TouchesNoBuffersOfEarlierCalls) {
+  run([&](const Communicator& world, CudaMemory& memory) {
     const std::uint32_t rank = world.rank();
-    CudaMemory& memory = devices.memory(rank);
     const Buffer buffer = words_in(memory, devices.kind(rank), Words(kCount, 1));
     const Buffer other = words_in(memory, devices.kind(rank), Words(3 * kRanks, 2));
     ASSERT_TRUE(world.all_reduce(buffer, buffer).wait());
     const Words later(kCount, 77);
     memory.write(static_cast<std::byte*>(buffer.data), later.data(), kBytes);
-    all_have_written.arrive_and_wait();
+    all_meet.arrive_and_wait();
     // Rank 0 repeats its call. The others make one that uses no buffers of peers.
     const Work work = rank == 0 ? world.all_reduce(buffer, buffer) : world.all_to_all(other, other);
     EXPECT_EQ(work.wait().code(), Code::mismatch);
-    all_have_ended.arrive_and_wait();
+    all_meet.arrive_and_wait();
     EXPECT_EQ(read(memory, buffer), later);
   });
 }
 
-TEST(CudaMeshDirect, CopiesBuffersThatPeersDoNotReach) {
-  CudaRanks devices(kRanks);
+TEST_F(CudaMeshDirect, CopiesBuffersThatPeersDoNotReach) {
   if (devices.devices() == 1) GTEST_SKIP() << "all ranks have one device, which reaches its memory";
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const auto world = on_stream(runtime, devices);
+  run([&](const Communicator& world, CudaMemory& memory) {
     const std::uint32_t rank = world.rank();
-    CudaMemory& memory = devices.memory(rank);
     const Managed input(devices.driver(), memory.context(), devices.kind(rank));
     const Managed output(devices.driver(), memory.context(), devices.kind(rank));
     for (std::uint32_t number = 0; number < 3; ++number) {
@@ -161,7 +151,6 @@ TEST(CudaMeshDirect, CopiesBuffersThatPeersDoNotReach) {
       }
       memory.clear();
     }
-    EXPECT_TRUE(runtime.world().barrier().wait());
   });
 }
 

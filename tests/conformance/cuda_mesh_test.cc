@@ -18,12 +18,6 @@
 namespace xylem::test {
 namespace {
 
-RankOptions options_for(std::uint32_t ranks, CudaRanks& devices) {
-  RankOptions options{.size = ranks, .transport = "shm"};
-  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
-  return options;
-}
-
 class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
  protected:
   /// Scratch of 1 KiB makes calls run in several rounds.
@@ -34,11 +28,9 @@ class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
       const auto cases = sample(planner.collective, ranks, kHasSanitizer ? 8 : 24);
       CudaRanks devices(ranks);
       devices.set_mesh_scratch(scratch_bytes);
-      RankOptions options = options_for(ranks, devices);
-      options.environment["XYLEM_ALGORITHM"] =
+      const std::string algorithm =
           std::string(name(planner.collective)) + "=" + std::string(planner.name);
-      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-        const auto world = runtime.world();
+      run_ranks(devices.options({{"XYLEM_ALGORITHM", algorithm}}), [&](const Communicator& world) {
         const std::uint32_t rank = world.rank();
         const auto bound = value_of(world.bind(devices.kind(rank)));
         ASSERT_TRUE(bound);

@@ -18,62 +18,56 @@ namespace {
 
 constexpr std::uint32_t kRanks = 3;
 
-RankOptions options_for(CudaRanks& devices) {
-  RankOptions options{.size = kRanks, .transport = "shm"};
-  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
-  return options;
-}
+class CudaOneQueue : public testing::Test {
+ protected:
+  void SetUp() override { devices.let_no_stream_wait(); }
+
+  CudaRanks devices{kRanks};
+};
 
 void expect_refused(const Status& status) {
   EXPECT_THAT(status, fails_as(Code::unsupported, "CUDA_DEVICE_MAX_CONNECTIONS=1"));
 }
 
-TEST(CudaOneQueue, CarriesOutCallsThatDoNotHoldTheirStream) {
-  CudaRanks devices(kRanks);
-  devices.let_no_stream_wait();
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const std::uint32_t rank = runtime.rank();
-    const auto world = runtime.world().after(stream_of(devices, rank));
-    Round round(devices, rank, kRanks);
+TEST_F(CudaOneQueue, CarriesOutCallsThatDoNotHoldTheirStream) {
+  run_ranks(devices.options(), [&](const Communicator& world) {
+    const auto after = world.after(stream_of(devices, world.rank()));
+    Round round(devices, world.rank(), kRanks);
     for (std::uint32_t number = 0; number < 20; ++number) {
-      const Work work = round.begin(world, number);
+      const Work work = round.begin(after, number);
       ASSERT_TRUE(work.wait());
       round.consume();
       ASSERT_EQ(round.wait(), CUDA_SUCCESS);
       ASSERT_TRUE(round.is_right()) << "round " << number;
     }
-    EXPECT_TRUE(runtime.world().barrier().wait());
+    EXPECT_TRUE(world.barrier().wait());
   });
 }
 
-TEST(CudaOneQueue, LetsNoStreamWait) {
-  CudaRanks devices(kRanks);
-  devices.let_no_stream_wait();
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    const std::uint32_t rank = runtime.rank();
+TEST_F(CudaOneQueue, LetsNoStreamWait) {
+  run_ranks(devices.options(), [&](const Communicator& world) {
+    const std::uint32_t rank = world.rank();
     const Stream stream = stream_of(devices, rank);
-    auto other = value_of(runtime.world().duplicate());
+    auto other = value_of(world.duplicate());
     Round round(devices, rank, kRanks);
-    expect_refused(runtime.world().on(stream).all_reduce(round.buffer(), round.buffer()).status());
+    expect_refused(world.on(stream).all_reduce(round.buffer(), round.buffer()).status());
     Work work;
     if (rank != 0) {
-      work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
+      work = world.after(stream).all_reduce(round.buffer(), round.buffer());
       expect_refused(work.block(stream));
     }
     EXPECT_TRUE(other.barrier().wait());
     if (rank == 0) {
-      work = runtime.world().after(stream).all_reduce(round.buffer(), round.buffer());
+      work = world.after(stream).all_reduce(round.buffer(), round.buffer());
     }
     EXPECT_TRUE(work.wait());
     EXPECT_EQ(round.wait(), CUDA_SUCCESS);
   });
 }
 
-TEST(CudaOneQueue, MakesNoMesh) {
-  CudaRanks devices(kRanks);
-  devices.let_no_stream_wait();
-  run_ranks(options_for(devices), [&](Runtime& runtime, MemoryHub&) {
-    auto is_mesh = value_of(runtime.world().bind(devices.kind(runtime.rank())));
+TEST_F(CudaOneQueue, MakesNoMesh) {
+  run_ranks(devices.options(), [&](const Communicator& world) {
+    auto is_mesh = value_of(world.bind(devices.kind(world.rank())));
     EXPECT_FALSE(is_mesh);
   });
 }

@@ -228,8 +228,7 @@ TEST(CudaOverlap, OfCopiesReductionsAndMessages) {
     };
   };
   std::vector<Event> events;
-  run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-    const auto world = runtime.world();
+  run_ranks(options, [&](const Communicator& world) {
     CudaMemory& memory = devices.memory(world.rank());
     constexpr std::uint64_t kCount = kBytes / sizeof(float);
     const std::vector<float> ones(kCount, static_cast<float>(1 + world.rank()));

@@ -17,14 +17,6 @@
 namespace xylem::test {
 namespace {
 
-RankOptions options_for(std::uint32_t ranks, CudaRanks& devices) {
-  RankOptions options{.size = ranks, .transport = "shm"};
-  options.environment["XYLEM_SLICE"] = "1K";  // Even small messages have several slices.
-  options.environment["XYLEM_WINDOW"] = "3";
-  options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
-  return options;
-}
-
 class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
  protected:
   /// If `are_mixed`, odd ranks use memory of the host, and no rank states where its buffers are.
@@ -35,23 +27,25 @@ class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
       const auto cases =
           sample(planner.collective, ranks, kHasSanitizer ? most_cases / 3 : most_cases);
       CudaRanks devices(ranks);
-      RankOptions options = options_for(ranks, devices);
-      options.environment["XYLEM_ALGORITHM"] =
+      const std::string algorithm =
           std::string(name(planner.collective)) + "=" + std::string(planner.name);
-      run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
-        const auto world = runtime.world();
-        const std::uint32_t rank = world.rank();
-        const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
-        const BuffersOnDevice there{devices.memory(rank),
-                                    are_mixed ? kFoundByCall : devices.kind(rank)};
-        const bool is_on_device = !are_mixed || rank % 2 == 0;
-        for (const auto& one : cases) {
-          const std::string wrong =
-              is_on_device ? run_case(on_stream, one, &there) : run_case(world, one);
-          ASSERT_EQ(wrong, "") << planner.name;
-        }
-        EXPECT_TRUE(world.barrier().wait());
-      });
+      // Even small messages have several slices.
+      run_ranks(
+          devices.options(
+              {{"XYLEM_ALGORITHM", algorithm}, {"XYLEM_SLICE", "1K"}, {"XYLEM_WINDOW", "3"}}),
+          [&](const Communicator& world) {
+            const std::uint32_t rank = world.rank();
+            const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
+            const BuffersOnDevice there{devices.memory(rank),
+                                        are_mixed ? kFoundByCall : devices.kind(rank)};
+            const bool is_on_device = !are_mixed || rank % 2 == 0;
+            for (const auto& one : cases) {
+              const std::string wrong =
+                  is_on_device ? run_case(on_stream, one, &there) : run_case(world, one);
+              ASSERT_EQ(wrong, "") << planner.name;
+            }
+            EXPECT_TRUE(world.barrier().wait());
+          });
       if (HasFailure()) return;
     }
   }

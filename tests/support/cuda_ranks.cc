@@ -55,6 +55,13 @@ CudaRanks::CudaRanks(std::uint32_t ranks, std::size_t bytes) {
   }
 }
 
+RankOptions CudaRanks::options(const runtime::Environment& environment) {
+  RankOptions options{.size = static_cast<std::uint32_t>(memories_.size()), .transport = "shm"};
+  options.devices = [this](std::uint32_t rank) { return of_rank(rank); };
+  options.environment = environment;
+  return options;
+}
+
 std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   execution::CudaOptions options;
   options.device = kind(rank).device;

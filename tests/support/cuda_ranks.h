@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 #include "runtime/src/wires/compute_devices.h"
 #include "support/cuda_memory.h"
+#include "support/ranks.h"
 #include "xylem/execution/cuda.h"
 
 #include <cstddef>
@@ -33,6 +34,8 @@ class CudaRanks {
   /// As if the program ran with CUDA_DEVICE_MAX_CONNECTIONS=1.
   void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
 
+  /// As many ranks, over shared memory, with their devices.
+  RankOptions options(const runtime::Environment& environment = {});
   /// The devices of a rank, for RankOptions::devices.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank);
   CudaMemory& memory(std::uint32_t rank) { return memories_[rank]; }
