@@ -74,11 +74,26 @@ class CApi : public testing::Test {
     EXPECT_EQ(xylem_communicator_duplicate(world, &result), XYLEM_OK) << xylem_last_error();
     return result;
   }
+  /// Begins to receive into `output`.
+  Work receive(xylem_communicator* comm, std::uint32_t source, std::uint32_t tag) {
+    xylem_work* begun = nullptr;
+    EXPECT_EQ(xylem_recv(comm, output.data(), 3, XYLEM_FLOAT32, source, tag, &begun), XYLEM_OK);
+    EXPECT_NE(begun, nullptr);
+    return Work(begun);
+  }
+  /// Expects that a call was successful with this output.
+  void expect_output(xylem_status status, const std::array<float, 3>& expected) {
+    EXPECT_EQ(status, XYLEM_OK) << xylem_last_error();
+    EXPECT_EQ(output, expected);
+    output = {};
+  }
 
   static xylem_runtime* runtime;
   xylem_communicator* world = nullptr;
   std::array<float, 3> input{1, 2, 3};
   std::array<float, 3> output{};
+  const void* const from = input.data();
+  void* const to = output.data();
 };
 xylem_runtime* CApi::runtime = nullptr;
 
@@ -250,83 +265,46 @@ TEST(CStore, NeedsBothFunctions) {
 }
 
 TEST_F(CApi, ReductionsOfOneRankAreItsInput) {
-  EXPECT_EQ(
-      xylem_all_reduce(world, input.data(), output.data(), 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),
-      XYLEM_OK);
-  EXPECT_EQ(output, input);
-  output = {};
-  EXPECT_EQ(
-      xylem_reduce(world, input.data(), output.data(), 3, XYLEM_FLOAT32, XYLEM_MAX, 0, nullptr),
-      XYLEM_OK);
-  EXPECT_EQ(output, input);
-  output = {};
-  EXPECT_EQ(xylem_reduce_scatter(world, input.data(), output.data(), 3, XYLEM_FLOAT32, XYLEM_AVG,
-                                 nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, input);
-  output = {};
   const std::uint64_t counts[] = {3};
-  EXPECT_EQ(xylem_reduce_scatter_v(world, input.data(), output.data(), counts, XYLEM_FLOAT32,
-                                   XYLEM_MIN, nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, input);
+  expect_output(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr), input);
+  expect_output(xylem_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_MAX, 0, nullptr), input);
+  expect_output(xylem_reduce_scatter(world, from, to, 3, XYLEM_FLOAT32, XYLEM_AVG, nullptr), input);
+  expect_output(xylem_reduce_scatter_v(world, from, to, counts, XYLEM_FLOAT32, XYLEM_MIN, nullptr),
+                input);
 }
 
 TEST_F(CApi, PremultipliedSumsUseTheFactor) {
   const std::array<float, 3> tripled{3, 6, 9};
-  EXPECT_EQ(xylem_all_reduce_premul_sum(world, input.data(), output.data(), 3, XYLEM_FLOAT32, 3.0,
-                                        nullptr),
-            XYLEM_OK)
-      << xylem_last_error();
-  EXPECT_EQ(output, tripled);
-  output = {};
-  EXPECT_EQ(xylem_reduce_premul_sum(world, input.data(), output.data(), 3, XYLEM_FLOAT32, 3.0, 0,
-                                    nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, tripled);
-  output = {};
-  EXPECT_EQ(xylem_reduce_scatter_premul_sum(world, input.data(), output.data(), 3, XYLEM_FLOAT32,
-                                            3.0, nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, tripled);
-  output = {};
   const std::uint64_t counts[] = {3};
-  EXPECT_EQ(xylem_reduce_scatter_v_premul_sum(world, input.data(), output.data(), counts,
-                                              XYLEM_FLOAT32, 3.0, nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, tripled);
-  output = {};
-  EXPECT_EQ(xylem_all_reduce(world, input.data(), output.data(), 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM,
-                             nullptr),
-            XYLEM_OK);
-  EXPECT_EQ(output, input) << "without an argument for it the factor is 1";
+  expect_output(xylem_all_reduce_premul_sum(world, from, to, 3, XYLEM_FLOAT32, 3.0, nullptr),
+                tripled);
+  expect_output(xylem_reduce_premul_sum(world, from, to, 3, XYLEM_FLOAT32, 3.0, 0, nullptr),
+                tripled);
+  expect_output(xylem_reduce_scatter_premul_sum(world, from, to, 3, XYLEM_FLOAT32, 3.0, nullptr),
+                tripled);
+  expect_output(
+      xylem_reduce_scatter_v_premul_sum(world, from, to, counts, XYLEM_FLOAT32, 3.0, nullptr),
+      tripled);
+  // Without an argument for it the factor is 1.
+  expect_output(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM, nullptr),
+                input);
 }
 
 TEST_F(CApi, MovesOfOneRankAreCopies) {
   const std::uint64_t counts[] = {3};
-  const auto expect_copied = [&](xylem_status status) {
-    EXPECT_EQ(status, XYLEM_OK) << xylem_last_error();
-    EXPECT_EQ(output, input);
-    output = {};
-  };
-  const void* from = input.data();
-  void* to = output.data();
-  expect_copied(xylem_broadcast(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr));
-  expect_copied(xylem_all_gather(world, from, to, 3, XYLEM_FLOAT32, nullptr));
-  expect_copied(xylem_all_gather_v(world, from, to, counts, XYLEM_FLOAT32, nullptr));
-  expect_copied(xylem_all_to_all(world, from, to, 3, XYLEM_FLOAT32, nullptr));
-  expect_copied(xylem_all_to_all_v(world, from, counts, to, counts, XYLEM_FLOAT32, nullptr));
-  expect_copied(xylem_gather(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr));
-  expect_copied(xylem_scatter(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr));
+  expect_output(xylem_broadcast(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr), input);
+  expect_output(xylem_all_gather(world, from, to, 3, XYLEM_FLOAT32, nullptr), input);
+  expect_output(xylem_all_gather_v(world, from, to, counts, XYLEM_FLOAT32, nullptr), input);
+  expect_output(xylem_all_to_all(world, from, to, 3, XYLEM_FLOAT32, nullptr), input);
+  expect_output(xylem_all_to_all_v(world, from, counts, to, counts, XYLEM_FLOAT32, nullptr), input);
+  expect_output(xylem_gather(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr), input);
+  expect_output(xylem_scatter(world, from, to, 3, XYLEM_FLOAT32, 0, nullptr), input);
   EXPECT_EQ(xylem_barrier(world, nullptr), XYLEM_OK);
 }
 
 TEST_F(CApi, AReceiveFromAnySourceSaysWhose) {
-  xylem_work* begun = nullptr;
-  ASSERT_EQ(xylem_recv(world, output.data(), 3, XYLEM_FLOAT32, XYLEM_ANY_SOURCE, 7, &begun),
-            XYLEM_OK);
-  const Work receive(begun);
-  ASSERT_NE(begun, nullptr);
+  const Work work = receive(world, XYLEM_ANY_SOURCE, 7);
+  xylem_work* const begun = work.get();
   EXPECT_FALSE(xylem_work_test(begun));
   EXPECT_EQ(xylem_work_status(begun), XYLEM_BUSY);
   EXPECT_EQ(xylem_work_wait_for(begun, 1000), XYLEM_TIMED_OUT);
@@ -343,21 +321,17 @@ TEST_F(CApi, AReceiveFromAnySourceSaysWhose) {
 
 TEST_F(CApi, AReceiveSaysHowLongItsMessageIs) {
   const auto before = output;
-  xylem_work* begun = nullptr;
-  ASSERT_EQ(xylem_recv(world, output.data(), 3, XYLEM_FLOAT32, 0, 7, &begun), XYLEM_OK);
-  const Work receive(begun);
-  EXPECT_EQ(xylem_send(world, input.data(), 2, XYLEM_FLOAT32, 0, 7, nullptr), XYLEM_OK)
+  const Work work = receive(world, 0, 7);
+  EXPECT_EQ(xylem_send(world, from, 2, XYLEM_FLOAT32, 0, 7, nullptr), XYLEM_OK)
       << xylem_last_error();
-  EXPECT_EQ(xylem_work_wait(begun), XYLEM_OK) << xylem_last_error();
-  EXPECT_EQ(xylem_work_count(begun), 2U);
+  EXPECT_EQ(xylem_work_wait(work.get()), XYLEM_OK) << xylem_last_error();
+  EXPECT_EQ(xylem_work_count(work.get()), 2U);
   EXPECT_EQ(output[1], input[1]);
   EXPECT_EQ(output[2], before[2]);
 }
 
 TEST_F(CApi, WorkOutlivesItsHandle) {
-  xylem_work* receive = nullptr;
-  ASSERT_EQ(xylem_recv(world, output.data(), 3, XYLEM_FLOAT32, 0, 8, &receive), XYLEM_OK);
-  xylem_work_release(receive);
+  receive(world, 0, 8).reset();
   EXPECT_EQ(xylem_send(world, input.data(), 3, XYLEM_FLOAT32, 0, 8, nullptr), XYLEM_OK)
       << xylem_last_error();
   EXPECT_EQ(output, input);
@@ -368,33 +342,31 @@ TEST_F(CApi, BadArgumentsAreRefusedAtTheCall) {
     EXPECT_EQ(status, XYLEM_INVALID_ARGUMENT);
     EXPECT_THAT(xylem_last_error(), HasSubstr(text));
   };
-  void* out = output.data();
-  const void* in = input.data();
-  expect_refused(xylem_all_reduce(nullptr, in, out, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),
+  expect_refused(xylem_all_reduce(nullptr, from, to, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),
                  "communicator is null");
-  expect_refused(xylem_all_reduce(world, in, out, 3, 99, XYLEM_SUM, nullptr), "99");
-  expect_refused(xylem_all_reduce(world, in, out, 3, 256 + XYLEM_FLOAT32, XYLEM_SUM, nullptr),
+  expect_refused(xylem_all_reduce(world, from, to, 3, 99, XYLEM_SUM, nullptr), "99");
+  expect_refused(xylem_all_reduce(world, from, to, 3, 256 + XYLEM_FLOAT32, XYLEM_SUM, nullptr),
                  "267");
-  expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, -1, nullptr), "-1");
-  expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM + 1, nullptr),
+  expect_refused(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, -1, nullptr), "-1");
+  expect_refused(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM + 1, nullptr),
                  "9");
   const std::uint64_t counts[] = {3};
   for (const xylem_redop op : {42, 256 + XYLEM_SUM}) {
     const std::string value = std::to_string(op) + " is not a xylem_redop";
-    expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, op, nullptr), value.c_str());
-    expect_refused(xylem_reduce(world, in, out, 3, XYLEM_FLOAT32, op, 0, nullptr), value.c_str());
-    expect_refused(xylem_reduce_scatter(world, in, out, 3, XYLEM_FLOAT32, op, nullptr),
+    expect_refused(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, op, nullptr), value.c_str());
+    expect_refused(xylem_reduce(world, from, to, 3, XYLEM_FLOAT32, op, 0, nullptr), value.c_str());
+    expect_refused(xylem_reduce_scatter(world, from, to, 3, XYLEM_FLOAT32, op, nullptr),
                    value.c_str());
-    expect_refused(xylem_reduce_scatter_v(world, in, out, counts, XYLEM_FLOAT32, op, nullptr),
+    expect_refused(xylem_reduce_scatter_v(world, from, to, counts, XYLEM_FLOAT32, op, nullptr),
                    value.c_str());
   }
-  expect_refused(xylem_all_reduce(world, in, out, 3, XYLEM_FLOAT32, XYLEM_BIT_AND, nullptr),
+  expect_refused(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_BIT_AND, nullptr),
                  "float32");
-  expect_refused(xylem_all_reduce(world, in, nullptr, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),
+  expect_refused(xylem_all_reduce(world, from, nullptr, 3, XYLEM_FLOAT32, XYLEM_SUM, nullptr),
                  "null");
-  expect_refused(xylem_broadcast(world, in, out, 3, XYLEM_FLOAT32, 1, nullptr), "root 1");
-  expect_refused(xylem_send(world, in, 3, XYLEM_FLOAT32, 1, 0, nullptr), "1");
-  expect_refused(xylem_all_gather_v(world, in, out, nullptr, XYLEM_FLOAT32, nullptr),
+  expect_refused(xylem_broadcast(world, from, to, 3, XYLEM_FLOAT32, 1, nullptr), "root 1");
+  expect_refused(xylem_send(world, from, 3, XYLEM_FLOAT32, 1, 0, nullptr), "1");
+  expect_refused(xylem_all_gather_v(world, from, to, nullptr, XYLEM_FLOAT32, nullptr),
                  "counts is null");
 }
 
@@ -464,24 +436,20 @@ TEST_F(CApi, TheWorldIsNotDestroyed) {
 TEST_F(CApi, ACommunicatorWithPendingWorkIsBusy) {
   xylem_communicator* other = duplicate();
   ASSERT_NE(other, nullptr);
-  xylem_work* begun = nullptr;
-  ASSERT_EQ(xylem_recv(other, output.data(), 3, XYLEM_FLOAT32, 0, 0, &begun), XYLEM_OK);
-  const Work receive(begun);
+  const Work work = receive(other, 0, 0);
   EXPECT_EQ(xylem_communicator_destroy(other), XYLEM_BUSY);
   EXPECT_EQ(xylem_send(other, input.data(), 3, XYLEM_FLOAT32, 0, 0, nullptr), XYLEM_OK)
       << xylem_last_error();
-  EXPECT_EQ(xylem_work_wait(begun), XYLEM_OK);
+  EXPECT_EQ(xylem_work_wait(work.get()), XYLEM_OK);
   EXPECT_EQ(xylem_communicator_destroy(other), XYLEM_OK) << xylem_last_error();
 }
 
 TEST_F(CApi, AbortEndsWhatIsPendingAndPoisons) {
   xylem_communicator* other = duplicate();
   ASSERT_NE(other, nullptr);
-  xylem_work* begun = nullptr;
-  ASSERT_EQ(xylem_recv(other, output.data(), 3, XYLEM_FLOAT32, 0, 0, &begun), XYLEM_OK);
-  const Work receive(begun);
+  const Work work = receive(other, 0, 0);
   EXPECT_EQ(xylem_communicator_abort(other, "the learning rate is wrong"), XYLEM_OK);
-  EXPECT_EQ(xylem_work_wait(begun), XYLEM_CANCELLED);
+  EXPECT_EQ(xylem_work_wait(work.get()), XYLEM_CANCELLED);
   EXPECT_THAT(xylem_last_error(), HasSubstr("the learning rate is wrong"));
   EXPECT_EQ(xylem_last_error_peer(), 0U);
   EXPECT_EQ(xylem_barrier(other, nullptr), XYLEM_CANCELLED);

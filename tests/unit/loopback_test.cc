@@ -11,7 +11,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -79,10 +78,7 @@ std::vector<int> order_of_completion(std::uint64_t seed) {
               Posted::pending);
     send(*a, to_b, static_cast<Tag>(i), &value, 8, sent[static_cast<std::size_t>(i)]);
   }
-  EXPECT_TRUE(drive({a.get(), b.get()}, [&] {
-    return order.size() == kCount &&
-           std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
-  }));
+  EXPECT_TRUE(drive({a.get(), b.get()}, [&] { return order.size() == kCount && ended(sent); }));
   return order;
 }
 
@@ -229,11 +225,7 @@ TEST_P(LoopbackThreads, AllToAllWithSleepLosesNothing) {
         send(self, peers[peer], round * kRanks + rank, sources.back().data(), bytes,
              operations.emplace_back());
       }
-      const auto finished = [&] {
-        return std::all_of(operations.begin(), operations.end(),
-                           [](const Tracked& o) { return o.ended(); });
-      };
-      while (!finished() && !failed) {
+      while (!ended(operations) && !failed) {
         if (self.progress() > 0) continue;
         const auto armed = self.arm();
         if (!armed || deadline.passed()) failed = true;
@@ -280,9 +272,7 @@ TEST_P(LoopbackThreads, ClosingWhileTheReceiverCopiesIsSafe) {
       }
       for (int i = 0; i < round % 20; ++i) sender->progress();
       sender->close(endpoint);
-      EXPECT_TRUE(drive({sender.get()}, [&] {
-        return std::all_of(sent.begin(), sent.end(), [](const Tracked& o) { return o.ended(); });
-      }));
+      EXPECT_TRUE(drive({sender.get()}, [&] { return ended(sent); }));
     }
     for (const Tracked& operation : sent) {
       EXPECT_EQ(operation.ends, 1);

@@ -12,6 +12,7 @@
 #include "shm/segment.h"
 #include "shm/slot_pool.h"
 #include "support/file_size_limit.h"
+#include "support/outcome.h"
 #include "support/sanitizer.h"
 #include "xylem/transport/shared_memory.h"
 
@@ -98,8 +99,7 @@ TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
     allocation = allocate_shared(kMiB).status();
   }
   for (const Status& status : {transport, allocation}) {
-    EXPECT_EQ(status.code(), Code::exhausted);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("1024000 bytes: raise ulimit -f"));
+    EXPECT_THAT(status, fails_as(Code::exhausted, "1024000 bytes: raise ulimit -f"));
   }
   EXPECT_TRUE(make_shm({}));
 }
@@ -265,21 +265,33 @@ void settle(Outcomes& outcomes, std::size_t& under_way) {
   outcomes.clear();
 }
 
+/// Both ends of a channel. With little memory, rings and slots are full most of the time.
+struct Channel {
+  explicit Channel(std::uint64_t bytes = 160 << 10) : geometry(*plan_geometry(1, bytes)) {
+    outgoing.open(Owner(ours, -1), ours.credit(0));
+  }
+
+  Geometry geometry;
+  Segment theirs = value_of(Segment::create(geometry, {1, 2}));
+  Segment ours = value_of(Segment::create(geometry, {3, 4}));
+  SlotPool slots{geometry};
+  Outcomes sent, received;
+  Outgoing outgoing{0, theirs, slots, sent};
+  Matcher matcher;
+  bool must_look = false;
+  /// That of a process that shares nothing and whose memory may not be read.
+  PeerMemory memory{must_look};
+  std::vector<PeerRequest> requests;
+  Incoming incoming{0,       theirs,   0,       Owner(theirs, -1), memory, ours.credit(0),
+                    matcher, received, requests};
+};
+
 TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
   constexpr int kMessages = test::kHasThreadSanitizer ? 4000 : 20'000;
   constexpr std::uint64_t kSeed = 20261122;
   constexpr Tag kTag = 5;
-  // With little memory, rings and slots are full most of the time.
-  const Geometry geometry = *plan_geometry(1, 160 << 10);
-  auto theirs = Segment::create(geometry, {1, 2});
-  auto ours = Segment::create(geometry, {3, 4});
-  ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
-
-  std::thread sender([&] {
-    SlotPool slots(geometry);
-    Outcomes outcomes;
-    Outgoing outgoing(0, *theirs, slots, outcomes);
-    outgoing.open(Owner(*ours, -1), ours->credit(0));
+  Channel channel;
+  std::thread sender([&outgoing = channel.outgoing, &outcomes = channel.sent] {
     Traffic traffic(kSeed);
     for (int i = 0; i < kMessages; ++i) {
       const auto message = traffic.next();
@@ -295,13 +307,9 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
     while (outgoing.has_work()) outgoing.pump();
   });
 
-  Outcomes outcomes;
-  Matcher matcher;
-  bool must_look = false;
-  PeerMemory memory(must_look);
-  std::vector<PeerRequest> requests;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
-                    requests);
+  Outcomes& outcomes = channel.received;
+  Matcher& matcher = channel.matcher;
+  Incoming& incoming = channel.incoming;
   Traffic traffic(kSeed);
   std::vector<std::byte> got(100'000);
   std::mt19937_64 random(1);
@@ -334,139 +342,90 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
 }
 
 TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
-  const Geometry geometry = *plan_geometry(1, 160 << 10);
-  auto theirs = Segment::create(geometry, {1, 2});
-  auto ours = Segment::create(geometry, {3, 4});
-  ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
-  SlotPool slots(geometry);
-  Outcomes sent, received;
-  Outgoing outgoing(0, *theirs, slots, sent);
-  outgoing.open(Owner(*ours, -1), ours->credit(0));
-  Matcher matcher;
-  bool must_look = false;
-  PeerMemory memory(must_look);
-  std::vector<PeerRequest> requests;
-  Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                    requests);
-
+  Channel channel;
   const std::vector<std::byte> large(100'000);
   Operation first, second;
-  ASSERT_EQ(outgoing.send(1, {large.data(), large.size()}, first), Posted::pending);
-  incoming.drain();
-  incoming.give_up();
-  while (sent.empty()) {
-    ASSERT_GT(outgoing.pump() + incoming.drain(), 0U) << "stuck";
+  ASSERT_EQ(channel.outgoing.send(1, {large.data(), large.size()}, first), Posted::pending);
+  channel.incoming.drain();
+  channel.incoming.give_up();
+  while (channel.sent.empty()) {
+    ASSERT_GT(channel.outgoing.pump() + channel.incoming.drain(), 0U) << "stuck";
   }
-  EXPECT_EQ(sent[0].operation, &first);
-  EXPECT_EQ(sent[0].code, Code::ok);
+  EXPECT_EQ(channel.sent[0].operation, &first);
+  EXPECT_EQ(channel.sent[0].code, Code::ok);
 
   // After close(), nothing is received and nothing is sent.
-  outgoing.close(true);
-  EXPECT_FALSE(outgoing.is_open());
-  ASSERT_EQ(outgoing.send(1, {large.data(), 8}, second), Posted::done);
+  channel.outgoing.close(true);
+  EXPECT_FALSE(channel.outgoing.is_open());
+  ASSERT_EQ(channel.outgoing.send(1, {large.data(), 8}, second), Posted::done);
   EXPECT_EQ(second.code, Code::peer_lost);
-  incoming.drain();
-  EXPECT_FALSE(incoming.has_entry());
-  EXPECT_TRUE(received.empty());
+  channel.incoming.drain();
+  EXPECT_FALSE(channel.incoming.has_entry());
+  EXPECT_TRUE(channel.received.empty());
 }
 
 TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
-  const Geometry geometry = *plan_geometry(1, 160 << 10);
-  const Nonce nonce{1, 2};
   constexpr std::uint64_t kNone = 0, kOfOthers = ~bit_of(kStreams / 2), kAll = ~std::uint64_t{0};
   // A message larger than a slot gets the first number of the second half.
   for (const std::uint64_t withdrawn : {kNone, kOfOthers, bit_of(kStreams / 2), kAll}) {
     SCOPED_TRACE(withdrawn);
     const bool is_withdrawn = (withdrawn & bit_of(kStreams / 2)) != 0;
-    auto theirs = Segment::create(geometry, nonce);
-    auto ours = Segment::create(geometry, {3, 4});
-    ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
-    SlotPool slots(geometry);
-    Outcomes sent, received;
-    Outgoing outgoing(0, *theirs, slots, sent);
-    outgoing.open(Owner(*ours, -1), ours->credit(0));
-    Matcher matcher;
-    bool must_look = false;
-    PeerMemory memory(must_look);
-    memory.set_process(getpid(), reinterpret_cast<std::uintptr_t>(&theirs->header().nonce), nonce);
-    std::vector<PeerRequest> requests;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                      requests);
-
+    Channel channel;
+    const auto nonce = reinterpret_cast<std::uintptr_t>(&channel.theirs.header().nonce);
+    channel.memory.set_process(getpid(), nonce, {1, 2});
     const std::vector<std::byte> large(3 << 20, std::byte{1});
     std::vector<std::byte> got(large.size());
     Operation sending, receiving;
-    matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
+    channel.matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
     const Location at{Location::Where::process, 0, reinterpret_cast<std::uintptr_t>(large.data())};
-    ASSERT_EQ(outgoing.send(1, {large.data(), large.size(), {}, at}, sending), Posted::pending);
-    incoming.drain();
-    ASSERT_TRUE(incoming.is_fetching());
+    ASSERT_EQ(channel.outgoing.send(1, {large.data(), large.size(), {}, at}, sending),
+              Posted::pending);
+    channel.incoming.drain();
+    ASSERT_TRUE(channel.incoming.is_fetching());
     // The stream is withdrawn before the receiver could know this from an entry.
-    theirs->withdrawal(0).withdrawn.store(withdrawn);
-    while (incoming.is_fetching()) incoming.drain();
-    ASSERT_EQ(received.size(), 1U);
-    EXPECT_EQ(received[0].code, !is_withdrawn       ? Code::ok
-                                : withdrawn == kAll ? Code::peer_lost
-                                                    : Code::cancelled);
+    channel.theirs.withdrawal(0).withdrawn.store(withdrawn);
+    while (channel.incoming.is_fetching()) channel.incoming.drain();
+    ASSERT_EQ(channel.received.size(), 1U);
+    EXPECT_EQ(channel.received[0].code, !is_withdrawn       ? Code::ok
+                                        : withdrawn == kAll ? Code::peer_lost
+                                                            : Code::cancelled);
     EXPECT_EQ(got == large, true) << "the whole message was read";
-    outgoing.pump();
-    EXPECT_EQ(sent.size(), 1U);
+    channel.outgoing.pump();
+    EXPECT_EQ(channel.sent.size(), 1U);
   }
 }
 
 TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
-  const Geometry geometry = *plan_geometry(1, 160 << 10);
   const std::vector<std::byte> large(100'000, std::byte{7});
   const auto address = reinterpret_cast<std::uintptr_t>(large.data());
   for (const Location& at :
        {Location{Location::Where::process, 0, address}, Location{Location::Where::shared, 5, 0},
         Location{static_cast<Location::Where>(99), 0, 0}}) {
     SCOPED_TRACE(static_cast<int>(at.where));
-    auto theirs = Segment::create(geometry, {1, 2});
-    auto ours = Segment::create(geometry, {3, 4});
-    ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
-    SlotPool slots(geometry);
-    Outcomes sent, received;
-    Outgoing outgoing(0, *theirs, slots, sent);
-    outgoing.open(Owner(*ours, -1), ours->credit(0));
-    Matcher matcher;
-    bool must_look = false;
-    // This is the memory of a process that shares nothing and whose memory may not be read.
-    PeerMemory memory(must_look);
-    std::vector<PeerRequest> requests;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, received,
-                      requests);
+    Channel channel;
     std::vector<std::byte> got(large.size());
     Operation sending, receiving;
-    matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
-    ASSERT_EQ(outgoing.send(1, {large.data(), large.size(), {}, at}, sending), Posted::pending);
-    for (int round = 0; round < 100; ++round) incoming.drain(), outgoing.pump();
-    ASSERT_EQ(received.size(), 1U);
-    EXPECT_EQ(received[0].code, Code::ok);
+    channel.matcher.post({1, kExactMatch, {got.data(), got.size(), {}}, &receiving, nullptr});
+    ASSERT_EQ(channel.outgoing.send(1, {large.data(), large.size(), {}, at}, sending),
+              Posted::pending);
+    for (int round = 0; round < 100; ++round) channel.incoming.drain(), channel.outgoing.pump();
+    ASSERT_EQ(channel.received.size(), 1U);
+    EXPECT_EQ(channel.received[0].code, Code::ok);
     EXPECT_EQ(got, large);
-    EXPECT_EQ(sent.size(), 1U);
-    EXPECT_EQ(must_look, at.where == Location::Where::shared) << "it may wait at the socket";
+    EXPECT_EQ(channel.sent.size(), 1U);
+    EXPECT_EQ(channel.must_look, at.where == Location::Where::shared)
+        << "it may wait at the socket";
   }
 }
 
 TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
-  const Geometry geometry = *plan_geometry(1, kMiB);
   for (int lie = 0; lie < 6; ++lie) {
     SCOPED_TRACE(lie);
-    auto theirs = Segment::create(geometry, {1, 2});
-    auto ours = Segment::create(geometry, {3, 4});
-    ASSERT_TRUE(theirs.is_ok() && ours.is_ok());
-    Matcher matcher;
-    Outcomes outcomes;
-    bool must_look = false;
-    PeerMemory memory(must_look);
-    std::vector<PeerRequest> requests;
-    Incoming incoming(0, *theirs, 0, Owner(*theirs, -1), memory, ours->credit(0), matcher, outcomes,
-                      requests);
-    Entry& entry = theirs->ring(0)[0];
+    Channel channel(kMiB);
+    Entry& entry = channel.theirs.ring(0)[0];
     entry.kind = lie < 2 ? EntryKind::slotted : EntryKind::fragment;
-    if (lie == 0) entry.slot = static_cast<std::uint16_t>(geometry.slots());
-    if (lie == 1) entry.size_and_check = geometry.small_bytes + 1;
+    if (lie == 0) entry.slot = static_cast<std::uint16_t>(channel.geometry.slots());
+    if (lie == 1) entry.size_and_check = channel.geometry.small_bytes + 1;
     if (lie == 2) entry.id = kStreams;
     if (lie == 3) entry.size_and_check = 1;  // It belongs to a stream that was not announced.
     if (lie == 4) entry.kind = static_cast<EntryKind>(99);
@@ -475,11 +434,11 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
       entry.size_and_check = kInlineBytes + 1;
     }
     entry.turn.store(turn_of(0), std::memory_order_release);
-    theirs->ring(0)[1].turn.store(turn_of(0), std::memory_order_release);
-    incoming.drain();
-    EXPECT_FALSE(incoming.has_entry()) << "entries after a wrong one are ignored";
-    EXPECT_TRUE(outcomes.empty());
-    EXPECT_EQ(matcher.find_arrived(0, kExactMatch), nullptr);
+    channel.theirs.ring(0)[1].turn.store(turn_of(0), std::memory_order_release);
+    channel.incoming.drain();
+    EXPECT_FALSE(channel.incoming.has_entry()) << "entries after a wrong one are ignored";
+    EXPECT_TRUE(channel.received.empty());
+    EXPECT_EQ(channel.matcher.find_arrived(0, kExactMatch), nullptr);
   }
 }
 

@@ -64,11 +64,11 @@ class ShmViews : public testing::Test {
   };
 
   std::array<std::unique_ptr<Transport>, 3> transports;
+  std::unique_ptr<Transport>&a = transports[0], &b = transports[1], &c = transports[2];
   EndpointId to[3][3] = {};
 };
 
 TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
-  auto& [a, b, c] = transports;
   for (const std::uint64_t bytes :
        {std::uint64_t{0}, kInlineBytes, std::uint64_t{4096}, b->views()->view_bytes()}) {
     for (const bool is_early : {false, true}) {
@@ -94,7 +94,6 @@ TEST_F(ShmViews, ShowMessagesWhereTheyAre) {
 }
 
 TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
-  auto& [a, b, c] = transports;
   std::vector<std::byte> large(b->views()->view_bytes(), std::byte{1});
   Counted viewed, sent;
   b->views()->recv_view(1, {}, viewed);
@@ -119,7 +118,6 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
 }
 
 TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
-  auto& [a, b, c] = transports;
   const std::vector<std::byte> large(b->views()->view_bytes() + 1);
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
@@ -138,7 +136,6 @@ TEST_F(ShmViews, OfMessagesTooLongAreAMismatch) {
 }
 
 TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
-  auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
   for (std::size_t round = 0; round < 100; ++round) {
     Counted received[2];
@@ -159,7 +156,6 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 }
 
 TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
-  auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
   // These are enough messages that the sender has tried both ways of writing a slot and chosen one.
   for (std::size_t round = 0; round < 500; ++round) {
@@ -185,7 +181,6 @@ TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
 }
 
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
-  auto& [a, b, c] = transports;
   int placed = 0;
   Reservation room;
   while (a->views()->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
@@ -203,7 +198,6 @@ TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
 }
 
 TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
-  auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
   // c receives all of them. b receives none and dies.
@@ -264,7 +258,6 @@ class ShmReadable : public ShmViews {
 };
 
 TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
-  auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     for (const bool is_early : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(where) << is_early);
@@ -296,7 +289,6 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
 }
 
 TEST_F(ShmReadable, AreALaneWhereProcessesAreRead) {
-  auto& [a, b, c] = transports;
   EXPECT_EQ(a->paths(to[0][1]).size(), 1U);
   (void)source(Where::process);
   const auto lanes = a->paths(to[0][1]);
@@ -305,7 +297,6 @@ TEST_F(ShmReadable, AreALaneWhereProcessesAreRead) {
 }
 
 TEST_F(ShmReadable, MayBeToldToLeave) {
-  auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     ConstRegion from = source(where);
     from.bytes = b->views()->view_bytes();
@@ -320,7 +311,6 @@ TEST_F(ShmReadable, MayBeToldToLeave) {
 }
 
 TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
-  auto& [a, b, c] = transports;
   // More messages than can be announced at once. The rest goes through slots.
   constexpr std::size_t kMany = 100;
   const ConstRegion small{memory, 10'000, {}, InPlace::shared_only};
@@ -343,7 +333,6 @@ TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
 }
 
 TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
-  auto& [a, b, c] = transports;
   for (const bool is_early : {false, true}) {
     SCOPED_TRACE(is_early);
     Counted sent, received;
@@ -369,7 +358,6 @@ TEST_F(ShmReadable, AreShownWhereTheyAreIfTheyAreMapped) {
 }
 
 TEST_F(ShmReadable, AreBroughtWhereNoViewCanBe) {
-  auto& [a, b, c] = transports;
   Counted sent, received;
   ASSERT_EQ(b->views()->recv_view(1, {got.data(), kBytes, {}}, received), Posted::pending);
   a->send(to[0][1], 1, source(Where::process), sent);
@@ -382,7 +370,6 @@ TEST_F(ShmReadable, AreBroughtWhereNoViewCanBe) {
 }
 
 TEST_F(ShmReadable, OfAnotherSizeThanIsAskedForAreAMismatch) {
-  auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     Counted sent, received;
     b->recv(1, kExactMatch, {got.data(), kBytes - 1, {}}, received);
@@ -395,7 +382,6 @@ TEST_F(ShmReadable, OfAnotherSizeThanIsAskedForAreAMismatch) {
 }
 
 TEST_F(ShmReadable, ThatNobodyWantsReleaseTheirSender) {
-  auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     Counted sent;
     a->send(to[0][1], 1, source(where), sent);
@@ -407,7 +393,6 @@ TEST_F(ShmReadable, ThatNobodyWantsReleaseTheirSender) {
 }
 
 TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
-  auto& [a, b, c] = transports;
   Counted sent, viewed;
   b->views()->recv_view(1, {}, viewed);
   a->send(to[0][1], 1, source(Where::shared), sent);
@@ -422,7 +407,6 @@ TEST_F(ShmReadable, OfASenderThatGaveUpAreLost) {
 }
 
 TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
-  auto& [a, b, c] = transports;
   // The message has more than one piece.
   const std::vector<std::byte> large(3 << 20, std::byte{1});
   std::vector<std::byte> target(large.size());
@@ -441,7 +425,6 @@ TEST_F(ShmReadable, OfASenderThatGaveUpWhileTheyAreFetchedAreLost) {
 }
 
 TEST_F(ShmReadable, HaveArrivedThoughTheirReceiverLeftBeforeTheSenderLooked) {
-  auto& [a, b, c] = transports;
   for (const Where where : {Where::shared, Where::process}) {
     Counted sent, received;
     auto& receiver = where == Where::shared ? b : c;
@@ -457,7 +440,6 @@ TEST_F(ShmReadable, HaveArrivedThoughTheirReceiverLeftBeforeTheSenderLooked) {
 }
 
 TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
-  auto& [a, b, c] = transports;
   Counted sent, received;
   std::vector<std::byte> large(3 << 20, std::byte{1}), target(large.size());
   for (auto& transport : transports) transport->views()->pull_from(kBytes);
@@ -472,7 +454,6 @@ TEST_F(ShmReadable, AreGivenUpByAReceiverThatCloses) {
 }
 
 TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
-  auto& [a, b, c] = transports;
   const std::size_t before = shared_mappings();
   for (int round = 0; round < 20; ++round) {
     auto* fresh = static_cast<std::byte*>(*allocate_shared(kBytes));
@@ -494,7 +475,6 @@ TEST_F(ShmReadable, MemoryThatIsGivenBackIsUnmappedByAll) {
 }
 
 TEST_F(ShmReadable, MemoryOfThoseWhoHaveLeftIsUnmapped) {
-  auto& [a, b, c] = transports;
   Counted sent, received;
   b->recv(1, kExactMatch, {got.data(), kBytes, {}}, received);
   a->send(to[0][1], 1, source(Where::shared), sent);
@@ -507,21 +487,15 @@ TEST_F(ShmReadable, MemoryOfThoseWhoHaveLeftIsUnmapped) {
 }
 
 TEST_F(ShmReadable, MemoryIsMappedAgainAfterBothHaveReconnected) {
-  const auto a = *make_shm({.endpoints = 2}), b = *make_shm({.endpoints = 2});
-  const auto drive_both = [&] {
-    for (int round = 0; round < 200; ++round) {
-      a->progress();
-      b->progress();
-    }
-  };
+  a = *make_shm({.endpoints = 2}), b = *make_shm({.endpoints = 2});
   for (const bool is_again : {false, true}) {
     SCOPED_TRACE(is_again);
     const EndpointId to_b = *a->connect(b->address()), to_a = *b->connect(a->address());
-    drive_both();
+    drive();
     Counted sent, received;
     a->send(to_b, 1, source(Where::shared), sent);
     b->views()->recv_view(1, {}, received);
-    drive_both();
+    drive();
     ASSERT_EQ(received.ended, 1);
     ASSERT_NE(received.view.data, nullptr) << "it is not read where it is";
     memory[0] ^= std::byte{1};
@@ -529,12 +503,11 @@ TEST_F(ShmReadable, MemoryIsMappedAgainAfterBothHaveReconnected) {
     EXPECT_TRUE(b->views()->release(received.view));
     a->close(to_b);
     b->close(to_a);
-    drive_both();
+    drive();
   }
 }
 
 TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
-  auto& [a, b, c] = transports;
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
   for (int round = 0; round < 1000; ++round) {

@@ -94,18 +94,25 @@ TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
   }
 }
 
+/// A whole start: each rank sets a value, and gets those of all.
+void start(const TcpMeeting& meeting, std::uint32_t size, const std::string& job) {
+  on_each_rank(size, [&](std::uint32_t rank) {
+    const auto store = value_of(open(meeting, placement_of(rank, size, job)));
+    ASSERT_TRUE(store->set(std::to_string(rank), bytes_of(job)));
+    for (std::uint32_t other = 0; other < size; ++other) {
+      EXPECT_EQ(text_of(value_of(store->get(std::to_string(other), soon_enough()))), job);
+    }
+    finish(*store, rank, size);
+  });
+}
+
 TEST(TcpStore, MeetsAtNamesAndIpv6) {
   for (const char* const host : {"localhost", "::1", "127.0.0.1"}) {
     const TcpMeeting meeting = at(host, free_port());
     if (std::string_view(host) == "::1" &&
         !runtime::listen_on(SocketAddress::parse("::1", 0).value()))
       continue;
-    on_each_rank(2, [&](std::uint32_t rank) {
-      const auto store = value_of(open(meeting, placement_of(rank, 2)));
-      ASSERT_TRUE(store->set(std::to_string(rank), bytes_of("x")));
-      EXPECT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
-      finish(*store, rank, 2);
-    });
+    start(meeting, 2, "job");
   }
 }
 
@@ -134,8 +141,7 @@ TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
     ASSERT_TRUE(store->set(std::to_string(rank), {}));
     ASSERT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
     const auto missing = store->get("never", Deadline::after(milliseconds(100)));
-    EXPECT_EQ(missing.code(), Code::timed_out);
-    EXPECT_EQ(missing.status().peer(), 2U);
+    EXPECT_THAT(missing, AllOf(fails_as(Code::timed_out), blames(2U)));
     EXPECT_THAT(std::string(missing.status().message()),
                 testing::MatchesRegex("ranks 2, 3 did not come within .*; 0, 1 are here"));
     EXPECT_TRUE(store->get(std::to_string(rank), soon_enough()))
@@ -155,8 +161,7 @@ TEST(TcpStore, ThoseWhoWaitWhenRankZeroGivesUpLearnWhoWasMissing) {
     }
     ASSERT_TRUE(store->set("here", {}));
     const auto waiting = store->get("never", soon_enough());
-    EXPECT_EQ(waiting.code(), Code::timed_out) << waiting.status().to_string();
-    EXPECT_EQ(waiting.status().peer(), 2U);
+    EXPECT_THAT(waiting, AllOf(fails_as(Code::timed_out), blames(2U)));
   });
 }
 
@@ -174,8 +179,7 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
     for (int i = 0; i < 2; ++i) {
       // A rank that comes after the death is refused.
       const Status status = store ? (*store)->get("never", soon_enough()).status() : store.status();
-      EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
-      EXPECT_EQ(status.peer(), 2U);
+      EXPECT_THAT(status, AllOf(fails_as(Code::peer_lost), blames(2U)));
     }
     // Rank 0 serves until rank 1 has heard of the death, too.
     both_heard.arrive_and_wait();
@@ -214,13 +218,13 @@ TEST(TcpStore, AnotherVersionIsToldToAll) {
     if (rank == 0) {
       const auto store = value_of(open(meeting, placement_of(0, 2)));
       EXPECT_THAT(store->get("never", soon_enough()),
-                  AllOf(fails_as(Code::mismatch, "9.9.9"), fails_with(XYLEM_VERSION)));
+                  fails_as(Code::mismatch, "9.9.9", XYLEM_VERSION));
       return;
     }
     const Status status = shake_hands(
         meeting,
         Handshake(Handshake::Side::caller, store_key(placement), {1, 2, {}}, {1, "9.9.9"}));
-    EXPECT_THAT(status, AllOf(fails_as(Code::mismatch, "9.9.9"), fails_with(XYLEM_VERSION)));
+    EXPECT_THAT(status, fails_as(Code::mismatch, "9.9.9", XYLEM_VERSION));
   });
 }
 
@@ -229,8 +233,7 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
   const auto server = value_of(open(meeting, placement_of(0, 2)));
   auto placement = placement_of(1, 2);
   placement.secret = "guess";
-  EXPECT_THAT(open(meeting, placement),
-              AllOf(fails_as(Code::mismatch, "XYLEM_SECRET"), fails_with("127.0.0.1")));
+  EXPECT_THAT(open(meeting, placement), fails_as(Code::mismatch, "XYLEM_SECRET", "127.0.0.1"));
 }
 
 /// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
@@ -311,8 +314,8 @@ TEST(TcpStore, WhoCannotProveTheSecretServesNobody) {
     const std::uint16_t port = free_port();
     const Impostor impostor(port, says, placement);
     EXPECT_THAT(open(at("127.0.0.1", port), placement),
-                AllOf(fails_as(Code::mismatch, "is not rank 0 of this job"),
-                      fails_with("XYLEM_SECRET"), fails_with("does not know this job's secret")));
+                fails_as(Code::mismatch, "is not rank 0 of this job", "XYLEM_SECRET",
+                         "does not know this job's secret"));
     EXPECT_GE(impostor.answered(), 1);
     EXPECT_EQ(impostor.believed(), 0);
   }
@@ -359,22 +362,13 @@ TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {
 
 TEST(TcpStore, StartsAgainOnTheSamePort) {
   const TcpMeeting meeting = at("127.0.0.1", free_port());
-  for (int start = 0; start < 3; ++start) {
-    on_each_rank(2, [&](std::uint32_t rank) {
-      const auto store =
-          value_of(open(meeting, placement_of(rank, 2, "start " + std::to_string(start))));
-      ASSERT_TRUE(store->set(std::to_string(rank), {}));
-      EXPECT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
-      finish(*store, rank, 2);
-    });
-  }
+  for (const char* const job : {"first", "second", "third"}) start(meeting, 2, job);
 }
 
 TEST(TcpStore, AMissingServerIsRankZeroMissing) {
   const auto store =
       open(at("127.0.0.1", free_port()), placement_of(1, 2), Deadline::after(milliseconds(200)));
-  EXPECT_THAT(store,
-              AllOf(fails_as(Code::timed_out, "rank 0 did not answer"), fails_with("127.0.0.1")));
+  EXPECT_THAT(store, fails_as(Code::timed_out, "rank 0 did not answer", "127.0.0.1"));
   EXPECT_EQ(store.status().peer(), 0U);
 }
 
@@ -382,7 +376,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const std::uint16_t port = SocketAddress::of_socket(taken->get())->port();
   EXPECT_THAT(open(at("127.0.0.1", port), placement_of(0, 2)),
-              AllOf(fails_as(Code::busy, std::to_string(port)), fails_with("XYLEM_RENDEZVOUS")));
+              fails_as(Code::busy, std::to_string(port), "XYLEM_RENDEZVOUS"));
 }
 
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
@@ -398,12 +392,7 @@ TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
       std::this_thread::yield();
     }
   });
-  on_each_rank(3, [&](std::uint32_t rank) {
-    const auto store = value_of(open(meeting, placement_of(rank, 3)));
-    ASSERT_TRUE(store->set(std::to_string(rank), {}));
-    for (const char* const key : {"0", "1", "2"}) EXPECT_TRUE(store->get(key, soon_enough()));
-    finish(*store, rank, 3);
-  });
+  start(meeting, 3, "job");
   stop = true;
   chatterbox.join();
 }
@@ -412,14 +401,7 @@ TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
   const std::vector<std::uint16_t> ports = {free_port(), free_port(), free_port()};
   std::vector<std::thread> jobs;
   for (const char* const job : {"red", "blue"}) {
-    jobs.emplace_back([&ports, job] {
-      on_each_rank(2, [&](std::uint32_t rank) {
-        const auto store = value_of(open({"127.0.0.1", ports, false}, placement_of(rank, 2, job)));
-        ASSERT_TRUE(store->set(std::to_string(rank), bytes_of(job)));
-        EXPECT_EQ(text_of(store->get(std::to_string(1 - rank), soon_enough()).value()), job);
-        finish(*store, rank, 2);
-      });
-    });
+    jobs.emplace_back([&ports, job] { start({"127.0.0.1", ports, false}, 2, job); });
   }
   for (std::thread& job : jobs) job.join();
 }
@@ -452,8 +434,7 @@ class NoThreads {
 TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
   const auto expect_exhausted = [](const TcpMeeting& meeting, const char* what) {
     const NoThreads full;
-    EXPECT_THAT(open(meeting, placement_of(0, 2)),
-                AllOf(fails_as(Code::exhausted, what), fails_with("ulimit -u")));
+    EXPECT_THAT(open(meeting, placement_of(0, 2)), fails_as(Code::exhausted, what, "ulimit -u"));
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");

@@ -216,7 +216,7 @@ TEST(Rings, AreAsGoodAsTheBestOfAllOrders) {
   }
 }
 
-TEST(Rings, SideBySideHaveTheBandwidthTheyClaim) {
+TEST(Rings, SideBySideHaveTheBandwidthTheyClaimWithinTheBounds) {
   for (const std::string& text : machines()) {
     const Topology topology = described(text);
     const RingPlan plan = plan_rings(topology);
@@ -226,13 +226,6 @@ TEST(Rings, SideBySideHaveTheBandwidthTheyClaim) {
       EXPECT_NEAR(ring.bandwidth->value, rate_of(topology, plan.channels), 1e-6) << text;
     }
     EXPECT_GE(plan.bandwidth->value, plan.best.bandwidth->value - 1e-6) << text;
-  }
-}
-
-TEST(Rings, NeverExceedTheBounds) {
-  for (const std::string& text : machines()) {
-    const Topology topology = described(text);
-    const RingPlan plan = plan_rings(topology);
     const BandwidthBounds bounds = bandwidth_bounds(topology);
     ASSERT_TRUE(bounds.all_gather && bounds.all_reduce) << text;
     EXPECT_LE(plan.bandwidth->value, bounds.all_gather->value * (1 + 1e-6)) << text;

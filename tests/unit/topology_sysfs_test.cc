@@ -43,6 +43,14 @@ class FakeSysfs : public testing::Test {
     link(device + "/net/" + name + "/device", device);
   }
 
+  /// Makes an RDMA device of a PCI function, and returns its directory.
+  std::string rdma(const std::string& name, const std::string& function) const {
+    const std::string device = function + "/infiniband/" + name;
+    link("class/infiniband/" + name, device);
+    link(device + "/device", function);
+    return device;
+  }
+
   Machine read(Machine machine) const {
     add_sysfs_facts(machine, root.string());
     must(Topology::create(machine).status());
@@ -143,9 +151,7 @@ TEST_F(FakeSysfs, FactsJoinThoseThatHwlocFound) {
 }
 
 TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
-  link("class/infiniband/mlx5_0", std::string(kNic) + "/infiniband/mlx5_0");
-  const std::string device = std::string(kNic) + "/infiniband/mlx5_0";
-  link(device + "/device", kNic);
+  const std::string device = rdma("mlx5_0", kNic);
   file(device + "/ports/1/state", "4: ACTIVE");
   file(device + "/ports/1/rate", "200 Gb/sec (4X HDR)");
   file(device + "/ports/1/link_layer", "InfiniBand");
@@ -164,9 +170,7 @@ TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
 }
 
 TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
-  const std::string device = std::string(kNic) + "/infiniband/mlx5_0", port = device + "/ports/1/";
-  link("class/infiniband/mlx5_0", device);
-  link(device + "/device", kNic);
+  const std::string port = rdma("mlx5_0", kNic) + "/ports/1/";
   file(port + "state", "4: ACTIVE");
   file(port + "link_layer", "Ethernet");
   const auto gid = [&](int index, const std::string& address, const std::string& type) {
@@ -206,9 +210,7 @@ TEST(PreferredGid, TakesNoneOfUnknownTypeAndV1ByScope) {
 }
 
 TEST_F(FakeSysfs, IwarpHasNoGids) {
-  const std::string device = std::string(kNic) + "/infiniband/cxgb4_0";
-  link("class/infiniband/cxgb4_0", device);
-  link(device + "/device", kNic);
+  const std::string device = rdma("cxgb4_0", kNic);
   file(device + "/node_type", "4: RNIC");
   file(device + "/ports/1/link_layer", "Ethernet");
   file(device + "/ports/1/gids/0", "0007:4300:0000:0001:0000:0000:0000:0000");
@@ -217,9 +219,7 @@ TEST_F(FakeSysfs, IwarpHasNoGids) {
 }
 
 TEST_F(FakeSysfs, GidOfInfinibandIsNoRoce) {
-  const std::string device = std::string(kNic) + "/infiniband/mlx5_0";
-  link("class/infiniband/mlx5_0", device);
-  link(device + "/device", kNic);
+  const std::string device = rdma("mlx5_0", kNic);
   file(device + "/ports/1/link_layer", "InfiniBand");
   file(device + "/ports/1/gids/0", "fe80:0000:0000:0000:0e42:a103:0000:0001");
   file(device + "/ports/1/gid_attrs/types/0", "IB/RoCE v1");
@@ -241,10 +241,7 @@ TEST_F(FakeSysfs, MemberOfABondNamesIt) {
 }
 
 TEST_F(FakeSysfs, RdmaDeviceOfAnUnknownFunctionIsNotInvented) {
-  const std::string elsewhere = "devices/pci0000:00/0000:07:00.0";
-  link("class/infiniband/mlx5_7", elsewhere + "/infiniband/mlx5_7");
-  link(elsewhere + "/infiniband/mlx5_7/device", elsewhere);
-  file(elsewhere + "/infiniband/mlx5_7/ports/1/state", "4: ACTIVE");
+  file(rdma("mlx5_7", "devices/pci0000:00/0000:07:00.0") + "/ports/1/state", "4: ACTIVE");
   const Machine machine = read(nic_and_gpu());
   ASSERT_EQ(machine.nics.size(), 1U);
   EXPECT_FALSE(machine.nics[0].fabric);
@@ -272,8 +269,7 @@ TEST_F(FakeSysfs, RdmaInSoftwareIsANicOfNoFunction) {
 }
 
 TEST_F(FakeSysfs, RdmaInSoftwareIsNoRailBesideHardware) {
-  link("class/infiniband/mlx5_0", std::string(kNic) + "/infiniband/mlx5_0");
-  link(std::string(kNic) + "/infiniband/mlx5_0/device", kNic);
+  rdma("mlx5_0", kNic);
   link("class/infiniband/rxe0", "devices/virtual/infiniband/rxe0");
   const Machine machine = read(nic_and_gpu());
   ASSERT_EQ(machine.nics.size(), 2U);
@@ -368,9 +364,7 @@ TEST(Discovery, RefusesAnotherMachineOutOfTheEnvironment) {
   ASSERT_EQ(setenv("HWLOC_SYNTHETIC", "pack:7 core:3 pu:1", 1), 0);
   const auto topology = discover();
   unsetenv("HWLOC_SYNTHETIC");
-  ASSERT_FALSE(topology.is_ok());
-  EXPECT_EQ(topology.code(), Code::unsupported);
-  EXPECT_THAT(std::string(topology.status().message()), testing::HasSubstr("unset HWLOC_XMLFILE"));
+  EXPECT_THAT(topology, fails_as(Code::unsupported, "unset HWLOC_XMLFILE"));
 }
 
 }  // namespace
