@@ -1,97 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/subprocess.h"
 
-#include "xylem/base/clock.h"
-
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
-#include <stdexcept>
-#include <utility>
 
 namespace xylem::test {
+namespace {
 
-using std::chrono::milliseconds;
+/// Makes this process one of a test: it ends with its parent, and has only these XYLEM_ variables.
+bool prepare(const std::map<std::string, std::string>& environment) {
+  for (char** variable = environ; *variable != nullptr;) {
+    const std::string text(*variable), name = text.substr(0, text.find('='));
+    const bool is_kept = !name.starts_with("XYLEM_") || environment.contains(name);
+    if (is_kept || ::unsetenv(name.c_str()) != 0) ++variable;
+  }
+  return ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+}
+
+}  // namespace
 
 Process::Process(const std::vector<std::string>& arguments,
-                 const std::map<std::string, std::string>& environment) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text(*variable);
-    if (!text.starts_with("XYLEM_") && environment.count(text.substr(0, text.find('='))) == 0)
-      variables.push_back(text);
-  }
-  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
-  std::vector<char*> argv, envp;
-  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  for (const auto& variable : variables) envp.push_back(const_cast<char*>(variable.c_str()));
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  pid_ = fork();
-  if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    execve(argv[0], argv.data(), envp.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  output_fd_ = ends[0];
-}
+                 const std::map<std::string, std::string>& environment)
+    : command_(std::make_unique<Command>(arguments,
+                                         Command::Variables(environment.begin(), environment.end()),
+                                         [&] { return prepare(environment); })) {}
 
-Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      output_fd_(std::exchange(other.output_fd_, -1)),
-      output_(std::move(other.output_)) {}
-
-Process::~Process() {
-  if (pid_ > 0) {
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  if (output_fd_ >= 0) close(output_fd_);
-}
-
-void Process::signal(int number) const { ::kill(pid_, number); }
-
-bool Process::read_some(milliseconds limit) {
-  pollfd descriptor{output_fd_, POLLIN, 0};
-  if (poll(&descriptor, 1, static_cast<int>(limit.count())) <= 0) return true;
-  char buffer[4096];
-  const auto got = ::read(output_fd_, buffer, sizeof buffer);
-  if (got <= 0) return false;
-  output_.append(buffer, static_cast<std::size_t>(got));
-  return true;
-}
-
-bool Process::wait_for_output(const std::string& text, milliseconds limit) {
-  const Deadline deadline = Deadline::after(limit);
-  while (output_.find(text) == std::string::npos) {
-    if (deadline.passed() || !read_some(milliseconds(deadline.left_ms()))) break;
-  }
-  return output_.find(text) != std::string::npos;
-}
-
-Exit Process::wait(milliseconds limit) {
-  const Deadline deadline = Deadline::after(limit);
-  while (!deadline.passed() && read_some(milliseconds(deadline.left_ms()))) {
-  }
-  Exit exit;
-  exit.ended = !deadline.passed();
-  if (!exit.ended) ::kill(pid_, SIGKILL);
-  int status = 0;
-  waitpid(pid_, &status, 0);
-  pid_ = -1;
-  exit.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  exit.output = output_;
-  return exit;
+Exit Process::wait(std::chrono::milliseconds limit) {
+  const Finished finished = command_->wait(Deadline::after(limit));
+  return {finished.signal == 0 ? finished.exit_status : 128 + finished.signal,
+          finished.out + finished.err};
 }
 
 std::vector<Process> start_ranks(const TemporaryDirectory& directory,

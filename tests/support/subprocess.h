@@ -4,6 +4,7 @@
 // waits for them with a deadline. Processes that a test leaves running are killed.
 #pragma once
 
+#include "process/command.h"
 #include "support/temporary_directory.h"
 
 #include <sys/types.h>
@@ -11,40 +12,34 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace xylem::test {
 
 struct Exit {
-  bool ended = false;  ///< False if the deadline passed and the process was killed.
   int status = -1;     ///< Exit status, or 128 + the signal that ended it.
-  std::string output;  ///< Standard output and standard error together.
+  std::string output;  ///< Standard output, then standard error.
 };
 
-/// One process, which is killed at the end if it still runs.
+/// One process, which is killed at the end if it still runs. It has no XYLEM_ variables but those
+/// of `environment`.
 class Process {
  public:
   Process(const std::vector<std::string>& arguments,
           const std::map<std::string, std::string>& environment);
-  ~Process();
-  Process(Process&& other) noexcept;
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  Process& operator=(Process&&) = delete;
 
-  pid_t pid() const { return pid_; }
-  void signal(int number) const;
+  pid_t pid() const { return command_->pid(); }
+  void signal(int number) const { command_->signal(number); }
   /// Reads output until `text` appears. Returns false if the process ends or `limit` passes first.
-  bool wait_for_output(const std::string& text, std::chrono::milliseconds limit);
+  bool wait_for_output(const std::string& text, std::chrono::milliseconds limit) {
+    return command_->wait_for_output(text, Deadline::after(limit));
+  }
   Exit wait(std::chrono::milliseconds limit);
 
  private:
-  bool read_some(std::chrono::milliseconds limit);
-
-  pid_t pid_ = -1;
-  int output_fd_ = -1;
-  std::string output_;
+  std::unique_ptr<Command> command_;
 };
 
 /// Starts the ranks of one job, which meet in `directory`. Each runs `program` of bin/ with
