@@ -99,13 +99,8 @@ TEST_P(Companion, HasAnOrderOfItsOwn) {
   });
 }
 
-RankOptions two() {
-  RankOptions options{.size = 2};
-  return options;
-}
-
 TEST(CompanionOfAGroup, IsAlwaysTheSame) {
-  run_ranks(two(), [](const Communicator& world) {
+  run_ranks({}, [](const Communicator& world) {
     std::int64_t value = 1, sum = 0;
     // Rank 0 drops its handle in between.
     {
@@ -125,7 +120,7 @@ TEST(CompanionOfAGroup, IsAlwaysTheSame) {
 }
 
 TEST(CompanionOfAGroup, OutlivesTheHandleOfTheGroup) {
-  run_ranks(two(), [](const Communicator& world) {
+  run_ranks({}, [](const Communicator& world) {
     auto group = *world.duplicate();
     const auto companion = *group.companion();
     const std::uint32_t number = group.id();
@@ -136,7 +131,7 @@ TEST(CompanionOfAGroup, OutlivesTheHandleOfTheGroup) {
 }
 
 TEST(CompanionOfAGroup, IsForCollectives) {
-  run_ranks(two(), [](const Communicator& world) {
+  run_ranks({}, [](const Communicator& world) {
     const auto companion = *world.companion();
     std::int64_t value = 0;
     EXPECT_EQ(companion.send(one(value), 0, 1).wait().code(), Code::unsupported);
@@ -148,7 +143,7 @@ TEST(CompanionOfAGroup, IsForCollectives) {
 }
 
 TEST(CompanionOfAGroup, EndsWithTheGroup) {
-  run_ranks(two(), [](const Communicator& world) {
+  run_ranks({}, [](const Communicator& world) {
     auto group = *world.duplicate();
     const auto companion = *group.companion();
     if (world.rank() == 0) {
@@ -167,7 +162,7 @@ TEST(CompanionOfAGroup, EndsWithTheGroup) {
 
 TEST(CompanionOfAGroup, FailsWithTheGroup) {
   std::latch have_made(2);
-  run_ranks(two(), [&](const Communicator& world) {
+  run_ranks({}, [&](const Communicator& world) {
     for (const bool fails_in_companion : {true, false}) {
       const auto group = *world.duplicate();
       const auto companion = *group.companion();
@@ -192,7 +187,7 @@ TEST(CompanionOfAGroup, FailsWithTheGroup) {
 // A rank need not have asked for the companion to be named as the one that did not call.
 TEST(CompanionOfAGroup, NamesWhoDidNotCall) {
   std::latch is_over(2);
-  run_ranks(two(), [&](const Communicator& world) {
+  run_ranks({}, [&](const Communicator& world) {
     if (world.rank() == 0) {
       const Work never = world.companion()->barrier();
       never.set_timeout(milliseconds(400));
@@ -233,7 +228,7 @@ void expect_mismatch(std::array<std::uint64_t, 2> labels,
                      const std::string& text,
                      const LabelledCall& call) {
   std::latch is_over(2);
-  run_ranks(two(), [&](const Communicator& world) {
+  run_ranks({}, [&](const Communicator& world) {
     // The first call makes the plan that the second one uses.
     std::int64_t value = 1;
     EXPECT_TRUE(call(world.labelled(7), value).wait().is_ok());
@@ -266,7 +261,7 @@ TEST(LabelledCalls, OfOtherLabelsAreAMismatch) {
 
 // Messages find each other by their tags.
 TEST(LabelledCalls, MessagesHaveNoLabels) {
-  run_ranks(two(), [](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world().labelled(1 + runtime.rank());
     std::int64_t value = 3, got = 0;
     const Work sent = world.send(one(value), 1 - runtime.rank());

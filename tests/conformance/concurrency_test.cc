@@ -22,9 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                          testing::PrintToStringParamName());
 
 RankOptions loopback(std::uint32_t ranks) {
-  RankOptions options{.size = ranks, .seed = 4711 + ranks};
-  options.environment["XYLEM_SLICE"] = "1K";
-  return options;
+  return {.size = ranks, .seed = 4711 + ranks, .environment = {{"XYLEM_SLICE", "1K"}}};
 }
 
 /// The sum over all ranks of (rank + 1) * factor.

@@ -36,9 +36,7 @@ constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 using Words = std::vector<std::uint32_t>;
 
 RankOptions options_for(std::uint32_t ranks) {
-  RankOptions options{.size = ranks, .transport = "shm"};
-  options.environment["XYLEM_SLICE"] = "4K";
-  return options;
+  return {.size = ranks, .transport = "shm", .environment = {{"XYLEM_SLICE", "4K"}}};
 }
 
 Words words_of(std::uint32_t rank) {

@@ -189,9 +189,7 @@ INSTANTIATE_TEST_SUITE_P(Calls,
                          disagreement_name);
 
 RankOptions three_ranks(const char* timeout) {
-  RankOptions options{.size = 3};
-  options.environment["XYLEM_TIMEOUT"] = timeout;
-  return options;
+  return {.size = 3, .environment = {{"XYLEM_TIMEOUT", timeout}}};
 }
 
 TEST(Disagreement, ManyCallsAgoIsNamed) {

@@ -139,8 +139,7 @@ TEST_F(GivenSchedule, OfAnotherShapeIsNotUsed) {
 TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
   const std::string right = mine(Collective::all_reduce, "ring", 3);
   const auto expect_refused = [&](const std::string& path, Code code, const std::string& why) {
-    RankOptions options{.size = 3};
-    options.environment["XYLEM_SCHEDULES"] = path;
+    RankOptions options{.size = 3, .environment = {{"XYLEM_SCHEDULES", path}}};
     run_ranks(
         options, [](Runtime&, MemoryHub&) { FAIL() << "a rank started"; },
         [&](std::uint32_t, const Status& status) {

@@ -35,16 +35,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks,
                          testing::ValuesIn(kRanks),
                          testing::PrintToStringParamName());
 
-RankOptions loopback(std::uint32_t ranks) {
-  RankOptions options{.size = ranks, .seed = 99 + ranks};
-  return options;
-}
+RankOptions loopback(std::uint32_t ranks) { return {.size = ranks, .seed = 99 + ranks}; }
 
-RankOptions two_over(const char* transport) {
-  RankOptions options = loopback(2);
-  options.transport = transport;
-  return options;
-}
+RankOptions two_over(const char* transport) { return {.transport = transport, .seed = 101}; }
 
 TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
   run_ranks(loopback(GetParam()), [](Runtime& runtime, MemoryHub&) {
@@ -367,8 +360,7 @@ TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
 // Both ranks of a cut connection are alive. No call of rank 1 waits for another rank that would
 // notice the cut, and rank 0, which has sent, makes other calls.
 TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
-  RankOptions options{.size = 3, .transport = "tcp"};
-  options.environment["XYLEM_TIMEOUT"] = "60s";
+  RankOptions options{.size = 3, .transport = "tcp", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
     auto pair = value_of(world.split(world.rank() == 1 ? 1 : 0, 0));
@@ -411,8 +403,7 @@ bool write_garbage() {
 }
 
 TEST(LifetimeOfAConnection, BytesThatWereChangedEndItAndReachNobody) {
-  RankOptions options = two_over("tcp");
-  options.environment["XYLEM_TIMEOUT"] = "60s";
+  RankOptions options{.transport = "tcp", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](const Communicator& world) {
     std::vector<float> a(1000, 1.0F), b(1000);
     ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
@@ -432,8 +423,7 @@ TEST(LifetimeOfAConnection, BytesThatWereChangedEndItAndReachNobody) {
 
 // The network between two ranks drops everything, but the control plane still reaches both.
 TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
-  RankOptions options{.transport = "tcp"};
-  options.environment["XYLEM_TIMEOUT"] = "60s";
+  RankOptions options{.transport = "tcp", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
     std::vector<float> large(16 << 20, 1.0F), small(1000);

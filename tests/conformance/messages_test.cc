@@ -30,13 +30,7 @@ using Hosts = std::vector<std::uint32_t>;
 constexpr std::size_t kSmall = 4000;  ///< Bytes that fit into a header.
 
 RankOptions on_hosts(Hosts hosts) {
-  RankOptions options{.size = static_cast<std::uint32_t>(hosts.size()), .hosts = std::move(hosts)};
-  return options;
-}
-
-RankOptions two_over(const char* transport) {
-  RankOptions options{.transport = transport};
-  return options;
+  return {.size = static_cast<std::uint32_t>(hosts.size()), .hosts = std::move(hosts)};
 }
 
 std::vector<std::uint8_t> pattern(std::size_t number, std::size_t length) {
@@ -120,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Transports,
 TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   for (const std::size_t length : {std::size_t{8}, kSmall}) {
     std::latch is_sent(2), is_received(2);
-    run_ranks(two_over(GetParam()), [&](const Communicator& world) {
+    run_ranks({.transport = GetParam()}, [&](const Communicator& world) {
       if (world.rank() == 0) send_many(world, 1, length);
       is_sent.arrive_and_wait();
       if (world.rank() == 1) receive_many(world, length);
@@ -132,7 +126,7 @@ TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
 // Messages that nobody receives must not hold up collectives or other messages.
 TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
   constexpr std::size_t kSmallOnes = 20'000, kLargeOnes = 100, kLarge = 100'000;
-  run_ranks(two_over(GetParam()), [&](const Communicator& world) {
+  run_ranks({.transport = GetParam()}, [&](const Communicator& world) {
     std::vector<std::uint64_t> small(kSmallOnes);
     std::vector<std::vector<std::uint8_t>> large(kLargeOnes, std::vector<std::uint8_t>(kLarge));
     std::vector<Work> works;
@@ -171,9 +165,7 @@ constexpr std::size_t kLengths[] = {1, 5, kSmall, 5000, kStored, 100'000, kAnnou
 constexpr std::uint8_t kUntouched = 0xee;
 
 RankOptions two_with_a_limit(const char* transport) {
-  RankOptions options = two_over(transport);
-  options.environment["XYLEM_TIMEOUT"] = "60s";
-  return options;
+  return {.transport = transport, .environment = {{"XYLEM_TIMEOUT", "60s"}}};
 }
 
 /// A message to the other rank, or to this rank itself. Both ranks send one.
@@ -323,8 +315,7 @@ TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
   std::promise<Status> left;
   auto has_left = left.get_future();
   std::latch is_sent(2);
-  RankOptions options = two_over(GetParam());
-  options.environment["XYLEM_PROGRESS_THREAD"] = "off";
+  RankOptions options{.transport = GetParam(), .environment = {{"XYLEM_PROGRESS_THREAD", "off"}}};
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     if (world.rank() == 0) {
@@ -349,7 +340,7 @@ TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
 
 TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
   std::latch is_sent(2), has_left(2), is_over(2);
-  run_ranks(two_over(GetParam()), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({.transport = GetParam()}, [&](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world();
     const auto other = world.duplicate();
     EXPECT_TRUE(other.is_ok());
@@ -379,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, MessagesFarAhead, testing::Values("loopback
 
 TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   constexpr std::size_t kMessages = 1500;
-  RankOptions options = two_over(GetParam());
+  RankOptions options{.transport = GetParam()};
   options.eager_bytes = 0;
   // Without its progress thread, a rank that makes no calls takes nothing from the queue.
   options.environment["XYLEM_PROGRESS_THREAD"] = "off";
@@ -416,7 +407,7 @@ void expect_at_limit(const Work& work, const std::string& what) {
 // Rank 1 lives, but neither sends nor receives.
 TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
   std::latch is_over(2);
-  run_ranks(two_over("shm"), [&](const Communicator& world) {
+  run_ranks({.transport = "shm"}, [&](const Communicator& world) {
     const auto other = world.duplicate(), third = world.duplicate();
     ASSERT_TRUE(other && third);
     std::vector<std::uint8_t> bytes(kAnnounced);
@@ -433,7 +424,7 @@ TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
 // The sender moves nothing more, since its token is held.
 TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
   std::latch is_held(1), is_over(1);
-  run_ranks(two_over("shm"), [&](const Communicator& world) {
+  run_ranks({.transport = "shm"}, [&](const Communicator& world) {
     auto other = value_of(world.duplicate());
     std::vector<std::uint8_t> bytes(kAnnounced + 1);
     if (world.rank() == 0) {

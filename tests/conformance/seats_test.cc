@@ -157,13 +157,8 @@ TEST_P(Seats, BelongToOverlappingGroupsOfManyThreads) {
   });
 }
 
-RankOptions loopback(std::uint32_t size) {
-  RankOptions options{.size = size};
-  return options;
-}
-
 TEST(SeatsOfARank, AreLimitedAndCanBeTakenAgain) {
-  run_ranks(loopback(1), [](Runtime& runtime, MemoryHub&) {
+  run_ranks({.size = 1}, [](Runtime& runtime, MemoryHub&) {
     std::vector<Communicator> groups;
     for (std::uint32_t i = 0; i < kSeats; ++i) {
       auto seat = runtime.take_seat();
@@ -185,7 +180,7 @@ TEST(SeatsOfARank, AreLimitedAndCanBeTakenAgain) {
 // The world's number is never used for another communicator, since 0 means that there is no seat.
 TEST(SeatsOfARank, OutliveTheWorld) {
   MeetingPlace place;
-  run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
     Communicator world = runtime.world();
     ASSERT_TRUE(world.destroy().is_ok());
     EXPECT_EQ(world.barrier().wait().code(), Code::invalid_argument);
@@ -197,7 +192,7 @@ TEST(SeatsOfARank, OutliveTheWorld) {
 
 // Other ranks may believe that a communicator has the seat, and send to it.
 TEST(SeatsOfARank, AreNotTakenAgainAtOnceIfTheyWereNotUsed) {
-  run_ranks(loopback(2), [](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
     { const Seat unused = *runtime.take_seat(); }
     const Seat next = *runtime.take_seat();
     EXPECT_EQ(next.number(), 2U);
@@ -205,7 +200,7 @@ TEST(SeatsOfARank, AreNotTakenAgainAtOnceIfTheyWereNotUsed) {
 }
 
 TEST(SeatsOfARank, AreCheckedWhenACommunicatorIsFormed) {
-  run_ranks(loopback(2), [](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [](Runtime& runtime, MemoryHub&) {
     if (runtime.rank() != 0) return;
     const auto why_not = [&](const Formation& formation) {
       const auto group = runtime.form(*runtime.take_seat(), formation);
@@ -235,7 +230,7 @@ TEST(SeatsOfARank, AreCheckedWhenACommunicatorIsFormed) {
 TEST(SeatsOfARank, HaveTheTimeOutOfTheirCommunicator) {
   MeetingPlace place;
   std::latch has_failed(2);
-  run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
     Seat seat = *runtime.take_seat();
     Formation formation;
     formation.uid = 5;
@@ -254,7 +249,7 @@ TEST(SeatsOfARank, HaveTheTimeOutOfTheirCommunicator) {
 TEST(LettingGo, EndsCallsThatWaitForTheRank) {
   MeetingPlace place;
   std::latch is_over(3);
-  run_ranks(loopback(3), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({.size = 3}, [&](Runtime& runtime, MemoryHub&) {
     Communicator group = form(runtime, place, 8, {0, 1, 2});
     if (runtime.rank() == 2) {
       ASSERT_TRUE(group.destroy().is_ok());
@@ -273,7 +268,7 @@ TEST(LettingGo, EndsCallsThatWaitForTheRank) {
 TEST(LettingGo, EndsReceivesFromTheRank) {
   MeetingPlace place;
   std::latch is_over(2);
-  run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
     Communicator group = form(runtime, place, 8, {0, 1});
     std::int64_t got = 0;
     if (runtime.rank() == 1) {
@@ -294,7 +289,7 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
 }
 
 TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
-  run_ranks(loopback(3), [](Runtime& runtime, MemoryHub&) {
+  run_ranks({.size = 3}, [](Runtime& runtime, MemoryHub&) {
     EXPECT_FALSE(runtime.is_without(runtime.rank()));
     EXPECT_FALSE(runtime.is_without(3)) << "no rank of the job";
     ASSERT_TRUE(runtime.world().barrier().wait().is_ok());
@@ -310,7 +305,7 @@ TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
 TEST(LettingGo, IsToldToARankThatComesLater) {
   MeetingPlace place;
   std::latch has_let_go(2), is_over(2);
-  run_ranks(loopback(2), [&](Runtime& runtime, MemoryHub&) {
+  run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
     Seat seat = *runtime.take_seat();
     const auto members = place.meet(8, {0, 1}, {runtime.rank(), seat.number()});
     const auto finish = [&] { return *runtime.form(std::move(seat), {8, members, {}}); };

@@ -74,8 +74,7 @@ TEST_P(SharedMemoryAllReduce, OfMuch) {
 TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
   for (const std::string operation : {"broadcast", "scatter", "reduce", "gather"}) {
     SCOPED_TRACE(operation);
-    RankOptions options{.size = 2, .transport = "shm"};
-    options.environment["XYLEM_TIMEOUT"] = "60s";
+    RankOptions options{.size = 2, .transport = "shm", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
     run_ranks(options, [&operation](const Communicator& world) {
       const bool is_root_sender = operation == "broadcast" || operation == "scatter";
       const std::uint32_t sender = is_root_sender ? 0 : 1;
@@ -225,8 +224,7 @@ TEST_P(SharedMemory, MessagesOfAllSizesToAllAtOnce) {
 TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
   for (const std::size_t count : {2U, 1000U, 100'000U}) {
     for (const char* const wait : {"auto", "spin"}) {
-      RankOptions options{.size = 3, .transport = "shm"};
-      options.environment["XYLEM_WAIT"] = wait;
+      RankOptions options{.size = 3, .transport = "shm", .environment = {{"XYLEM_WAIT", wait}}};
       run_ranks(options, [&](const Communicator& world) {
         const auto me = static_cast<std::int32_t>(world.rank());
         const auto two = world.split(me / 2, me);
@@ -255,8 +253,7 @@ TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
 
 TEST(SharedMemoryBetweenCommunicators, WhatOnePeerHasTakenServesTheOthers) {
   for (const char* const wait : {"auto", "spin", "yield"}) {
-    RankOptions options{.size = 4, .transport = "shm"};
-    options.environment["XYLEM_WAIT"] = wait;
+    RankOptions options{.size = 4, .transport = "shm", .environment = {{"XYLEM_WAIT", wait}}};
     run_ranks(options, [&](const Communicator& world) {
       const auto me = static_cast<std::int32_t>(world.rank());
       const auto without_1 = world.split(me == 1 ? 1 : 0, me);

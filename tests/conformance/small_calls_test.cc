@@ -205,8 +205,7 @@ TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
 // Depending on who comes first, a message is compared with its receive within the call of recv, or
 // later.
 TEST(SmallMessages, MayBeShorterThanTheirReceivesButNotLonger) {
-  RankOptions options{.size = 2, .transport = "shm"};
-  options.environment["XYLEM_TIMEOUT"] = "60s";
+  RankOptions options{.size = 2, .transport = "shm", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](const Communicator& world) {
     const std::uint32_t me = world.rank(), peer = 1 - me;
     std::mt19937 script(11), dice(me);

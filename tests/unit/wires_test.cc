@@ -158,8 +158,7 @@ TEST(Wires, WhoseLastKindFailsAreRefusedForThatReason) {
 }
 
 TEST(Wires, ThatMustShareMemoryAreRefusedBetweenHosts) {
-  RankOptions options{.size = 2, .hosts = {1, 2}};
-  options.environment["XYLEM_TRANSPORT"] = "shm";
+  RankOptions options{.size = 2, .hosts = {1, 2}, .environment = {{"XYLEM_TRANSPORT", "shm"}}};
   expect_all_refused(options, Code::unsupported,
                      "no transport that XYLEM_TRANSPORT allows joins rank");
 }
