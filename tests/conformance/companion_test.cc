@@ -18,7 +18,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 namespace xylem::test {

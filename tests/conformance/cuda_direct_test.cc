@@ -18,7 +18,6 @@
 #include <functional>
 #include <latch>
 #include <numeric>
-#include <string>
 #include <vector>
 
 namespace xylem::test {

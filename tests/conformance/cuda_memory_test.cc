@@ -20,7 +20,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace xylem::test {

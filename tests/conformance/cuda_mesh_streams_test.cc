@@ -18,7 +18,6 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 

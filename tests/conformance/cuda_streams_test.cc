@@ -18,9 +18,6 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <span>
-#include <string>
 #include <vector>
 
 namespace xylem::test {

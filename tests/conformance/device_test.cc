@@ -13,10 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>

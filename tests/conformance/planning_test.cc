@@ -20,7 +20,6 @@
 #include <deque>
 #include <iostream>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace xylem::runtime {

@@ -2,7 +2,6 @@
 #include "conformance/reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>

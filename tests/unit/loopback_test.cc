@@ -18,7 +18,6 @@
 #include <numeric>
 #include <set>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace {
