@@ -52,12 +52,6 @@ std::string planner_name(const testing::TestParamInfo<const collectives::Planner
   return std::string(name(info.param->collective)) + "_" + std::string(info.param->name);
 }
 
-std::vector<const collectives::Planner*> all_planners() {
-  std::vector<const collectives::Planner*> all;
-  for (const auto& planner : collectives::planners()) all.push_back(&planner);
-  return all;
-}
-
 TEST_P(Conformance, FullProductOnLoopback) {
   const auto& planner = *GetParam();
   if (needs_mapped_memory(planner)) GTEST_SKIP() << "needs a transport that maps peers' memory";

@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace xylem::test {
 namespace {
@@ -53,12 +52,6 @@ class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
 
 TEST_P(OnCuda, IsRight) { run(/*are_mixed=*/false, 24); }
 TEST_P(OnCuda, IsRightBesideRanksOnTheHost) { run(/*are_mixed=*/true, 9); }
-
-std::vector<const collectives::Planner*> all_planners() {
-  std::vector<const collectives::Planner*> all;
-  for (const auto& planner : collectives::planners()) all.push_back(&planner);
-  return all;
-}
 
 INSTANTIATE_TEST_SUITE_P(
     Planners, OnCuda, testing::ValuesIn(all_planners()), [](const auto& tested) {

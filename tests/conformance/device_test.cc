@@ -70,12 +70,6 @@ TEST_P(OnDevice, IsRightOverSharedMemory) { run("shm", /*are_mixed=*/false, 40);
 TEST_P(OnDevice, IsRightOverTcpBesideRanksOnTheHost) { run("tcp", /*are_mixed=*/true, 12); }
 TEST_P(OnDevice, IsRightBesideRanksOnTheHost) { run("shm", /*are_mixed=*/true, 40); }
 
-std::vector<const collectives::Planner*> all_planners() {
-  std::vector<const collectives::Planner*> all;
-  for (const auto& planner : collectives::planners()) all.push_back(&planner);
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Planners, OnDevice, testing::ValuesIn(all_planners()), [](const auto& tested) {
       return std::string(name(tested.param->collective)) + "_" + std::string(tested.param->name);

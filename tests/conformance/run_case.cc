@@ -2,7 +2,6 @@
 #include "conformance/run_case.h"
 
 #include <sstream>
-#include <vector>
 
 namespace xylem::test {
 namespace {
@@ -140,6 +139,12 @@ std::string run_case(const Communicator& comm, const Case& one, const BuffersOnD
   std::ostringstream out;
   out << "rank " << rank << " of " << ranks << ": " << describe(one) << ": " << wrong.str();
   return out.str();
+}
+
+std::vector<const collectives::Planner*> all_planners() {
+  std::vector<const collectives::Planner*> all;
+  for (const auto& planner : collectives::planners()) all.push_back(&planner);
+  return all;
 }
 
 }  // namespace xylem::test

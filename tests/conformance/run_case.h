@@ -6,9 +6,11 @@
 
 #include "conformance/reference.h"
 #include "support/buffer_memory.h"
+#include "xylem/collectives/planner.h"
 #include "xylem/xylem.h"
 
 #include <string>
+#include <vector>
 
 namespace xylem::test {
 
@@ -22,5 +24,7 @@ struct BuffersOnDevice {
 std::string run_case(const Communicator& comm,
                      const Case& one,
                      const BuffersOnDevice* device = nullptr);
+
+std::vector<const collectives::Planner*> all_planners();
 
 }  // namespace xylem::test

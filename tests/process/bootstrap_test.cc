@@ -43,11 +43,14 @@ std::uint16_t free_port() {
 /// A meeting by TCP that nobody uses yet.
 std::string new_meeting() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
 
-Command::Variables xylem_rank(std::size_t rank, std::size_t size, const std::string& rendezvous) {
+Command::Variables xylem_rank(std::size_t rank,
+                              std::size_t size,
+                              const std::string& rendezvous,
+                              const std::string& limit = "30s") {
   return {{"XYLEM_RANK", std::to_string(rank)},
           {"XYLEM_SIZE", std::to_string(size)},
           {"XYLEM_RENDEZVOUS", rendezvous},
-          {"XYLEM_START_TIMEOUT", "30s"}};
+          {"XYLEM_START_TIMEOUT", limit}};
 }
 
 using Ranks = std::vector<std::unique_ptr<Command>>;
@@ -145,11 +148,8 @@ TEST(BootstrapProcess, AStoppedRankIsNotDead) {
 
 TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
   const std::string rendezvous = new_meeting();
-  const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
-    auto variables = xylem_rank(rank, 3, rendezvous);
-    variables.back().second = "1500ms";
-    return variables;
-  });
+  const Ranks ranks =
+      start_ranks(2, [&](std::size_t rank) { return xylem_rank(rank, 3, rendezvous, "1500ms"); });
   for (const auto& rank : ranks) {
     const Finished finished = rank->wait(soon());
     EXPECT_EQ(finished.exit_status, 3);
@@ -211,11 +211,8 @@ void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& 
     const std::size_t size = 2 + random() % 7;
     const std::size_t victim = random() % size;
     const std::string rendezvous = meet();
-    const Ranks ranks = start_ranks(size, [&](std::size_t rank) {
-      auto variables = xylem_rank(rank, size, rendezvous);
-      variables.back().second = "3s";
-      return variables;
-    });
+    const Ranks ranks = start_ranks(
+        size, [&](std::size_t rank) { return xylem_rank(rank, size, rendezvous, "3s"); });
     // Kills at the drawn moment, or as soon as the victim has started.
     const std::chrono::microseconds moment(random() % 15'000);
     ranks[victim]->wait_for_output("joined", Deadline::after(moment));
@@ -247,8 +244,7 @@ TEST(BootstrapProcess, ARankKilledAtAnyMomentIsNamedByAllThatMeetInADirectory) {
 TEST(BootstrapProcess, AnotherSecretIsRefused) {
   const std::string rendezvous = new_meeting();
   const Ranks ranks = start_ranks(2, [&](std::size_t rank) {
-    auto variables = xylem_rank(rank, 2, rendezvous);
-    variables.back().second = "2s";
+    auto variables = xylem_rank(rank, 2, rendezvous, "2s");
     variables.emplace_back("XYLEM_SECRET", rank == 0 ? "right" : "wrong");
     return variables;
   });
@@ -268,8 +264,7 @@ TEST(BootstrapProcess, AnotherUserOfTheHostIsRefused) {
   const std::string program = directory / "rank";
   std::filesystem::copy_file(kRank, program);
   const std::string rendezvous = new_meeting();
-  auto variables = xylem_rank(0, 2, rendezvous);
-  variables.back().second = "2s";
+  auto variables = xylem_rank(0, 2, rendezvous, "2s");
   Command ours({kRank}, variables);
   variables.front().second = "1";
   Command theirs({"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program},

@@ -600,12 +600,17 @@ class Programs(unittest.TestCase):
         self.check_child(lambda: 1 // 0, is_normal=False)
 
 
+def start_gloo(rank, size):
+    """Puts a world of gloo in place of Xylem's."""
+    store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+
 class BesideGloo(unittest.TestCase):
     def test_subgroups_of_a_world_of_gloo(self):
         def body(rank, size):
-            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
-            dist.destroy_process_group()
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            start_gloo(rank, size)
             # Jobs of 0, 1 and of 1, 2, since no ranks have one in common before.
             pairs = [dist.new_group([a, a + 1], backend="xylem") for a in range(size - 1)]
             for first, group in enumerate(pairs):
@@ -630,9 +635,7 @@ class BesideGloo(unittest.TestCase):
         """Without a job in common, lists cannot be compared, since the store may hold those of an earlier start."""
 
         def body(rank, size):
-            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
-            dist.destroy_process_group()
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            start_gloo(rank, size)
             if rank % 2 == 0:
                 with raising(dist.DistBackendError, "new_group with the same list of ranks"):
                     dist.new_group([0, 3] if rank == 0 else [1, 2], timedelta(seconds=1), "xylem")
@@ -644,9 +647,7 @@ class BesideGloo(unittest.TestCase):
         """The reason why members meet by their ranks (docs/pytorch.md)."""
 
         def body(rank, size, backend, made):
-            store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
-            dist.destroy_process_group()
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            start_gloo(rank, size)
             if rank < 2:
                 dist.new_group([0, 1], backend=backend, use_local_synchronization=True)
                 # A rank that is through early would end gloo's connections to those that are not.

@@ -10,12 +10,24 @@
 namespace xylem::topology::test {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<std::string> texts(const Topology& topology, std::uint32_t ranks) {
   std::vector<std::string> result;
   for (const RankPlace& place : place_ranks(topology, ranks)) result.push_back(place.text);
+  return result;
+}
+
+/// Where ranks are placed on a machine of one node with these CPUs.
+std::vector<std::string> shares(const char* cpus, std::uint32_t ranks) {
+  Machine machine = plain_machine();
+  machine.packages[0].cpus = machine.numa_nodes[0].cpus = *CpuSet::parse(cpus);
+  std::vector<std::string> result;
+  for (const auto& place : place_ranks(*Topology::create(machine), ranks)) {
+    result.push_back(place.cpus.to_string());
+  }
   return result;
 }
 
@@ -47,25 +59,14 @@ TEST(PlaceRanks, SpreadsRanksOverNodesWithoutGpus) {
 }
 
 TEST(PlaceRanks, SharesOutHardwareThreadsWithTheirCores) {
-  Machine machine = plain_machine();
-  machine.packages[0].cpus = machine.numa_nodes[0].cpus = *CpuSet::parse("0-15,128-143");
-  const auto places = place_ranks(*Topology::create(machine), 3);
-  EXPECT_EQ(places[0].cpus.to_string(), "0-4,128-132");
-  EXPECT_EQ(places[1].cpus.to_string(), "5-9,133-137");
-  EXPECT_EQ(places[2].cpus.to_string(), "10-15,138-143");
+  EXPECT_THAT(shares("0-15,128-143", 3),
+              ElementsAre("0-4,128-132", "5-9,133-137", "10-15,138-143"));
 }
 
 TEST(PlaceRanks, CutsAcrossRangesThatAreShort) {
-  Machine machine = plain_machine();
-  machine.packages[0].cpus = machine.numa_nodes[0].cpus = *CpuSet::parse("0,2,4,6-8");
-  const auto places = place_ranks(*Topology::create(machine), 3);
-  EXPECT_EQ(places[0].cpus.to_string(), "0,2");
-  EXPECT_EQ(places[1].cpus.to_string(), "4,6");
-  EXPECT_EQ(places[2].cpus.to_string(), "7-8");
+  EXPECT_THAT(shares("0,2,4,6-8", 3), ElementsAre("0,2", "4,6", "7-8"));
   // With fewer CPUs than ranks, all ranks have all CPUs.
-  for (const RankPlace& place : place_ranks(*Topology::create(machine), 7)) {
-    EXPECT_EQ(place.cpus.to_string(), "0,2,4,6-8");
-  }
+  EXPECT_THAT(shares("0,2,4,6-8", 7), Each("0,2,4,6-8"));
 }
 
 TEST(PlaceRanks, LeavesGpuMemoryOutAndSaysWhatIsUnknown) {
