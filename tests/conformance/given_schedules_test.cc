@@ -32,8 +32,6 @@ namespace {
 using collectives::Collective;
 using runtime::Config;
 using runtime::GivenSchedules;
-using testing::AllOf;
-using testing::HasSubstr;
 
 constexpr std::chrono::seconds kLimit{30};
 
@@ -143,9 +141,7 @@ TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
     run_ranks(
         options, [](Runtime&, MemoryHub&) { FAIL() << "a rank started"; },
         [&](std::uint32_t, const Status& status) {
-          EXPECT_EQ(status.code(), code) << status.to_string();
-          EXPECT_THAT(std::string(status.message()),
-                      AllOf(HasSubstr("XYLEM_SCHEDULES=" + path), HasSubstr(why)));
+          EXPECT_THAT(status, fails_as(code, "XYLEM_SCHEDULES=" + path, why));
         });
   };
   expect_refused(write("wrong", replaced(right, "input[1]", "input[0]")), Code::bad_schedule,
@@ -187,9 +183,7 @@ TEST_F(GivenSchedule, ThatIsNotReadInTimeEndsTheStart) {
   const UnansweredFile file(path);
   if (!file) GTEST_SKIP() << "holding up those who open a file needs root (fanotify)";
   const auto given = load(path, Deadline::after(std::chrono::milliseconds(100)));
-  EXPECT_EQ(given.code(), Code::timed_out);
-  EXPECT_THAT(given.status().to_string(),
-              AllOf(HasSubstr("XYLEM_SCHEDULES=" + path), HasSubstr("does not answer")));
+  EXPECT_THAT(given, fails_as(Code::timed_out, "XYLEM_SCHEDULES=" + path, "does not answer"));
 }
 
 TEST_F(GivenSchedule, MustBeTheSameOnAllRanks) {

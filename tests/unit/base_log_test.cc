@@ -132,8 +132,7 @@ TEST_F(LogFile, AppendsToAnExistingFile) {
 
 TEST_F(LogFile, FileThatCannotBeOpenedIsAnErrorNamingIt) {
   const auto logger = Logger::open({LogLevel::info, path("missing/log")}, {});
-  EXPECT_THAT(logger, fails_as(Code::invalid_argument, "missing/log"));
-  EXPECT_THAT(logger, fails_with("No such file"));
+  EXPECT_THAT(logger, fails_as(Code::invalid_argument, "missing/log", "No such file"));
 }
 
 /// The text that a pipe holds now.

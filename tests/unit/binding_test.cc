@@ -3,6 +3,7 @@
 // Which CPUs `xylem run --bind` gives to ranks.
 #include "run/binding.h"
 
+#include "support/outcome.h"
 #include "xylem/topology/readers.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +16,6 @@ namespace xylem::tools {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using topology::CpuSet;
 
 topology::Topology machine(const std::string& description) {
@@ -49,8 +49,7 @@ TEST(Binding, OfMoreRanksThanCpusSharesThem) {
 
 TEST(Binding, SaysWhereNothingIsNear) {
   const auto sets = bind_ranks(machine("1 package, 2 cores/package"), *CpuSet::parse("8-9"), 2);
-  EXPECT_EQ(sets.code(), Code::unsupported);
-  EXPECT_THAT(sets.status().to_string(), HasSubstr("8-9"));
+  EXPECT_THAT(sets, fails_as(Code::unsupported, "8-9"));
 }
 
 }  // namespace

@@ -110,15 +110,14 @@ TEST(Config, TheProgramWinsOverTheEnvironment) {
   options.rank = 1;
   options.start_timeout = milliseconds(250);
   options.transport = "ucx-tcp";
-  const auto loaded =
-      load_config({{"XYLEM_RANK", "7"}, {"XYLEM_TRANSPORT", "shm"}, {"XYLEM_SIZE", "9"}}, options);
-  ASSERT_TRUE(loaded) << loaded.status().to_string();
-  EXPECT_EQ(loaded->config.rank, 1U);
-  EXPECT_EQ(loaded->config.start_timeout, milliseconds(250));
-  EXPECT_EQ(loaded->config.transport, "ucx-tcp");
-  EXPECT_EQ(row(*loaded, "XYLEM_RANK").origin, "program");
-  EXPECT_EQ(row(*loaded, "XYLEM_SIZE").origin, "environment");
-  EXPECT_EQ(row(*loaded, "XYLEM_WINDOW").origin, "default");
+  const auto loaded = value_of(
+      load_config({{"XYLEM_RANK", "7"}, {"XYLEM_TRANSPORT", "shm"}, {"XYLEM_SIZE", "9"}}, options));
+  EXPECT_EQ(loaded.config.rank, 1U);
+  EXPECT_EQ(loaded.config.start_timeout, milliseconds(250));
+  EXPECT_EQ(loaded.config.transport, "ucx-tcp");
+  EXPECT_EQ(row(loaded, "XYLEM_RANK").origin, "program");
+  EXPECT_EQ(row(loaded, "XYLEM_SIZE").origin, "environment");
+  EXPECT_EQ(row(loaded, "XYLEM_WINDOW").origin, "default");
 }
 
 TEST(Config, AProgramsBadValueIsRefusedLikeOneOfTheEnvironment) {

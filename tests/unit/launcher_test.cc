@@ -19,9 +19,6 @@
 namespace xylem::runtime {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-
 Result<Placement> detect(const Environment& environment, const Options& options = {}) {
   XYLEM_TRY(const auto loaded, load_config(environment, options));
   return detect_placement(loaded.config, environment);
@@ -115,18 +112,14 @@ TEST(Launcher, HalfSetVariablesAreNamed) {
   };
   for (const auto& [environment, names] : cases) {
     const auto placement = detect(environment);
-    ASSERT_EQ(placement.code(), Code::invalid_argument) << names.first;
-    EXPECT_THAT(std::string(placement.status().message()),
-                AllOf(HasSubstr(std::string(names.first) + " is set"),
-                      HasSubstr(std::string(names.second) + " is not")));
+    EXPECT_THAT(placement, fails_as(Code::invalid_argument, std::string(names.first) + " is set",
+                                    std::string(names.second) + " is not"));
   }
 }
 
 TEST(Launcher, ARankBeyondTheSizeIsNamed) {
   const auto placement = detect({{"RANK", "4"}, {"WORLD_SIZE", "4"}});
-  ASSERT_EQ(placement.code(), Code::invalid_argument);
-  EXPECT_THAT(std::string(placement.status().message()),
-              AllOf(HasSubstr("RANK is 4"), HasSubstr("WORLD_SIZE is 4")));
+  EXPECT_THAT(placement, fails_as(Code::invalid_argument, "RANK is 4", "WORLD_SIZE is 4"));
 }
 
 TEST(Launcher, ANumberThatIsNoneIsNamed) {
@@ -141,9 +134,8 @@ TEST(Launcher, AnMpichThatHidesTheSizeIsNotTakenForJobsOfOne) {
 
 TEST(Launcher, ABatchScriptOfSlurmIsAJobOfOne) {
   const auto placement =
-      detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}});
-  ASSERT_TRUE(placement);
-  EXPECT_EQ(placement->size, 1U);
+      value_of(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}));
+  EXPECT_EQ(placement.size, 1U);
 }
 
 TEST(Launcher, JobsDifferByIdentityAndIncarnation) {

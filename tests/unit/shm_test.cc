@@ -47,35 +47,33 @@ constexpr std::uint64_t kMiB = 1 << 20;
 TEST(ShmGeometry, KeepsToItsBudgetAndGivesEveryChannelASlotOfEachSize) {
   for (const std::uint32_t channels : {1U, 2U, 3U, 5U, 8U, 60U}) {
     SCOPED_TRACE(channels);
-    const auto geometry = plan_geometry(channels, 2 * kMiB);
-    ASSERT_TRUE(geometry.is_ok()) << geometry.status().to_string();
-    EXPECT_LE(geometry->bytes(), 2 * kMiB);
+    const auto geometry = value_of(plan_geometry(channels, 2 * kMiB));
+    EXPECT_LE(geometry.bytes(), 2 * kMiB);
     constexpr std::uint64_t kPage = 4096;
-    EXPECT_GE(geometry->bytes(), 2 * kMiB - geometry->large_bytes - geometry->small_bytes - kPage);
-    EXPECT_GT(geometry->small_slots, channels);
-    EXPECT_GT(geometry->large_slots, channels);
+    EXPECT_GE(geometry.bytes(), 2 * kMiB - geometry.large_bytes - geometry.small_bytes - kPage);
+    EXPECT_GT(geometry.small_slots, channels);
+    EXPECT_GT(geometry.large_slots, channels);
     // Rings and slots follow each other without gaps.
     for (std::uint32_t channel = 0; channel < channels; ++channel) {
-      EXPECT_EQ(geometry->ring_offset(channel + 1) - geometry->ring_offset(channel),
+      EXPECT_EQ(geometry.ring_offset(channel + 1) - geometry.ring_offset(channel),
                 kEntries * sizeof(Entry));
     }
-    for (std::uint32_t slot = 0; slot < geometry->slots(); ++slot) {
+    for (std::uint32_t slot = 0; slot < geometry.slots(); ++slot) {
       // The large slots begin at a page boundary.
-      const std::uint64_t end = geometry->slot_offset(slot) + geometry->slot_bytes(slot);
-      const bool is_last = slot + 1 == geometry->small_slots;
-      EXPECT_EQ(geometry->slot_offset(slot + 1), is_last ? (end + kPage - 1) / kPage * kPage : end);
+      const std::uint64_t end = geometry.slot_offset(slot) + geometry.slot_bytes(slot);
+      const bool is_last = slot + 1 == geometry.small_slots;
+      EXPECT_EQ(geometry.slot_offset(slot + 1), is_last ? (end + kPage - 1) / kPage * kPage : end);
     }
   }
 }
 
 TEST(ShmSize, IsThatOfTheSegmentAndKeepsToTheBudget) {
   for (const std::uint32_t ranks : {2U, 3U, 5U, 8U}) {
-    const auto size = shm_size({.endpoints = ranks - 1});
-    ASSERT_TRUE(size);
-    EXPECT_LE(size->bytes, 2 * kMiB);
-    EXPECT_GT(size->bytes, kMiB) << "most of the memory is used";
-    EXPECT_EQ(size->bytes, plan_geometry(ranks - 1, 0)->bytes());
-    EXPECT_EQ(size->slot_bytes, 64U << 10);
+    const auto size = value_of(shm_size({.endpoints = ranks - 1}));
+    EXPECT_LE(size.bytes, 2 * kMiB);
+    EXPECT_GT(size.bytes, kMiB) << "most of the memory is used";
+    EXPECT_EQ(size.bytes, plan_geometry(ranks - 1, 0)->bytes());
+    EXPECT_EQ(size.slot_bytes, 64U << 10);
   }
   EXPECT_LE(shm_size({.endpoints = 7, .bytes = kMiB / 2})->bytes, kMiB / 2);
   EXPECT_EQ(shm_size({.endpoints = 7, .bytes = 16 << 10}).code(), Code::exhausted);
@@ -83,9 +81,7 @@ TEST(ShmSize, IsThatOfTheSegmentAndKeepsToTheBudget) {
 
 TEST(ShmGeometry, SaysWhatIsMissing) {
   const auto geometry = plan_geometry(64, kMiB / 2);
-  EXPECT_EQ(geometry.code(), Code::exhausted);
-  EXPECT_THAT(geometry.status().to_string(), HasSubstr("524288 bytes"));
-  EXPECT_THAT(geometry.status().to_string(), HasSubstr("64 channels"));
+  EXPECT_THAT(geometry, fails_as(Code::exhausted, "524288 bytes", "64 channels"));
   EXPECT_EQ(plan_geometry(0, kMiB).code(), Code::exhausted);
   EXPECT_EQ(make_shm({.endpoints = 1 << 20}).code(), Code::exhausted);
 }
@@ -216,25 +212,22 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
 
 TEST(ShmSegment, IsWrittenByItsOwnerAlone) {
   const Nonce nonce{1, 2};
-  auto segment = Segment::create(*plan_geometry(1, kMiB), nonce);
-  ASSERT_TRUE(segment.is_ok()) << segment.status().to_string();
-  EXPECT_NE(ftruncate(segment->fd(), 0), 0) << "no peer can shrink the memory";
+  auto segment = value_of(Segment::create(*plan_geometry(1, kMiB), nonce));
+  EXPECT_NE(ftruncate(segment.fd(), 0), 0) << "no peer can shrink the memory";
   void* writable =
-      mmap(nullptr, segment->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd(), 0);
+      mmap(nullptr, segment.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd(), 0);
   EXPECT_EQ(writable, MAP_FAILED);
-  if (writable != MAP_FAILED) munmap(writable, segment->bytes());
+  if (writable != MAP_FAILED) munmap(writable, segment.bytes());
 
-  auto seen = Segment::open(UniqueFd(dup(segment->fd())), nonce);
-  ASSERT_TRUE(seen.is_ok()) << seen.status().to_string();
-  EXPECT_EQ(seen->geometry(), segment->geometry());
-  std::memset(segment->slot(0), 7, 16);
-  EXPECT_EQ(seen->slot(0)[15], std::byte{7});
+  auto seen = value_of(Segment::open(UniqueFd(dup(segment.fd())), nonce));
+  EXPECT_EQ(seen.geometry(), segment.geometry());
+  std::memset(segment.slot(0), 7, 16);
+  EXPECT_EQ(seen.slot(0)[15], std::byte{7});
 }
 
 TEST(ShmSegment, OfAnotherNonceOrOfNobodyIsRefused) {
-  const auto segment = Segment::create(*plan_geometry(1, kMiB), {1, 2});
-  ASSERT_TRUE(segment.is_ok());
-  EXPECT_EQ(Segment::open(UniqueFd(dup(segment->fd())), {1, 3}).code(), Code::mismatch);
+  const auto segment = value_of(Segment::create(*plan_geometry(1, kMiB), {1, 2}));
+  EXPECT_EQ(Segment::open(UniqueFd(dup(segment.fd())), {1, 3}).code(), Code::mismatch);
   EXPECT_EQ(Segment::open(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), {1, 2}).code(),
             Code::mismatch);
   EXPECT_EQ(Segment::open(UniqueFd(), {1, 2}).code(), Code::mismatch);
@@ -471,9 +464,8 @@ TEST(ShmMeeting, FailsWhereNobodyIs) {
 
 TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
   const std::string path = testing::TempDir() + "shm_meeting." + std::to_string(getpid());
-  auto logger = Logger::open({LogLevel::warn, path}, {});
-  ASSERT_TRUE(logger.is_ok());
-  auto a = *make_shm({.endpoints = 1}, *logger);
+  auto logger = value_of(Logger::open({LogLevel::warn, path}, {}));
+  auto a = *make_shm({.endpoints = 1}, logger);
   auto b = *make_shm({}), c = *make_shm({});
   ASSERT_TRUE(b->connect(a->address()).is_ok());
   ASSERT_TRUE(c->connect(a->address()).is_ok());

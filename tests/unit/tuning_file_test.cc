@@ -123,8 +123,7 @@ TEST_F(TuningFile, BeyondTheLimitOfFilesIsNotWritten) {
     const test::FileSizeLimit limit(8);
     saved = save(path, measured());
   }
-  EXPECT_THAT(std::string(saved.message()),
-              AllOf(HasSubstr("XYLEM_TUNING=" + path), HasSubstr("ulimit -f")));
+  EXPECT_THAT(saved, AllOf(fails_with("XYLEM_TUNING=" + path), fails_with("ulimit -f")));
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 

@@ -34,7 +34,6 @@
 namespace xylem::test {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 using Names = std::vector<std::vector<std::string>>;
 
@@ -96,10 +95,7 @@ TEST(Wires, ThatMustShareMemoryAreRefusedWhereOneRankCannot) {
 void expect_all_refused(const RankOptions& options, Code code, const std::string& says) {
   run_ranks(
       options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
-      [&](std::uint32_t, const Status& why) {
-        EXPECT_EQ(why.code(), code);
-        EXPECT_THAT(why.to_string(), HasSubstr(says));
-      });
+      [&](std::uint32_t, const Status& why) { EXPECT_THAT(why, fails_as(code, says)); });
 }
 
 /// Does not find one of its peers: the one that it connects to first.
@@ -184,10 +180,8 @@ TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
     run_ranks(
         options, [](Runtime&, MemoryHub&) { ADD_FAILURE() << "started"; },
         [&](std::uint32_t, const Status& why) {
-          EXPECT_EQ(why.code(), Code::mismatch) << why.to_string();
-          EXPECT_THAT(why.to_string(), AllOf(HasSubstr("has " + setting.name + "=" + setting.usual),
-                                             HasSubstr("has " + setting.name + "=" + setting.other),
-                                             HasSubstr("rank 2")));
+          EXPECT_THAT(why, fails_as(Code::mismatch, "has " + setting.name + "=" + setting.usual,
+                                    "has " + setting.name + "=" + setting.other, "rank 2"));
           ++refused;
         });
     EXPECT_EQ(refused, 3U) << "no rank waits for the others";
