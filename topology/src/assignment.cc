@@ -52,8 +52,8 @@ std::vector<NicUse> uses_of(const Topology& topology) {
   return uses;
 }
 
-/// The optimal semi-matching. GPUs are placed one after the other: each takes the least loaded NIC
-/// that an alternating path reaches, and each GPU on that path moves on by one NIC.
+/// The optimal semi-matching. GPUs are assigned one after the other. Each gets the least loaded NIC
+/// that an alternating path reaches, and each other GPU on that path changes to the next NIC on it.
 class SemiMatching {
  public:
   SemiMatching(const std::vector<GpuNics>& gpus, std::size_t nics)
@@ -72,7 +72,7 @@ class SemiMatching {
  private:
   void place(std::uint32_t gpu) {
     // Breadth-first search over NICs: from a NIC to the other NICs of each GPU that it serves.
-    // For each NIC, the GPU from which the search reached it.
+    // reached_from[n] is the GPU from which the search reached NIC n.
     std::vector<std::uint32_t> reached_from(loads_.size(), kNobody);
     std::deque<std::uint32_t> open;
     std::uint32_t best = kNobody;

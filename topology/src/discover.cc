@@ -89,7 +89,7 @@ void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
     if (facts) return nvidia::add_facts(told, *facts);
     trouble += fmt::format("{}{}", trouble.empty() ? "" : "; ", facts.status().message());
   };
-  // NVML comes last, since it tells more: where both answer, its answers count.
+  // NVML comes last, since it reports more: its facts replace those of the CUDA driver.
   add(options.cuda, nvidia::ask_cuda);
   add(options.nvml, nvidia::ask_nvml);
   const bool has_gpus = std::ranges::any_of(

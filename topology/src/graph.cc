@@ -166,8 +166,8 @@ class Graph::Builder {
     ++degree_[b];
   }
 
-  /// Removes vertices that are not GPUs and have at most two links, merging their links; no two
-  /// neighbours in one call. False if there was none.
+  /// Removes vertices that are not GPUs and have at most two links, and merges their links. Of two
+  /// neighbours, removes only one in a call. False if there was nothing to remove.
   bool contract() {
     bool did = false;
     std::vector<std::vector<decltype(links_)::iterator>> at(count_);

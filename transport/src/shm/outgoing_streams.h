@@ -24,9 +24,9 @@ class OutgoingStreams {
   /// Reports in `withdrawal` which streams are withdrawn.
   explicit OutgoingStreams(Withdrawal& withdrawal) noexcept : withdrawal_(&withdrawal) {}
 
-  /// Whether an id is free for a message. Messages too long for a slot may use only half of the ids
-  /// for such messages, unless the receiver has requested them (hold.h). So a requested message
-  /// never waits for one that is not.
+  /// Whether an id is free for a message. Of the ids for messages too long for a slot, half are
+  /// reserved for messages that the receiver has requested (hold.h). So a requested message never
+  /// waits for an unrequested one.
   bool has_id(bool fits_slot, bool is_requested) const noexcept {
     constexpr int kUnrequested = kStreams / 4;
     const std::uint64_t ids = ids_for(fits_slot);
@@ -43,7 +43,7 @@ class OutgoingStreams {
   /// A bit for each stream.
   struct Grants {
     std::uint64_t granted = 0;  ///< The receiver has decided where the message goes.
-    std::uint64_t fetched = 0;  ///< If granted: it has the whole message.
+    std::uint64_t fetched = 0;  ///< Valid if granted: the receiver has the whole message.
   };
   /// The streams that are granted and not finished. `credit` may be null.
   Grants grants(const Credit* credit) const noexcept {
@@ -128,7 +128,7 @@ class OutgoingStreams {
 
   Withdrawal* withdrawal_;
   std::uint64_t used_ = 0;     ///< A bit for each id.
-  std::uint64_t granted_ = 0;  ///< Credit::granted, as far as streams have been finished.
+  std::uint64_t granted_ = 0;  ///< Credit::granted without the grants of unfinished streams.
   std::uint64_t marked_ = 0;   ///< The value of Withdrawal::withdrawn.
   std::vector<Withdrawn> withdrawn_;
   bool is_ended_ = false;

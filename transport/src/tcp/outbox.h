@@ -5,9 +5,9 @@
 //   waiting ──eager, first frame──► streaming ──last frame──► written ──► ended
 //      └──announce──► announced ──go────┘            (until the socket has it)
 //
-// The first frames go out in the order of the sends, so that equal tags match in that order. After
-// that, streaming messages take turns. A message within the credit is sent ahead of its receive. A
-// message beyond the credit is announced, so it does not block those behind it.
+// The first frames are sent in the order of the sends, so that equal tags match in that order.
+// After that, streaming messages take turns. A message within the credit is sent ahead of its
+// receive. A message beyond the credit is announced, so it does not block those behind it.
 #pragma once
 
 #include "outcome.h"
@@ -58,7 +58,7 @@ class Outbox {
   Io pump(int fd);
   /// Whether there is nothing to write at present.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
-  /// Whether, in addition, no message waits for its peer's go.
+  /// Like is_idle(), and no message waits for a `go` frame of the peer.
   bool is_empty() const noexcept { return is_idle() && announced_.empty(); }
 
   // These functions handle frames from the peer.

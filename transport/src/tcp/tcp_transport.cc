@@ -57,9 +57,8 @@ SocketTransport::SocketTransport(TcpOptions options, Logger logger)
   std::memcpy(address_.data(), &address, sizeof address);
 }
 
-// Whatever has been written arrives, since flush() has waited for it. An owner that keeps the
-// contract leaves nothing pending; anything that is pending anyway ends here without a call of
-// `done`.
+// What has been written arrives, since flush() has waited for it. Nothing is pending here if the
+// owner keeps the contract. If it does not, pending operations end without a call of `done`.
 SocketTransport::~SocketTransport() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->state == Endpoint::State::connected) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kind of memory in which bytes are stored. Every buffer has one, which a call of the user
-// finds out if it is not stated, and every call of a transport states it.
+// The kind of memory in which bytes are stored. Users may leave the kind of a buffer open
+// (`unknown`); their call then finds it out. Every call of a transport states the kind.
 #pragma once
 
 #include "xylem/base/api.h"

@@ -70,10 +70,10 @@ class [[nodiscard]] XYLEM_API Status {
     return error_ ? error_->peer : std::nullopt;
   }
   /// True if the operation's buffers may still be read or written: do not free or reuse them before
-  /// the process ends. This happens if the fabric cannot withdraw a message (UCX) and the peer
-  /// neither answers nor has died, if a device does not finish its work, and if a call failed that
-  /// the devices of one process carry out by themselves (Communicator::bind): then a device of
-  /// another rank may have begun to use the buffers.
+  /// the process ends. This happens in three cases. The fabric cannot withdraw a message (UCX) and
+  /// the peer neither answers nor has died. A device does not finish its work. Or a call failed
+  /// that the devices of one process carry out by themselves (Communicator::bind): a device of
+  /// another rank may then have begun to use the buffers.
   bool holds_buffers() const noexcept { return error_ && error_->holds_buffers; }
   /// "peer_lost: rank 3 died (...)", or "ok".
   std::string to_string() const;

@@ -5,8 +5,8 @@
 //
 // Bandwidths are bus bandwidths in one direction in GB/s, as nccl-tests define them: if every GPU
 // of a ring passes on b GB/s, the ring has the bus bandwidth b, for all_gather and for all_reduce.
-// If NVLink or XGMI alone form a ring, with at least the bandwidth of PCIe, PCIe is left to NICs
-// and hosts and not counted here.
+// If a ring is possible over NVLink or XGMI alone, with at least the bandwidth of PCIe, then PCIe
+// is not counted here: it is left to the traffic with NICs and hosts.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -19,8 +19,8 @@
 
 namespace xylem::topology {
 
-/// More GPUs than any host has. For more, GPUs are left in order, no bandwidth is given, and
-/// nothing is marked as exact.
+/// The largest number of GPUs that is analysed, which is more than any host has. With more GPUs,
+/// they stay in order, no bandwidth is given, and nothing is marked as exact.
 inline constexpr std::size_t kMostSearchedGpus = 128;
 
 /// What connects the GPUs.
@@ -47,8 +47,8 @@ struct Ring {
 
 struct RingPlan {
   GpuFabric fabric = GpuFabric::none;
-  /// The ring with the most bandwidth when it runs alone and, among those, with the nearest paths.
-  /// Two GPUs with an NVLink between them use that link, as the hardware does.
+  /// The ring with the greatest bandwidth when it runs alone; among equals, one with the nearest
+  /// paths. Two GPUs with an NVLink between them use that link, as the hardware does.
   Ring best;
   /// False if the search stopped early, so a better ring than `best` may exist.
   bool best_is_exact = true;

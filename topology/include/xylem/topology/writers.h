@@ -27,9 +27,9 @@ struct TreeOptions {
 /// or similar that leads to a single device is left out.
 std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 
-/// A heading and facts about NVIDIA's driver: its version, why a library of it could not be asked,
-/// and what can be done with the memory of the GPUs (peer access, CUDA IPC, GPUDirect RDMA). Empty
-/// if nothing is known. to_tree() shows these lines, too.
+/// A heading and facts about NVIDIA's driver: its version, why a library of it could not be
+/// queried, and what can be done with the memory of the GPUs (peer access, CUDA IPC, GPUDirect
+/// RDMA). Empty if nothing is known. to_tree() shows these lines, too.
 std::vector<std::string> driver_lines(const Topology& topology);
 
 /// A header row, one row for each GPU and fabric NIC, and a legend ("NIC0: mlx5_0"). Cells are

@@ -56,7 +56,7 @@ class TcpOwner {
   /// The connection of an endpoint has ended although the endpoint was not closed. The code of
   /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
   /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
-  /// before the operations end that this connection had.
+  /// before the operations of the connection end.
   virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
 
  protected:

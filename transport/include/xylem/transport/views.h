@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a transport offers whose peers map its memory: messages are written into that memory and
-// read there, without a copy at either end.
+// Views: an interface of transports whose peers map their memory. Messages are written into that
+// memory and read there, without a copy at either end.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -33,8 +33,8 @@ struct Reservation {
 /// from that sender may wait until the view is released. So a caller that keeps a view while it
 /// waits for other ranks must be prepared to release it.
 ///
-/// Belongs to its transport and lives as long; the same rules of threads hold. The messages are
-/// those of send() and recv(): either end may use either way.
+/// Belongs to its transport, lives as long, and has the same rules about threads. The messages are
+/// those of send() and recv(): if one end uses Views, the other may use send() or recv().
 class Views {
  public:
   /// Messages up to this size can be reserved and viewed. Constant, and more than 0.
@@ -45,8 +45,9 @@ class Views {
   /// unless they are copied from the sender's process; longer messages can be viewed only if they
   /// are in memory that this process maps. Other messages are copied to `target`.
   ///
-  /// `reader` is the memory whose device will read the view; by default the CPU reads it. For a
-  /// device, only messages in device memory that it reaches are shown, of any length.
+  /// `reader` says who reads the view: the device of this memory or, by default, the CPU. For a
+  /// device, only messages in device memory that it reaches can be viewed; these may have any
+  /// length.
   virtual Posted recv_view(Tag tag,
                            Region target,
                            Operation& operation,
@@ -77,8 +78,8 @@ class Views {
   /// Whether peers can read this source in place: sending it copies nothing, and completes when the
   /// receiver has read it.
   virtual bool is_readable(const ConstRegion& source) noexcept = 0;
-  /// Receivers copy messages of at least `bytes` with InPlace::anywhere directly from this process,
-  /// where the system permits that. kAnySize: never.
+  /// From now on, receivers copy messages of at least `bytes` that were sent with InPlace::anywhere
+  /// directly from this process, if the system permits that. kAnySize: never.
   virtual void pull_from(std::uint64_t bytes) noexcept = 0;
 
  protected:
