@@ -84,8 +84,8 @@ constexpr std::array kLeastOf = std::to_array<Architecture>({
     {"sm_120", 1597},
 });
 
-/// For a GPU of which nothing is known: the least of those with the newest NVLink of the data
-/// sheets above, which one-line descriptions have.
+/// For a GPU of which nothing is known, as in a one-line description. Such descriptions assume the
+/// NVLinks of an H100, so this is the slowest memory of an H100 by the data sheets above.
 constexpr double kAssumed = 2000;
 
 /// The words of a name in lower case: "Tesla V100-SXM2-16GB" has tesla, v100, sxm2 and 16gb.

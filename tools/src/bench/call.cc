@@ -11,8 +11,8 @@ namespace xylem::tools {
 
 namespace {
 
-/// Calls in the order of a stream that are under way at most. Each takes two of the device's gates,
-/// and a call of two messages four.
+/// The most calls in the order of a stream that are pending at a time. Each uses two of the
+/// device's gates, and a call of two messages uses four.
 constexpr std::size_t kMostPending = 512;
 
 }  // namespace
@@ -146,8 +146,8 @@ Status Call::send_recv() const {
   return settle(sent, received);
 }
 
-/// Makes a call of exchange as a program does that posts its receives early, and waits for each
-/// operation by itself.
+/// Makes a call of Operation::exchange: like a program that posts its receives early, and waits for
+/// each operation separately.
 Status Call::exchange() const {
   const std::uint32_t rank = communicator_.rank();
   const std::uint32_t size = communicator_.size();

@@ -33,8 +33,8 @@ bool write_and_close(UniqueFd file, std::string_view text) {
   return ::close(file.release()) == 0;
 }
 
-/// Whether a file beside `path` may replace it: nothing else has this name, or a regular file that
-/// has no other name and may be written.
+/// Whether a new file may replace `path`: there is no such file, or it is a regular file that may
+/// be written and has no other hard link.
 bool is_replaceable(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return errno == ENOENT;

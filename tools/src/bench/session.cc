@@ -239,7 +239,7 @@ bool speaks(std::uint32_t rank, const Status& status) {
 }  // namespace
 
 int take_part(const BenchOptions& options) {
-  // A reader that has gone is a failure to write, which all ranks learn of.
+  // If the reader of the output has gone, writing fails, and all ranks are informed.
   std::signal(SIGPIPE, SIG_IGN);
   const auto reports = Reports::create(options);
   if (!reports) {

@@ -46,9 +46,9 @@ class OutputStream {
   bool open() const noexcept { return static_cast<bool>(source_); }
   int fd() const noexcept { return source_.get(); }
   Sink& sink() const noexcept { return *sink_; }
-  /// Takes what has arrived, up to a limit that is fair to other streams, unless the sink is full.
+  /// Reads what has arrived, up to a limit that is fair to other streams, unless the sink is full.
   void forward();
-  /// Takes everything that has arrived, including a last line without a line break, and closes the
+  /// Reads everything that has arrived, including a last line without a line break, and closes the
   /// stream.
   void finish();
 
