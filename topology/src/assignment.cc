@@ -26,7 +26,7 @@ std::optional<GBps> rate_of(const Nic& nic) {
 namespace {
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// A NIC whose rate is below this share of the fastest one serves other purposes.
+/// A NIC whose rate is below this share of the fastest NIC's rate is not assigned (NicUse::slow).
 constexpr double kSlow = 0.25;
 
 bool is_down(const Nic& nic) {

@@ -50,8 +50,8 @@ Result<HwlocTopology> look() {
   if (hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0) {
     return refused("hwloc_topology_set_flags");
   }
-  // Without this filter hwloc drops all devices. "Important" drops only devices that no driver is
-  // interested in.
+  // Without this filter hwloc drops all devices. "Important" keeps devices of common kinds, such as
+  // network, storage and display.
   if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
       hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0) {
     return refused("hwloc_topology_set_io_types_filter");

@@ -15,8 +15,8 @@
 namespace xylem::topology {
 namespace {
 
-/// "…: all GPUs", "…: not GPU1", "…: GPU0, and unknown of the others"; empty if it is not known of
-/// any GPU.
+/// "…: all GPUs", "…: not GPU1", "…: GPU0, unknown of others"; empty if the fact is unknown for all
+/// GPUs.
 std::string line_of(const Topology& topology,
                     std::string_view what,
                     std::optional<bool> Gpu::*fact) {

@@ -117,7 +117,7 @@ class Graph::Builder {
  private:
   enum class VertexKind : std::uint8_t { device, nvswitches, host };
   using Vertex = std::pair<VertexKind, NodeRef>;
-  /// What is known of a connection, as in Edge. By default its bandwidth is unknown.
+  /// The properties of a connection, as in Edge. By default its bandwidth is unknown.
   struct Way {
     double capacity = kUnlimited;
     bool is_fast = false;

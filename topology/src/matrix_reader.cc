@@ -141,7 +141,7 @@ class MatrixReader {
     return Status::ok();
   }
 
-  /// Gives NICs the names from the legend.
+  /// Names the NICs as the legend does.
   void name_nics() {
     for (Matrix::Row& row : matrix_.rows) {
       if (is_numbered(row.name, "GPU")) continue;

@@ -22,8 +22,8 @@ std::string cell_of(const Path& path);
 /// The rate of a network, such as "200 Gb/s". It is in bits, as is usual for networks.
 std::string in_gigabits(GBps rate);
 
-/// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if the port has no
-/// GID, or only GIDs of InfiniBand.
+/// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if preferred_gid()
+/// returns none, or one of InfiniBand.
 std::string gid_text(const Port& port);
 
 /// A PCIe link, such as "PCIe gen 4 x16, 31.51 GB/s", or the known parts of it; empty if nothing is

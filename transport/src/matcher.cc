@@ -132,8 +132,8 @@ void Matcher::uncount(const Arrived& arrived) noexcept {
   kept_[arrived.channel] -= arrived.weight;
 }
 
-/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing, but frees
-/// what exceeds kMostSpare after a burst.
+/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing. After a
+/// burst, frees what exceeds kMostSpare.
 void Matcher::recycle(std::list<Arrived>& from, ArrivedAt at) noexcept {
   constexpr std::uint64_t kMostSpare = 1 << 20;
   const std::uint64_t bytes = at->payload.capacity() + kNodeBytes;

@@ -44,7 +44,7 @@ class Matcher {
   /// Moves the receive that matches this message into `met`; false if there is none.
   bool take_receive(Tag tag, Receive& met);
   void post(const Receive& receive);
-  /// Cancels a posted receive. False if it is not posted (any more).
+  /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
 
   /// The message that matches a receive; null if there is none. Call drop() after use.

@@ -196,7 +196,7 @@ Status Call::prepare() const {
     if (right.empty()) continue;  // nothing will be checked
     XYLEM_TRY(write(out + region.at * size, region.from, region.count, right, /*inverted=*/true));
   }
-  // In place this overwrites a part of the above, so it comes last.
+  // In place, the input overwrites a part of what was written above, so it is written last.
   return write(const_cast<std::byte*>(static_cast<const std::byte*>(input().data)), 0,
                geometry_.input, inputs_[communicator_.rank()], /*inverted=*/false);
 }

@@ -35,7 +35,7 @@ class Place {
 
   /// The handle by which to make the measured calls.
   Communicator handle(const Communicator& communicator) const;
-  /// Copies between host memory and the place. Waits for the end.
+  /// Copies between host memory and the place. Waits until the copy has ended.
   Status copy(void* target, const void* source, std::size_t bytes) const;
   /// Waits until the stream has completed all calls so far.
   Status wait_for_stream() const;

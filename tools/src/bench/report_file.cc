@@ -98,7 +98,7 @@ Status ReportFile::write(std::string_view text) {
     auto successor = Successor::make(path_);
     if (successor && !successor->write(text)) return cannot_write(path_);
     if (successor && successor->replace(path_)) return {};
-    // The file cannot be replaced, for instance if it is mounted by itself.
+    // The file cannot be replaced, for instance if it is a mount point.
     in_place_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!in_place_) return cannot_write(path_);
   }

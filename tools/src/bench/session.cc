@@ -61,7 +61,7 @@ class Session {
   const BenchOptions& options_;
   Reports& reports_;
   Place place_;
-  bool is_mesh_ = false;  ///< The devices carry out calls on streams by themselves.
+  bool is_mesh_ = false;  ///< True if the devices run calls on streams without the CPU.
   Communicator world_, control_;
   Selection selection_;
   BenchEnvironment environment_;

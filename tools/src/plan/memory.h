@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory in which a planned call has its data, and what follows from it: what computes, and how
-// fast data moves within a host.
+// The memory that holds the data of a planned call. It determines what computes, and how fast data
+// moves within a host.
 #pragma once
 
 #include "command_line.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The path of the ranks' output. An OutputStream reads one stream of a rank and makes lines of it.
-// A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our output
-// stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to Ctrl-C.
+// The path of the ranks' output. An OutputStream reads one stream of a rank and splits it into
+// lines. A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our
+// output stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to
+// Ctrl-C.
 #pragma once
 
 #include "run/line_writer.h"

@@ -112,7 +112,7 @@ Rate memory_rate_of(double megahertz, double bits) {
   constexpr double kTransfersPerCycle = 2, kBitsPerByte = 8, kMegahertzPerGigahertz = 1e3;
   const GBps bandwidth{kTransfersPerCycle * megahertz / kMegahertzPerGigahertz * bits /
                        kBitsPerByte};
-  // The memory of no GPU is slower or faster.
+  // No GPU has memory slower than kLeast or faster than kMost.
   constexpr GBps kLeast{1}, kMost{1e5};
   if (!(bandwidth >= kLeast && bandwidth <= kMost)) return {};
   return {bandwidth, Origin::derived, {}, {}};

@@ -88,7 +88,7 @@ class Mailbox {
   /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
   /// and returns true.
   bool post(const Receive& receive, std::list<Message>& met);
-  /// Cancels a posted receive; false if it is not posted (any more).
+  /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
   /// Moves unexpected messages that match into `dropped`; returns their number.
   std::size_t discard(Tag tag, Tag mask, std::list<Message>& dropped);

@@ -129,7 +129,7 @@ class Channels {
   std::deque<Source> sources_;
   /// True if, at the last look(), a hello had no answer yet or an accept was not sent yet.
   bool is_connecting_ = false;
-  std::vector<PeerRequest> requests_;  ///< What peers have requested.
+  std::vector<PeerRequest> requests_;  ///< Requests that have arrived from peers.
   std::uint32_t held_ = 0;             ///< Number of incoming channels on hold.
 };
 

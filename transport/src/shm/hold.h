@@ -23,8 +23,8 @@
 
 namespace xylem::transport::shm {
 
-/// How many bytes of messages without a receive one channel may keep. For each message, kNodeBytes
-/// is added to its size.
+/// The most bytes of messages without a receive that one channel keeps before a hold. Each message
+/// counts with its size plus kNodeBytes.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
 /// Additional weight of an announced message that fits into no slot. Without requests, a sender may
 /// use a quarter of all stream ids for such messages. That many of them start a hold, so the other

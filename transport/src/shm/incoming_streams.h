@@ -54,12 +54,12 @@ class IncomingStreams {
         outcomes_(&outcomes),
         devices_(devices) {}
 
-  /// Whether any stream is under way.
+  /// Whether any stream has begun and not ended.
   bool any_open() const noexcept { return open_ > 0; }
   /// Whether fetch() has something to do.
   bool any_fetching() const noexcept { return fetching_ != 0; }
 
-  /// What happened to an entry.
+  /// The result of consuming an entry.
   enum class Taken : std::uint8_t {
     well,
     no_memory,  ///< There is no memory for it, so it stays in the ring.
@@ -99,7 +99,7 @@ class IncomingStreams {
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// True if the transport has already looked at its socket for the stream's memory.
+    /// True once a check of the socket for the stream's memory has been requested.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;

@@ -15,8 +15,8 @@ namespace xylem::transport::shm {
 Room Outgoing::room() noexcept {
   if (!is_open() || receiver().is_gone()) return Room::never;
   retire();
-  // During a hold, messages must be queued until the receiver requests them, and send() keeps their
-  // order.
+  // During a hold, messages must be queued until the receiver requests them. Only send() does this,
+  // and keeps their order.
   if (is_hold(ring_.holds()) || queue_.is_reordered()) return Room::never;
   // Messages in the queue must be sent before this one.
   return !queue_.has(Sending::Stage::queued) && !ring_.is_full() ? Room::given : Room::later;
@@ -148,7 +148,7 @@ void Outgoing::on_request(const Request& request, std::uint64_t holds) {
 }
 
 bool Outgoing::send_request(const Request& request, std::uint64_t holds) noexcept {
-  if (!is_open()) return true;  // Nothing more will come from that peer.
+  if (!is_open()) return true;  // Nothing more is received from that peer.
   Entry* entry =
       ring_.next_entry(EntryKind::request, request.tag, static_cast<std::uint64_t>(request.mask));
   if (entry == nullptr) return false;

@@ -5,8 +5,9 @@
 //   free ── acquire_id ──► announced ── the receiver grants it, then finish ──► free
 //                              └─ withdraw ──► withdrawn ── the receiver grants it ──► free
 //
-// The receiver grants a stream when it has either fetched the message or wants it in fragments. It
-// grants a withdrawn stream when it has read from the ring that no fragments will come.
+// The receiver grants a stream when it has fetched the message, or when it needs the message in
+// fragments. It grants a withdrawn stream when it has read from the ring that no fragments will
+// come.
 #pragma once
 
 #include "shm/delays.h"
@@ -81,7 +82,7 @@ class OutgoingStreams {
   }
   bool has_withdrawn() const noexcept { return !withdrawn_.empty(); }
   /// Puts the withdrawn streams that the receiver has not fetched into the ring, and releases the
-  /// ids of those that it has granted. Returns how much it did.
+  /// ids of those that it has granted. Returns the amount of work done.
   unsigned pump_withdrawn(OutgoingRing& ring) {
     if (withdrawn_.empty()) return 0;
     unsigned count = 0;

@@ -31,7 +31,7 @@ class PeerMemory {
   /// Whether the process can be read. The first call tries it. It is not tried earlier, since the
   /// system may log a denied attempt.
   bool can_pull() noexcept;
-  /// Whether the process can be read, as far as is known so far.
+  /// False if the process is known not to be readable.
   bool may_pull() const noexcept { return process_ != 0; }
   /// Maps an allocation of the peer from the descriptor that it has passed.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
@@ -50,7 +50,7 @@ class PeerMemory {
   void hold(const Location& location) noexcept;
   void release(const Location& location) noexcept;
   /// Copies from the peer's process. False if that fails: the peer has ended, or a part of the
-  /// range is not mapped there (any more).
+  /// range is not mapped there.
   bool pull(std::byte* target, std::uint64_t address, std::uint64_t bytes) const noexcept;
 
  private:

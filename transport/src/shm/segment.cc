@@ -73,7 +73,8 @@ std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
 }
 
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
-  // Of each size, every channel owns one slot, and one more is shared; twice as many are provided.
+  // Of each size, every channel owns one slot, and one more is shared; at least twice as many are
+  // provided.
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
   // Up to one page of padding lies between the two sizes.
   const std::uint64_t fixed = geometry.slot_offset(0) + kPage;

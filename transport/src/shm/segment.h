@@ -51,9 +51,9 @@ namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kEntries = 64;  ///< Number of entries in each ring.
-/// The number of announced messages (streams) that can be under way on one channel. The first half
-/// of the stream numbers is for messages that fit into a slot; if none of these is free, such
-/// messages go through slots. Longer messages use the second half, and wait if none is free.
+/// The largest number of announced messages (streams) that have not ended on one channel. The first
+/// half of the stream numbers is for messages that fit into a slot; if none of these is free, such
+/// messages are sent through slots. Longer messages use the second half, and wait if none is free.
 inline constexpr std::uint32_t kStreams = 64;
 
 /// Names a transport: its segment, and the socket over which it is reached (peer_socket.h).
@@ -114,17 +114,17 @@ struct alignas(kLine) Withdrawal {
 enum class EntryKind : std::uint8_t {
   eager,      ///< A message, within the entry.
   slotted,    ///< A message, in a slot.
-  announce,   ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
-              ///< Location, or a DevicePlace if `slot` is kOnDevice.
-  fragment,   ///< `bytes` more of stream `id`, in a slot.
-  withdrawn,  ///< No more of stream `id` will come.
+  announce,   ///< Announces stream `id`, a message of `bytes`; its payload is a Location, or a
+              ///< DevicePlace if `slot` is kOnDevice.
+  fragment,   ///< `bytes` more of the granted stream `id`, in a slot.
+  withdrawn,  ///< No more of stream `id` will be sent.
   request,  ///< To the sender of the opposite channel: the receiver waits for the next message that
             ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
   closed,   ///< The endpoint was closed; streams that are not complete will never be complete.
   nothing,  ///< The message that should have been here could not be read. It is skipped.
 };
 
-/// Where an announced message lies, if its receiver can read it there.
+/// Where an announced message is, if its receiver can read it there.
 struct Location {
   enum class Where : std::uint32_t {
     nowhere,  ///< Not readable by the receiver; sent through slots.
@@ -183,7 +183,7 @@ inline Head head_of(const Entry& entry) noexcept {
   head.tag |= static_cast<Tag>(size_and_check >> kSizeBits) << kNameBits;
   return head;
 }
-/// A copy of what an entry's payload holds.
+/// A copy of the value in an entry's payload.
 template <typename Value>
 Value payload_of(const Entry& entry) noexcept {
   static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= kInlineBytes);

@@ -137,7 +137,7 @@ class SendQueue {
     }
     return std::nullopt;
   }
-  /// Completes a message, at once or when no device copies its pieces any more.
+  /// Completes a message: at once or, while a device still copies pieces of it, after that.
   void complete(Position at, Code code = Code::ok) {
     if (at->copies > 0) {
       at->code = code;

@@ -17,7 +17,7 @@ namespace xylem::transport::shm {
 namespace {
 
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
-/// How many calls of progress() without any work pass between two looks at the socket.
+/// The number of calls of progress() without any work between two checks of the socket.
 constexpr std::uint32_t kRoundsPerLook = 64;
 /// View::id of a message that arrived before its receive was posted.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};

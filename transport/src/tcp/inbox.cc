@@ -145,7 +145,7 @@ void Inbox::deliver(Incoming& message) {
   release(message);
 }
 
-/// Discards the rest of a message that has no receive (any more) and is not in the matcher.
+/// Discards the rest of a message that has no receive and is not in the matcher.
 void Inbox::sink(Incoming& message) {
   if (message.state == Incoming::State::whole || message.state == Incoming::State::announced) {
     if (message.state == Incoming::State::announced)

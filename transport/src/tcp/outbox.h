@@ -49,8 +49,8 @@ class Outbox {
   bool send_now(int fd, Tag tag, ConstRegion source);
   /// Queues a control frame, which is sent before all messages.
   void send_control(FrameKind kind, std::uint64_t id) { controls_.push_back({kind, id}); }
-  /// Allows the peer to send more bytes ahead. The next frame of any kind reports it; if there is
-  /// none, a credit frame is sent once the amount is large.
+  /// Grants the peer more bytes to send ahead. The next frame of any kind carries the grant. If no
+  /// frame is sent, a credit frame is sent once the amount is large.
   void return_credit(std::uint64_t bytes);
 
   /// Writes as much as the socket accepts. Io::blocked means that more must be written once it

@@ -35,8 +35,8 @@ namespace detail {
 extern constinit Api opened_api;
 }  // namespace detail
 
-/// Opens UCX if this process has not done so yet, for api(). All callers get the same result. Any
-/// thread may call it.
+/// Opens UCX, if this process has not opened it yet, so that api() can be called. All callers get
+/// the same result. Any thread may call it.
 Status open_api();
 
 /// Whether open_api() has succeeded. Any thread may call it.

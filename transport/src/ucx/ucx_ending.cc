@@ -187,8 +187,8 @@ void UcxTransport::end_worker() {
   arriving_ = flushes_ = 0;
 }
 
-// A worker that UCX could not destroy without an abort is kept until the process ends. Nobody
-// drives it any more, so it does not access our memory.
+// A worker that UCX could not destroy without an abort is kept until the process ends.
+// ucp_worker_progress() is no longer called for it, so it does not access our memory.
 void UcxTransport::abandon_worker() {
   static std::mutex mutex;
   // Never destroyed. It stays reachable, so leak checkers do not report it.

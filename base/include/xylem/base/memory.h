@@ -16,7 +16,7 @@ enum class MemoryKind : std::uint8_t {
   cuda,          ///< Device memory of a CUDA GPU.
   cuda_managed,  ///< CUDA unified memory.
   rocm,          ///< Device memory of a ROCm GPU.
-  unknown,       ///< Not stated: a call finds out what it is (Buffer, in runtime/types.h).
+  unknown,       ///< Not stated by the user; the call finds it out (Buffer, in runtime/types.h).
 };
 
 /// A kind of memory and, for device memory, the number of the device in this process.

@@ -25,10 +25,10 @@ enum class Code : std::uint8_t {
   /// A correct call that this build, machine or type does not support: choose another way.
   unsupported,
   exhausted,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  timed_out,  ///< A deadline passed: the message tells which rank was missing.
+  timed_out,  ///< A deadline passed: the message names the rank that was missing.
   cancelled,  ///< A rank aborted the communicator, or ended its runtime with operations pending.
-  /// A rank died or closed its connection: restart the job, or go on with communicators that never
-  /// contained this rank.
+  /// A rank died or closed its connection: restart the job, or continue with communicators that
+  /// never contained this rank.
   peer_lost,
   link_lost,     ///< The path to a rank that is alive failed.
   device_lost,   ///< A NIC or GPU stopped answering.

@@ -45,8 +45,8 @@ struct Cluster {
   /// The rails. There are as many as the host with the fewest rails has.
   std::vector<Rail> rails;
 
-  /// What one host can send to others over all rails while all hosts send; absent if the rate of a
-  /// rail is unknown.
+  /// The rate at which one host can send to others over all rails while all hosts send; absent if
+  /// the rate of a rail is unknown.
   std::optional<GBps> host_rate() const;
 };
 

@@ -24,7 +24,7 @@ namespace xylem::topology {
 /// A processor in its socket.
 struct Package {
   std::uint32_t os_index = 0;
-  std::string cpu_model;               ///< Empty when the source does not say.
+  std::string cpu_model;               ///< Empty if the source does not name it.
   std::optional<std::uint32_t> cores;  ///< Absent if the source lists no cores (trimmed files).
   CpuSet cpus;
 

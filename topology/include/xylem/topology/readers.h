@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readers: turn files into topologies. They accept untrusted text. Whatever it contains, the result
-// is a topology or an error that names the source, the place and the rule, and time and memory stay
-// proportional to the size of the text.
+// Readers: turn files into topologies. They accept untrusted text. The result is always a topology,
+// or an error that names the source, the place and the rule. Time and memory are proportional to
+// the size of the text.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -68,7 +68,8 @@ struct TreePlan {
   /// parents[i] is the parent of the i-th of the GPUs that were given; nothing for the root.
   std::vector<std::optional<std::uint32_t>> parents;
   std::uint32_t depth = 0;        ///< Number of hops from the root to the farthest GPU.
-  std::optional<GBps> bandwidth;  ///< What every hop carries in both directions at the same time.
+  std::optional<GBps> bandwidth;  ///< The bandwidth of every hop, in both directions at the same
+                                  ///< time.
   bool is_exact = true;           ///< False if the search stopped early: a better tree may exist.
 
   friend bool operator==(const TreePlan&, const TreePlan&) = default;
@@ -77,9 +78,10 @@ struct TreePlan {
 /// Upper bounds for any schedule over the links considered here; absent if the bandwidths of links
 /// are unknown. Reduction inside switches (NVLink SHARP) is not taken into account.
 struct BandwidthBounds {
-  /// (N - 1) times the minimum, over all sets S of vertices that leave out some GPU, of capacity(S)
-  /// divided by the number of GPUs in S: ForestColl (Zhao et al. 2024), section 3, which also shows
-  /// that some schedule reaches it.
+  /// (N - 1) times the minimum of capacity(S) divided by the number of GPUs in S, over all sets S
+  /// of vertices that leave out some GPU. capacity(S) is the total bandwidth of the links that
+  /// leave S. ForestColl (Zhao et al. 2024), section 3, also shows that some schedule reaches this
+  /// bound.
   std::optional<GBps> all_gather;
   /// The least bound that follows from cuts of the graph and from partitions of the GPUs (each GPU
   /// alone, by switch, by host bridge, by NUMA node): k groups together must pass on at least

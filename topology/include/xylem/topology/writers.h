@@ -41,8 +41,8 @@ std::string to_matrix(const Topology& topology);
 /// an equal value.
 std::string to_hwloc_xml(const Topology& topology);
 
-/// NCCL's XML, for NCCL_TOPO_FILE. A topology that came from read_nccl_xml() is preserved; for
-/// others the file contains as much as its form can hold (docs/topology.md).
+/// NCCL's XML, for NCCL_TOPO_FILE. It preserves a topology that came from read_nccl_xml(). Of other
+/// topologies it contains as much as this form can express (docs/topology.md).
 std::string to_nccl_xml(const Topology& topology);
 
 /// A self-contained SVG picture for pages and slides: boxes for packages, NUMA nodes and switches,

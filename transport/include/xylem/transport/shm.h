@@ -34,7 +34,7 @@ struct ShmOptions {
   DeviceMemory* devices = nullptr;
 };
 
-/// The sizes that a transport made with given options has.
+/// The sizes that follow from given options.
 struct ShmSize {
   std::uint64_t bytes = 0;  ///< The size of its segment.
   /// The largest message that fits into one slot; longer messages are sent in parts.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tcp: tagged messages over sockets that the owner of the transport has connected. The transport
-// opens no port and makes no connection: when an endpoint has something to send and no connection,
-// it asks its owner (TcpOwner) for one and continues once adopt() provides it. Both ends may ask;
-// one connection carries both directions.
+// opens no port and makes no connection. When an endpoint has something to send and no connection,
+// it requests one from its owner (TcpOwner::on_wanted()), and continues after adopt(). Both ends
+// may request a connection; one connection carries both directions.
 //
-// Every frame is sealed with keys that belong to its connection (seal.h). So each frame that is
-// accepted was sent by a peer that holds the keys, and is accepted once and in order; anything else
-// ends the connection.
+// Every frame is sealed with keys that belong to its connection (seal.h). So only frames of a peer
+// that has the keys are accepted, each once and in order. Anything else ends the connection.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -71,8 +70,8 @@ class TcpTransport : public Transport {
   /// Sets the connection of an endpoint. If the endpoint already had one, or is closed,
   /// `connection` is closed instead. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, TcpConnection connection) = 0;
-  /// Ends, with link_lost, connections whose peer's host has been silent for too long (Silence);
-  /// on_lost() reports them. Call regularly.
+  /// Ends connections with link_lost if the peer's host has been silent for too long (Silence);
+  /// on_lost() reports them. Call this a few times a second.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
   /// Whether the endpoint has a connection or had one.
   virtual bool has_met(EndpointId endpoint) const noexcept = 0;

@@ -35,9 +35,8 @@ struct Capabilities {
   bool sends_devices = false;      ///< Device memory may be sent.
   bool receives_devices = false;   ///< Messages may be received into device memory.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
-  /// True if cancel() ends every operation at once. If false, a message that has matched a receive
-  /// cannot be cancelled: the operations at both ends continue until it is complete or the endpoint
-  /// is closed.
+  /// True if cancel() ends every operation at once. If false, only a receive that no message has
+  /// matched ends at once (see cancel()).
   bool withdraws = false;
   bool checks_tags = false;  ///< Compares all bits of a tag, not only the lower 64.
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Views: an interface of transports whose peers map their memory. Messages are written into that
+// Views: an interface of transports with memory that peers map. Messages are written into that
 // memory and read there, without a copy at either end.
 #pragma once
 
@@ -54,8 +54,9 @@ class Views {
                            Memory reader = {}) noexcept = 0;
   /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
   /// this size (at most view_bytes(); kAnySize: any). Faster than recv_view() for a message that is
-  /// about to arrive. Receives already posted for the tag are not considered. False means the
-  /// message may still come or may have come earlier: call recv_view().
+  /// about to arrive. Receives already posted for the tag are not considered. False if there is no
+  /// message, or if the next one is another. The wanted message may arrive later, or may be queued
+  /// already: call recv_view().
   virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept = 0;
   /// Ends a view. False if the sender withdrew the message, so that the bytes read may have changed
   /// in the meantime.
