@@ -38,7 +38,8 @@ struct PlanOptions {
   /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, as
   /// XYLEM_SCHEDULES takes them.
   enum class Format : std::uint8_t { text, svg, schedules };
-  /// In whose memory the data is. `automatic`: of the GPUs if each rank has one, else of the hosts.
+  /// The memory that has the data. `automatic`: that of the GPUs if each rank has one, otherwise
+  /// that of the hosts.
   enum class Device : std::uint8_t { automatic, host, cuda };
 
   collectives::Collective collective = collectives::Collective::all_reduce;

@@ -260,8 +260,9 @@ class OneTree {
     std::uint32_t depth = 0;
   };
 
-  /// True once the tree contains all GPUs. `from` is the position in `grown_` of the GPU that gets
-  /// children, and `child` the first of its neighbours that it may still get.
+  /// Adds GPUs to the tree. True once it contains all of them. `from` is the position in `grown_`
+  /// of the GPU to which children are added; its neighbours before position `child` are not tried
+  /// again.
   bool grow(std::size_t from, std::size_t child) {
     if (grown_.size() == graph_.gpus()) return true;
     if (from == grown_.size() || !steps_.take()) return false;

@@ -22,7 +22,7 @@ class Slots {
   /// Takes one slot of each edge on the route. Requires fits(a, b).
   void take(std::uint32_t a, std::uint32_t b);
   void give_back(std::uint32_t a, std::uint32_t b);
-  /// How many more rings the links of every single GPU allow.
+  /// An upper bound for the number of further rings: each of them enters and leaves every GPU.
   std::uint32_t rings_left() const;
 
  private:

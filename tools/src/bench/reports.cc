@@ -126,7 +126,7 @@ void Reports::watch(Signals& signals) {
     if (const Status status = write_rows_so_far(); !status) {
       std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
     }
-    // The signal ends the process as if nobody had watched for it.
+    // Restore the default action, so that the signal ends the process.
     std::signal(*signal, SIG_DFL);
     sigset_t set;
     ::sigemptyset(&set);

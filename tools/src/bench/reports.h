@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reports: the reports for programs that `--json` and `--csv` ask for. Rank 0 adds rows as they are
-// measured. Whatever ends the session, files get the rows so far; a thread sees to this when a
-// signal ends the process.
+// measured. Whatever ends the session, the rows so far are written to the files. If a signal ends
+// the process, a thread writes them.
 #pragma once
 
 #include "bench/options.h"
@@ -30,14 +30,14 @@ class Reports {
   Reports& operator=(const Reports&) = delete;
   ~Reports();
 
-  /// Opens the files. Only for rank 0, as what follows.
+  /// Opens the files. This function and those that follow are only for rank 0.
   Status open();
   void describe(const BenchEnvironment& environment);
   void add(const BenchRow& row);
   /// Writes the reports of all rows.
   Status write();
   /// Writes the rows so far to the files, unless write() has been called. Waits 2 s at most for a
-  /// write() that goes on.
+  /// write() in progress.
   Status write_rows_so_far();
 
  private:

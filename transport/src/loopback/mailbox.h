@@ -49,7 +49,7 @@ struct Completion {
   Code code = Code::ok;
 };
 
-/// Messages and the receives that they met, in the same order.
+/// Matched pairs: the i-th message belongs to the i-th receive.
 struct Matches {
   std::list<Message> messages;
   std::vector<Receive> receives;
@@ -69,8 +69,8 @@ class Mailbox {
 
   /// Delivers a copy of `data`; false if the owner has ended.
   bool copy(const Envelope& envelope, const void* data);
-  /// Offers `source`, which stays in the sender's memory until `reply` gets the completion; false
-  /// if the owner has ended.
+  /// Offers `source`, which stays in the sender's memory until its completion is reported to
+  /// `reply`; false if the owner has ended.
   bool offer(const Envelope& envelope,
              const void* source,
              Operation& operation,
@@ -78,7 +78,7 @@ class Mailbox {
   /// Withdraws the offers of one endpoint that no receive has matched yet, and appends their
   /// operations to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
-  /// Withdraws one offer if no receive has met it yet.
+  /// Withdraws one offer if no receive has matched it yet.
   bool withdraw(const Operation& operation);
   /// Reports the completion of one of the owner's offers.
   void complete(Completion completion);
@@ -88,7 +88,7 @@ class Mailbox {
   /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
   /// and returns true.
   bool post(const Receive& receive, std::list<Message>& met);
-  /// Cancels a posted receive; false if it is not posted (any more).
+  /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
   /// Moves unexpected messages that match into `dropped`; returns their number.
   std::size_t discard(Tag tag, Tag mask, std::list<Message>& dropped);
@@ -100,7 +100,8 @@ class Mailbox {
   void recycle(std::list<Message>& spent);
   /// True if nothing is waiting here; the descriptor then becomes readable when something arrives.
   bool arm();
-  /// The owner ends: refuses messages from now on, and moves the remaining ones into `orphans`.
+  /// Called when the owner ends: refuses messages from now on, and moves the remaining ones into
+  /// `orphans`.
   void retire(std::list<Message>& orphans);
 
  private:

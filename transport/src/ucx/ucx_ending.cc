@@ -49,8 +49,8 @@ void UcxTransport::close(EndpointId id) noexcept {
 }
 
 // Whether closing the endpoint could make UCX abort the process, because an answer to a connection
-// request waits in its queue. The answer is queued before all our sends, so it has left once any
-// send has completed. It also cannot be waiting if nothing waits for room.
+// request waits in its queue. The answer is queued before all our sends, so none waits if a send
+// has completed. None waits either if the whole queue can be flushed at once.
 bool UcxTransport::may_abort(Endpoint& endpoint) {
   return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
          !begin_flush(endpoint);
@@ -101,7 +101,8 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
-// The operation has ended; the request stays until UCX has finished with it.
+// Separates a request from its operation, which has ended. The request stays until UCX has finished
+// with it.
 void UcxTransport::detach(RequestState& state) noexcept {
   RequestRing::remove(state);
   state.operation = nullptr;
@@ -128,9 +129,9 @@ void UcxTransport::end_sends(Endpoint& endpoint) {
   if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
 }
 
-// UCX cancels only a receive that has met no message. Any other receive ends with its message, or
-// with the endpoint from which the message comes. A send ends with its message, or with its
-// endpoint.
+// UCX cancels only a receive that no message has matched. Any other receive ends when its message
+// is complete, or when the endpoint from which the message comes ends. A send ends when its message
+// is complete, or with its endpoint.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* state = static_cast<RequestState*>(operation.state);
   if (state == nullptr || state->cancelled) return;  // Sends have no state here.
@@ -140,9 +141,9 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   api().ucp_request_cancel(worker_.get(), state);
 }
 
-// A cancelled receive that was posted before an endpoint ended may have met a message of that
-// endpoint. The rest of that message never comes, and UCX either ends the receive at once or never.
-// A receive posted later waits for a living peer.
+// A cancelled receive that was posted before an endpoint ended may have matched a message of that
+// endpoint. The rest of that message never arrives, and UCX either ends the receive at once or
+// never. A receive posted later waits for a living peer.
 bool UcxTransport::stuck() const {
   return receives_.any_of(
       [this](const RequestState& state) { return state.cancelled && state.epoch != epoch_; });
@@ -163,8 +164,8 @@ void UcxTransport::break_when_stuck() {
   end_worker();
 }
 
-// Ends the worker; UCX then holds nothing of ours. All pending operations end, and new ones end
-// with link_lost.
+// Ends the worker, so that UCX does not use our memory any more. All pending operations end, and
+// new ones end with link_lost.
 void UcxTransport::end_worker() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
@@ -186,8 +187,8 @@ void UcxTransport::end_worker() {
   arriving_ = flushes_ = 0;
 }
 
-// A worker that UCX could not destroy without an abort is kept until the process ends. Nobody
-// drives it any more, so it does not access our memory.
+// A worker that UCX could not destroy without an abort is kept until the process ends.
+// ucp_worker_progress() is no longer called for it, so it does not access our memory.
 void UcxTransport::abandon_worker() {
   static std::mutex mutex;
   // Never destroyed. It stays reachable, so leak checkers do not report it.

@@ -21,8 +21,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-/// Passes the kind of the memory to UCX. If it is unknown, UCX detects it: the number of
-/// UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
+/// Passes the kind of the memory to UCX. An unknown kind is not passed, and UCX detects it: the
+/// number of UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
 void set_memory_type(ucp_request_param_t& params, Memory memory) noexcept {
   switch (memory.kind) {
     case MemoryKind::host: params.memory_type = UCS_MEMORY_TYPE_HOST; break;
@@ -142,11 +142,11 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   endpoint.owner->completions_.complete(*operation);
 }
 
-// If the message is already there, UCX 1.13 calls back within ucp_tag_recv_nbx() for some kinds of
-// messages, whether or not a callback was requested; for the other kinds it reports what it
-// received only by a callback. So a callback is always requested. Within recv() the callback stores
-// its result in the operation: `state` points to this transport before the callback, and is null
-// after it.
+// If the message has already arrived, the result can be reported within ucp_tag_recv_nbx(). For
+// some kinds of messages UCX 1.13 then calls back, whether or not a callback was requested. For the
+// other kinds it reports what it received only by a callback. So a callback is always requested.
+// Within recv() the callback stores its result in the operation: `state` points to this transport
+// before the callback, and is null after it.
 Posted UcxTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   if (!worker_) [[unlikely]] {

@@ -154,7 +154,7 @@ class UcxTransport final : public Transport {
   std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
-  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive met while being posted.
+  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive matched while being posted.
   Completions completions_;
 };
 

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
 /// The version of UCX's library, such as "1.13.1"; empty if this process has not opened it.
 std::string ucx_version();
 
-/// One of UCX's ways to move bytes. `kind` says what it is for; its name does not.
+/// One transport and device of UCX. `kind` tells what it is for, which its name does not show.
 struct UcxDevice {
   /// `accelerator`: copies to or from GPU memory, or between processes through GPU memory.
   enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };
