@@ -39,7 +39,6 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   Need need() const noexcept override;
 
   unsigned turn(Token token) override;
-  bool arm(Token token, std::vector<pollfd>& descriptors) override;
   /// Handles the events, and announces the losses of which the control plane has not reported the
   /// cause in time (failure_detector.h).
   void tick(Token token, Clock::time_point now) override;
