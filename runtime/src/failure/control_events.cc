@@ -44,7 +44,7 @@ void ControlEvents::post(Event event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
   }
-  has_events_.store(true, std::memory_order_seq_cst);
+  has_events_.store(true, std::memory_order_relaxed);
 }
 
 WorkSource::Need ControlEvents::need() const noexcept {
@@ -62,10 +62,6 @@ unsigned ControlEvents::turn(Token token) {
   }
   for (const Event& event : events) event(token);
   return 0;
-}
-
-bool ControlEvents::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
-  return !has_events_.load(std::memory_order_seq_cst);
 }
 
 void ControlEvents::tick(Token token, Clock::time_point now) {

@@ -39,7 +39,6 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   Need need() const noexcept override;
 
   unsigned turn(Token token) override;
-  bool arm(Token token, std::vector<pollfd>& descriptors) override;
   /// Handles the events, and announces each failure of a wire that the control plane has not
   /// explained in time (failure_detector.h).
   void tick(Token token, Clock::time_point now) override;

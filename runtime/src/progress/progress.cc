@@ -132,7 +132,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
 
 /// Makes the progress thread, or a thread beside the program, give up the token soon.
 void Progress::ask_for_token() noexcept {
-  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  wanted_.fetch_add(1, std::memory_order_relaxed);
   notify();
   wanted_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -270,7 +270,7 @@ bool Progress::probe_contention(Clock::time_point now) noexcept {
 
 bool Progress::acquire_until(Deadline deadline) {
   claims_.fetch_add(1, std::memory_order_relaxed);
-  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  wanted_.fetch_add(1, std::memory_order_relaxed);
   bool is_taken = try_acquire();
   while (!is_taken && !deadline.passed()) {
     notify();
@@ -323,18 +323,17 @@ bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
 void Progress::release() noexcept {
   const bool needs = needs_polling(assert_held());
   if (needed_polling_.load(std::memory_order_relaxed) != needs) {
-    needed_polling_.store(needs, std::memory_order_seq_cst);
+    needed_polling_.store(needs, std::memory_order_relaxed);
   }
   release_unchanged();
 }
 
 void Progress::release_unchanged() noexcept {
-  if (needed_polling_.load(std::memory_order_relaxed) && attendant_ != nullptr) {
-    attendant_->on_needs_polling();
-  }
+  const bool needs = needed_polling_.load(std::memory_order_relaxed);
   trace_token(TokenEvent::given_up);
-  held_.store(false, std::memory_order_seq_cst);
+  held_.store(false, std::memory_order_release);
   announce_ended();
+  if (needs && attendant_ != nullptr) attendant_->on_needs_polling();
 }
 
 void Progress::notify() noexcept {
@@ -345,19 +344,17 @@ void Progress::notify() noexcept {
 }
 
 void Progress::announce_ended() noexcept {
-  if (parked_.load(std::memory_order_seq_cst) == 0) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (parked_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(park_mutex_);
   park_condition_.notify_all();
 }
 
-/// Sleeps if there is no work. It announces the sleep first and then looks for work. A caller of
-/// notify() publishes its work first and then looks for a sleeper. So one of the two always sees
-/// the other.
 bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
   bool slept = false;
-  sleeping_.store(true, std::memory_order_seq_cst);
+  sleeping_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (turn(assert_held()) == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
+  if (turn(assert_held()) == 0 && wanted_.load(std::memory_order_relaxed) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
     slept = sources_.arm(assert_held(), descriptors_);
@@ -375,7 +372,8 @@ bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
 }
 
 void Progress::park(const std::atomic<bool>& ended, Deadline deadline) {
-  parked_.fetch_add(1, std::memory_order_seq_cst);
+  parked_.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   {
     std::unique_lock lock(park_mutex_);
     const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);

@@ -12,6 +12,18 @@
 // that waits beside the program's own, such as one that completes futures, is also patient while
 // the program computes, here or at another rank of this host, and wherever ranks share cores, since
 // polling would take a core from a program.
+//
+// No wake-up is lost. A thread that will sleep announces it, executes a full fence, and then looks
+// for a reason not to sleep. A thread that has such a reason publishes it, executes a full fence,
+// and then looks for an announcement. So one of the two always sees the other:
+//
+//   who sleeps           announcement             published before the other looks for it
+//   the token holder     sleeping_                work, a request for the token: notify()
+//   a waiter             parked_                  the end of an operation, the released token
+//   the progress thread  ProgressThread::dozes_   work: wake_if_idle()
+//   the progress thread  ProgressThread::sleeps_  needed_polling_ and the released token
+//
+// tests/model/progress_protocol.pml proves this, and that each of the fences is needed.
 #pragma once
 
 #include "progress/contention.h"
@@ -47,7 +59,8 @@ enum class Waiter : std::uint8_t {
 /// A thread that drives a job when no other thread does.
 class Attendant {
  public:
-  /// The token is about to be released while some source needs polling (WorkSource).
+  /// The token has been released while some source needs polling (WorkSource). Called by the thread
+  /// that held it, after a full fence.
   virtual void on_needs_polling() noexcept = 0;
 
  protected:
@@ -65,8 +78,8 @@ class Progress {
   /// Sets how threads wait, and the other ranks of this host. Call it only before any thread waits.
   /// `peers` outlives the last turn, and only the token holder calls it.
   void open(WaitPolicy policy, transport::HostPeers& peers) noexcept;
-  /// Sets the attendant, which outlives the last turn. Call it before a second thread uses this
-  /// object.
+  /// Sets the attendant, which outlives the last release of the token. Call it before a second
+  /// thread uses this object.
   void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
@@ -94,6 +107,7 @@ class Progress {
     assert(held());
     return {};
   }
+  /// A full fence, too.
   void release() noexcept;
   /// The same, if nothing has been started that is not over, so that no source needs polling that
   /// did not before.
@@ -132,7 +146,7 @@ class Progress {
   /// See WorkSource.
   bool needs_polling(Token token) const noexcept { return sources_.needs_polling(token); }
   /// Whether any source needed polling when the token was last released. Any thread may call this.
-  bool needed_polling() const noexcept { return needed_polling_.load(std::memory_order_seq_cst); }
+  bool needed_polling() const noexcept { return needed_polling_.load(std::memory_order_relaxed); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Call this on a thread that has made a call which may go on after it returns.
   void note_call() noexcept { program_.note_call(); }

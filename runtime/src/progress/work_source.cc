@@ -9,7 +9,11 @@ namespace xylem::runtime {
 WorkSource::Need WorkSources::need() const noexcept {
   using Need = WorkSource::Need;
   Need most = is_tick_due_.load(std::memory_order_relaxed) ? Need::turn_now : Need::nothing;
-  for (const WorkSource* source : sources_) most = std::max(most, source->need());
+  // In reverse order: work moves from later sources to earlier ones, such as from a submitted send
+  // to the header that a transport still holds. Otherwise both could be missed.
+  for (const WorkSource* source : std::views::reverse(sources_)) {
+    most = std::max(most, source->need());
+  }
   return most;
 }
 
