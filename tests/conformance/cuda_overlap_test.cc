@@ -6,11 +6,11 @@
 // the same time at one rank.
 //
 // XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
-#include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda.h"
+#include "xylem/execution/device_kernels.h"
 #include "xylem/transport/transport.h"
 
 #include <gtest/gtest.h>
@@ -209,7 +209,7 @@ bool watch(void (*watcher)(int, const char*, std::size_t, long long, long long))
 std::vector<runtime::ComputeDevice> device_of(const CudaRanks& devices, std::uint32_t rank) {
   execution::CudaOptions options;
   options.device = devices.kind(rank).device;
-  options.kernel_names = runtime::device_kernel_names();
+  options.kernel_names = execution::device_kernel_names();
   if (const char* const name = std::getenv("CUDA_DRIVER")) options.driver = name;
   return {{devices.kind(rank), execution::make_cuda_compute(options).value()}};
 }

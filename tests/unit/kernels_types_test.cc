@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element types and reductions by name, and which combinations are refused and how.
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

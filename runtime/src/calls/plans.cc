@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/plans.h"
 
-#include "calls/device_kernels.h"
-#include "kernels/reduce.h"
 #include "progress/token_trace.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
+#include "xylem/execution/device_kernels.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <fmt/format.h>
 
@@ -238,13 +238,13 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.slice_bytes = site_.slice_bytes;
   options.window = site_.window;
   if (reduces(call.collective)) {
-    options.kernel = reduce_kernel(call.op.op, call.type);
-    options.kernel_id = device_reduce_kernel(call.op.op, call.type);
+    options.kernel = execution::reduce_kernel(call.op.op, call.type);
+    options.kernel_id = execution::device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
   if (call.op.op == RedOp::premul_sum) {
-    options.scale = scale_kernel(call.type);
-    options.scale_id = device_scale_kernel(call.type);
+    options.scale = execution::scale_kernel(call.type);
+    options.scale_id = execution::device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
@@ -320,15 +320,15 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
     options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
   }
   options.counts = counts_of(call);
-  if (options.is_scaled) options.scale = device_scale_kernel(call.type);
+  if (options.is_scaled) options.scale = execution::device_scale_kernel(call.type);
   if (reduces(call.collective)) {
-    options.reduce = options.is_direct ? device_exchange_kernel(call.op.op, call.type)
-                                       : device_reduce_kernel(call.op.op, call.type);
+    options.reduce = options.is_direct ? execution::device_exchange_kernel(call.op.op, call.type)
+                                       : execution::device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  options.copy = options.is_direct ? device_exchange_copy_kernel(size_of(call.type))
-                                   : device_copy_kernel(size_of(call.type));
-  options.signal = device_signal_kernel();
+  options.copy = options.is_direct ? execution::device_exchange_copy_kernel(size_of(call.type))
+                                   : execution::device_copy_kernel(size_of(call.type));
+  options.signal = execution::device_signal_kernel();
   return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wires/compute_devices.h"
 
-#include "calls/device_kernels.h"
 #include "config.h"
 #include "xylem/execution/cuda.h"
+#include "xylem/execution/device_kernels.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   }
   execution::CudaOptions options;
   options.device = memory.device;
-  options.kernel_names = device_kernel_names();
+  options.kernel_names = execution::device_kernel_names();
   const auto environment = process_environment();
   const auto queues = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
   options.streams_may_wait = queues == environment.end() || queues->second != "1";

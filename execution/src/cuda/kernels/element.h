@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element types and operations of the device kernels, for nvcc and for the host's compiler. Each
-// result has the same bits as that of the CPU's kernels (runtime/src/kernels), so both must be
+// result has the same bits as that of the CPU's kernels (execution/src/kernels), so both must be
 // compiled without contraction of a multiplication and an addition into one operation.
 //
 // An element type has two types: `Stored` is what lies in memory; `Value` is what operations

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names and sizes of the element types and reductions, and which of them go together.
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include "xylem/base/check.h"
 #include "xylem/base/suggest.h"

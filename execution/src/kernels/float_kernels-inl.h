@@ -20,7 +20,7 @@
 #include <cstddef>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 
 template <class Element>
@@ -72,7 +72,7 @@ void float_scale(void* target, const void* source, std::size_t count, double fac
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggled guard

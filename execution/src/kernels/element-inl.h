@@ -19,7 +19,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -191,7 +191,7 @@ HWY_INLINE void store_pair(D d, V a, V b, void* to, std::size_t index) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggled guard

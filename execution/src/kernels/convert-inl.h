@@ -18,7 +18,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -239,7 +239,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> narrow_to_byte(D, hn::Vec<D> v) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggled guard

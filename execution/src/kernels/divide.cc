@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 template <typename T>
 void divide(T* values, std::size_t count, std::uint32_t divisor) {
@@ -35,4 +35,4 @@ template void divide(std::uint32_t*, std::size_t, std::uint32_t);
 template void divide(std::int64_t*, std::size_t, std::uint32_t);
 template void divide(std::uint64_t*, std::size_t, std::uint32_t);
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

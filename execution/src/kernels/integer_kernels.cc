@@ -18,7 +18,7 @@
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 
 template <class Element, class Op>
@@ -97,11 +97,11 @@ ReduceKernel choose_integer_kernel(RedOp op, DataType type) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace xylem::runtime {
+namespace xylem::execution {
 
 HWY_EXPORT(choose_integer_kernel);
 
@@ -109,5 +109,5 @@ ReduceKernel integer_kernel(RedOp op, DataType type) noexcept {
   return HWY_DYNAMIC_DISPATCH(choose_integer_kernel)(op, type);
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 #endif  // HWY_ONCE

@@ -4,17 +4,13 @@
 // once per instruction set. These functions return the kernels of the set chosen for this CPU.
 #pragma once
 
+#include "xylem/base/data_type.h"
 #include "xylem/execution/reduce_kernel.h"
-#include "xylem/runtime/types.h"
 
 #include <cstddef>
 #include <cstdint>
 
-namespace xylem::runtime {
-
-using execution::Finish;
-using execution::ReduceKernel;
-using execution::ScaleKernel;
+namespace xylem::execution {
 
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
@@ -41,4 +37,4 @@ NarrowKernels narrow_kernels(DataType type) noexcept;
 /// keep the kernels small.
 [[noreturn]] void refuse_divisor(std::uint32_t divisor);
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 /// values[i] = values[i] / divisor, truncated toward zero, for the eight integer types. `divisor`
 /// ≥ 1.
 template <typename T>
 void divide(T* values, std::size_t count, std::uint32_t divisor);
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

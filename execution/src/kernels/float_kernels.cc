@@ -9,7 +9,7 @@
 #include "kernels/float_kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 
 ReduceKernel choose_float_kernel(RedOp op, DataType type) {
@@ -22,11 +22,11 @@ ScaleKernel choose_float_scale(DataType type) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace xylem::runtime {
+namespace xylem::execution {
 
 HWY_EXPORT(choose_float_kernel);
 HWY_EXPORT(choose_float_scale);
@@ -39,5 +39,5 @@ ScaleKernel float_scale_kernel(DataType type) noexcept {
   return HWY_DYNAMIC_DISPATCH(choose_float_scale)(type);
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 #endif  // HWY_ONCE

@@ -5,18 +5,14 @@
 // nearest even.
 #pragma once
 
+#include "xylem/base/data_type.h"
 #include "xylem/execution/reduce_kernel.h"
-#include "xylem/runtime/types.h"
 
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
-namespace xylem::runtime {
-
-using execution::Finish;
-using execution::ReduceKernel;
-using execution::ScaleKernel;
+namespace xylem::execution {
 
 /// The kernel for a checked (op, type) on this CPU. Look it up once per plan, not per step.
 /// Precondition: check_reduction(op, type) is OK.
@@ -39,4 +35,4 @@ bool force_kernel_target(std::string_view target);
 void widen(float* target, const void* source, std::size_t count, DataType narrow_type);
 void narrow(void* target, const float* source, std::size_t count, DataType narrow_type);
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -14,7 +14,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -86,7 +86,7 @@ struct FloatMax {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggled guard

@@ -24,7 +24,7 @@
 #include <cstddef>
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -204,7 +204,7 @@ HWY_INLINE void fold(void* target,
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #endif  // toggled guard

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calls/device_kernels.h"
+#include "xylem/execution/device_kernels.h"
 
 #include <fmt/format.h>
 
-namespace xylem::runtime {
-
-using execution::KernelId;
+namespace xylem::execution {
 
 namespace {
 
@@ -74,4 +72,4 @@ std::vector<std::string> device_kernel_names() {
   return names;
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -10,7 +10,7 @@
 #include "kernels/float_kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace HWY_NAMESPACE {
 
 template <class From, class To>
@@ -35,11 +35,11 @@ NarrowKernels choose_narrow_kernels(DataType type) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace xylem::runtime {
+namespace xylem::execution {
 
 HWY_EXPORT(choose_narrow_kernels);
 
@@ -47,5 +47,5 @@ NarrowKernels narrow_kernels(DataType type) noexcept {
   return HWY_DYNAMIC_DISPATCH(choose_narrow_kernels)(type);
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 #endif  // HWY_ONCE

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selects the kernel for an operation and a type.
-#include "kernels/reduce.h"
+#include "xylem/execution/host_kernels.h"
 
 #include "kernels/families.h"
 #include "xylem/base/check.h"
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 bool is_full_float(DataType type) { return type == DataType::float32 || type == DataType::float64; }
@@ -46,4 +46,4 @@ void refuse_divisor(std::uint32_t divisor) {
   __builtin_unreachable();
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

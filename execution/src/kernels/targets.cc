@@ -2,13 +2,13 @@
 //
 // Finds the instruction sets for which the kernels were compiled and which this CPU supports.
 // Highway detects them and keeps the choice for all families; nothing is stored here.
-#include "kernels/reduce.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <hwy/highway.h>
 
 #include <cstdint>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 std::vector<std::string_view> kernel_targets() {
   std::vector<std::string_view> names;
@@ -31,4 +31,4 @@ bool force_kernel_target(std::string_view target) {
   return found;
 }
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
