@@ -30,7 +30,7 @@ class Hosts {
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;
   std::uint32_t local_size() const noexcept;
-  /// The same number for this host.
+  /// The number that cores() has for this host.
   std::uint32_t local_cores() const;
   /// runtime::has_core_for_each() of the ranks of this host.
   bool has_core_for_each() const;

@@ -27,8 +27,8 @@ Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::
 /// The network interface, if UCX can use it for TCP. Otherwise fails with invalid_argument.
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
-/// Why UCX cannot use the RDMA devices that the kernel lists. `found` are the devices that UCX
-/// finds. Empty if an RDMA device is among them.
+/// Why UCX cannot use the RDMA devices that the kernel lists. `found`: the devices that UCX finds.
+/// Empty if an RDMA device is among them.
 std::string why_no_rdma(std::span<const transport::UcxDevice> found);
 /// True if XYLEM_TRANSPORT is `auto`, and choose_rdma_devices() finds an RDMA device on this
 /// machine. UCX is queried only if the kernel lists RDMA devices. If UCX cannot use them, a warning

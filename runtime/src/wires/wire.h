@@ -33,7 +33,7 @@ struct WireKind {
   std::string joins;  ///< For error messages: which ranks it joins, such as "all ranks".
   /// Whether two ranks may use it. Must return the same on all ranks.
   bool (*may_join)(const PeerFacts& a, const PeerFacts& b) = nullptr;
-  /// Makes the transport of this rank, for connections to `peers` other ranks.
+  /// Makes the transport of this rank, for messages with `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
   /// If set, two ranks use it only if each has found the other at start (Transport::meeting()).
   bool meets_at_start = false;

@@ -59,7 +59,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
 
   /// The link to a rank. Connects to the rank at first use. Null for this rank itself.
   Result<Link> link(Token token, std::uint32_t world_rank);
-  /// Adopts a connection to a rank, which this rank or that one has requested.
+  /// Adopts a connection to another rank. One of the two ranks has requested it.
   Status adopt(Token token, Encounter encounter);
   /// Call this if no connection to a rank can be made: closes the endpoint, so that its messages
   /// end.
