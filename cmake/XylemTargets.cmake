@@ -53,7 +53,7 @@ function(xylem_target_defaults target)
   endif()
 endfunction()
 
-# The headers that most sources include. Reading them is a third of the time in which Clang compiles a source.
+# The headers that most sources include. Clang spends a third of the time to compile a source on them.
 set(XYLEM_COMMON_HEADERS
   <algorithm> <array> <chrono> <cstdint> <cstring> <functional> <map> <memory> <mutex> <optional> <set> <span>
   <string> <string_view> <system_error> <utility> <variant> <vector> <fmt/format.h>)
