@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers whose memory the caller does not state: device, managed, pinned and pageable memory,
-// mixed among ranks; drivers that are loaded late; addresses that are freed and used again.
+// Buffers for which the caller does not state the kind of memory: device, managed, pinned and
+// pageable memory, mixed among ranks; drivers that are loaded late; addresses that are freed and
+// reused.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

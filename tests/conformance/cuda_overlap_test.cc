@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of devices, reductions of devices and messages between hosts overlap. Four ranks on two
-// hosts, each with a device, make a large all_reduce a few times. The test records when each copy,
-// reduction and message began and ended, and adds up how long two kinds of them were under way at
-// the same time at one rank.
+// Device copies, device reductions and messages between hosts overlap. Four ranks on two hosts,
+// each with a device, make a large all_reduce a few times. The test records when each copy,
+// reduction and message began and ended. For each rank it sums the time during which two of these
+// kinds were under way at once.
 //
-// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
+// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto display.
 #include "support/cuda_ranks.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device kernels, launched on the device by the driver that CUDA_DRIVER names, against the
-// CPU's kernels, bit for bit: every reduction of every type, up to 128 sources, at every alignment,
-// in place, by one block and by many, every value of the 16-bit types and every pair of the 8-bit
-// floats. With XYLEM_DEVICE_KERNELS_ALL=1 every pair of the 16-bit types, too, which takes 3
-// minutes of CPU time.
+// Compares the device kernels with the CPU's kernels, bit for bit. The driver that CUDA_DRIVER
+// names launches them. The tests cover every reduction of every type, up to 128 sources, every
+// alignment, calls in place, one block and many, every value of the 16-bit types, and every pair of
+// the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1 they also cover every pair of the 16-bit types,
+// which takes 3 minutes of CPU time.
 #include "support/cuda_ranks.h"
 #include "support/sanitizer.h"
 #include "unit/device_kernels_values.h"

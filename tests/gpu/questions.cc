@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asks a driver what its documentation leaves open, and on which Xylem relies or might rely:
+// Tests a driver for behaviour that its documentation leaves open, and on which Xylem relies or
+// might rely:
 //
 //   gpu_questions calls      Which calls of the driver wait for a stream that waits by a memory
 //                            operation?
 //   gpu_questions progress   What runs on the device while a stream waits: other streams of the
 //                            process, other processes?
 //   gpu_questions threads    While a call of one thread waits for such a stream, do calls of other
-//                            threads go on?
-//   gpu_questions queues     Which streams stand still behind one that waits, since they share its
+//                            threads continue?
+//   gpu_questions queues     Which streams are blocked by one that waits, since they share its
 //                            hardware queue?
-//   gpu_questions behind     Does work that stands behind such a wait stop work of other streams?
-//   gpu_questions room       How much does a stream take that waits?
-//   gpu_questions exporter   What does a process see that reads memory of another one by CUDA IPC,
-//                            when that one frees it, exits or is killed?
+//   gpu_questions behind     Does work that is enqueued after such a wait block other streams?
+//   gpu_questions room       How many commands can be enqueued on a stream that waits?
+//   gpu_questions exporter   A process reads memory of another one by CUDA IPC. What happens when
+//                            the other process frees it, exits or is killed?
 //
 // Each answer is one line of JSON. No wait is longer than a few seconds. Exit status: 0 if all
 // questions were answered, whatever the answers are; 2 if the driver failed in an unexpected way.

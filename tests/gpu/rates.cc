@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the device copies and reduces by itself, and how long a call takes between ranks that
-// are threads of this process. Each result is one line of JSON.
+// Measures the rates of copies and reductions on the device, and the time of calls between ranks
+// that are threads of this process. Each result is one line of JSON.
 //
 //   gpu_rates copies BYTES           copies within the device
 //   gpu_rates kernels BYTES          the reduction kernels, launched as Xylem launches them

@@ -7,8 +7,8 @@
 //   cuda_fault_rank VICTIM CODE CALLS DIRECTORY
 //
 // CALLS are the calls that fail, such as "1,2,5". CODE is the error that they return. After each
-// run, the ranks have either right results or an error, and streams have gone on. The first error
-// of each run is printed, and at the end the functions that the victim did not call.
+// run, the ranks have either right results or an error, and streams have continued. Prints the
+// first error of each run, and at the end the functions that the victim did not call.
 #include "process/cuda_bench.h"
 #include "xylem/xylem.h"
 

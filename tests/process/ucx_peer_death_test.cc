@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a UCX transport behaves when its peer's process is killed in the middle of traffic. The peer
-// runs this executable with --peer; it is not a fork, since a process that uses UCX must not fork.
+// How a UCX transport behaves when its peer's process is killed while messages are under way. The
+// peer executes this program with --peer, since a process that uses UCX must not fork.
 #include "support/shared_memory.h"
 #include "unit/transport_fixture.h"
 #include "xylem/base/unique_fd.h"

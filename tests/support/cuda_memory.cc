@@ -11,7 +11,7 @@ namespace cuda = execution::cuda;
 
 namespace {
 
-/// Test code has no use for an error of the driver.
+/// Test code does not handle errors of the driver.
 void must(const cuda::Driver& driver, CUresult result, const char* function) {
   const Status status = driver.check(result, function);
   XYLEM_CHECK(status.is_ok(), status.message());

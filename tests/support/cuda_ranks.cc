@@ -21,7 +21,8 @@ std::string driver_name() {
   return name == nullptr ? "libcuda.so.1" : name;
 }
 
-/// A GPU takes up to seconds to make a context, so the process keeps those that it has made.
+/// Making a context of a GPU takes up to seconds, so the process retains the contexts that it has
+/// made.
 void keep_context(const cuda::Driver& driver, int device) {
   CUcontext context = nullptr;
   const Status kept =

@@ -34,7 +34,7 @@ inline void add(void* target,
   }
 }
 
-/// What tells the communicator in tags of messages to a rank; another slot at each.
+/// The communicator's part of the tags of messages to a rank. Each rank has a different slot.
 inline transport::Tag group_of(std::uint32_t rank) noexcept {
   return execution::group_tag(execution::TagKind::collective, 7 + rank);
 }

@@ -48,7 +48,8 @@ class MemoryControl final : public runtime::ControlPlane {
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;
-    // The inbox may hold sockets, and the ranks at their other ends would think that they are open.
+    // The inbox may contain sockets. While they are open, the ranks at their other ends do not
+    // notice that this rank has ended.
     hub_->inbox_[rank_].clear();
   }
 

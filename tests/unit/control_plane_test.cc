@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane with ranks as threads: joining, gathering, flooding, the end, and who is
-// refused.
+// The control plane with ranks as threads: joining, gathering, flooding, leaving, and refused
+// connections.
 #include "runtime/src/bootstrap/control_plane.h"
 
 #include "runtime/src/bootstrap/socket.h"

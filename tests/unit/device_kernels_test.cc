@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device kernels, compiled for the host, against the CPU's kernels, bit for bit: every
-// reduction of every type, at every alignment, in place, by several threads in any order, every
-// value of the 16-bit types, and every pair of the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1
-// every pair of the 16-bit types, too, which takes 3 minutes.
+// Compares the device kernels, compiled for the host, with the CPU's kernels, bit for bit. The
+// tests cover every reduction of every type, every alignment, calls in place, several threads in
+// any order, every value of the 16-bit types, and every pair of the 8-bit floats. With
+// XYLEM_DEVICE_KERNELS_ALL=1 they also cover every pair of the 16-bit types, which takes 3 minutes.
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/host_kernel.h"
 #include "unit/device_kernels_launch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions of 8-bit floats on every instruction set of this machine: all pairs of values, and
-// what the formats' users rely on.
+// Reductions of 8-bit floats on every instruction set of this machine: all pairs of values,
+// overflow, NaN, and rounding.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
 #include "xylem/execution/host_kernels.h"

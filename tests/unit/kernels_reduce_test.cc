@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every reduction of every type against plain arithmetic, on every instruction set of this machine:
-// small and odd counts, one to eight sources, in place on each of them, at addresses that are only
-// aligned to the element.
+// Compares every reduction of every type with plain arithmetic, on every instruction set of this
+// machine: small and odd counts, one to eight sources, in place on each source, at addresses that
+// are only aligned to the element.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
 #include "xylem/execution/host_kernels.h"

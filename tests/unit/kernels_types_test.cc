@@ -84,7 +84,6 @@ TEST(DataTypeSize, IsTheBytesOfOneElement) {
   EXPECT_EQ(size_of(DataType::bfloat16), 2u);
   EXPECT_EQ(size_of(DataType::uint32), sizeof(std::uint32_t));
   EXPECT_EQ(size_of(DataType::float64), sizeof(double));
-  EXPECT_EQ(Buffer(nullptr, 3, DataType::int64).bytes(), 24u);
 }
 
 TEST(RedOpName, IsReadBackAsTheSameReduction) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings, trees and bounds are compared with brute force over the links, which uses neither the
-// graphs nor the searches under test.
+// Compares rings, trees and bounds with brute force over the links, which uses neither the graphs
+// nor the searches under test.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/rings.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The claims of the transport contract, each tested on every transport. Two transports of one
-// process are driven by one thread, or by one thread each.
+// Tests each claim of the transport contract on every transport. Two transports of one process are
+// driven by one thread, or by one thread each.
 #include "support/sanitizer.h"
 #include "unit/transport_subject.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which settings of UCX a reach needs, on machines of every kind, which are given as values.
+// Which settings of UCX a reach needs. The tests describe machines of every kind as values.
 #include "support/outcome.h"
 #include "transport/src/ucx/reach.h"
 

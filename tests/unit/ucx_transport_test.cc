@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only the UCX transport does: its reach under a hostile environment, devices, and the errors
-// of making one.
+// What only the UCX transport does: its reach in spite of the environment, devices, and errors when
+// it is made.
 #include "support/outcome.h"
 #include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A source of work that sleeps and wakes. It is entered in the list of sources, and nowhere else;
-// waiters, their sleep, and the progress thread then serve it.
+// A source of work that sleeps and wakes. It is added only to the list of sources. Waiters, also
+// sleeping ones, and the progress thread then serve it.
 #include "runtime/src/progress/work_source.h"
 
 #include "runtime/src/progress/progress.h"

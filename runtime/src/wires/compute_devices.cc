@@ -44,8 +44,8 @@ execution::Compute* ComputeDevices::made(const Memory& memory) const noexcept {
   return at == nullptr ? nullptr : at->device.compute.get();
 }
 
-/// Adds a device, and lends it the memory that no other device has taken. If the memory has a
-/// device by now, that one stays.
+/// Adds a device, and registers with it the host memory that no other device has registered. If
+/// another thread has added this device meanwhile, drops the new one and returns the other.
 execution::Compute* ComputeDevices::add(ComputeDevice device) const {
   const std::lock_guard lock(mutex_);
   if (auto* const compute = made(device.memory)) return compute;
@@ -69,8 +69,8 @@ Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
   }
   if (auto* const compute = made(memory)) return compute;
   if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
-  // Without the mutex, since it may have to wait for a device. If two threads make the same device,
-  // one of the two is dropped.
+  // The mutex is not held here, since making a device may block. If two threads make the same
+  // device, add() drops one of the two.
   XYLEM_TRY(auto device, maker_(memory));
   return add(std::move(device));
 }
@@ -116,7 +116,7 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
   return memory == nullptr ? transport::DeviceRead::State::failed : memory->state_of(read);
 }
 
-/// Devices that are made later get the memory when they are made.
+/// Memory that no device has registered yet is offered to later devices by add().
 bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   Lent lent{memory, bytes};
