@@ -33,10 +33,13 @@ class CudaCompute final : public Compute {
  public:
   /// Makes streams and loads the kernels. That may have to wait for what runs on the device, so
   /// make it before any stream waits for a call. The device's primary context is kept while the
-  /// object exists.
+  /// object exists. When the last reference is dropped, the object is freed as soon as no stream
+  /// waits for a call.
   static Result<std::shared_ptr<CudaCompute>> make(std::shared_ptr<const Driver> driver,
                                                    const CudaOptions& options);
-  ~CudaCompute() override;
+
+  /// Gives everything back to the driver. Nothing may be called any more.
+  void free(const NoStreamWaits& proof) noexcept;
 
   Result<Ticket> gate_after(void* stream) override;
   Result<Ticket> gate_before(void* stream) override;

@@ -13,9 +13,9 @@ DevicePool::DevicePool(const Driver& driver, CUcontext context)
   add_region(kFirstRegion);
 }
 
-DevicePool::~DevicePool() {
+void DevicePool::free(const NoStreamWaits& proof) noexcept {
   const CurrentContext current(driver_, context_);
-  for (const Region& region : regions_) driver_.cuMemFree(region.begin);
+  for (const Region& region : regions_) driver_.blocking(proof).cuMemFree(region.begin);
 }
 
 /// False if the device has not so much memory, or if the pool has enough.

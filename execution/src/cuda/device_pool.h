@@ -22,7 +22,7 @@ class DevicePool {
   DevicePool(const Driver& driver, CUcontext context);
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
-  ~DevicePool();
+  void free(const NoStreamWaits& proof) noexcept;
 
   /// At least `bytes` of memory, aligned to 256 bytes. Null if there is none, or none now.
   std::byte* take(std::uint64_t bytes) noexcept;

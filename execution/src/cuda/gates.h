@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -51,7 +53,7 @@ class Gates {
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
   friend class NoStreamWaits;
-  /// NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
+  /// A NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
   inline static std::shared_mutex quiet_;
   /// Gates of this process for which streams wait.
   inline static std::atomic<std::uint32_t> waited_for_{0};
@@ -94,18 +96,22 @@ class Gates {
   std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
 };
 
-/// True if no stream of this process waits for a call of Xylem. Then none begins to while this
-/// exists: who would let one wait blocks. For calls of the driver that wait for all streams, and
-/// hold all threads meanwhile, such as cuMemFree. Never blocks itself: it is also false while
-/// another thread makes such calls, or lets a stream wait at this moment.
+/// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
+/// one wait blocks. It gives access to the functions of BlockingDriver.
 class NoStreamWaits {
  public:
-  NoStreamWaits() : lock_(Gates::quiet_, std::try_to_lock) {
-    if (lock_.owns_lock() && Gates::are_streams_waiting()) lock_.unlock();
+  /// Empty if a stream waits, and while another thread holds such a value or lets a stream wait at
+  /// this moment. Never blocks.
+  static std::optional<NoStreamWaits> try_acquire() {
+    std::unique_lock lock(Gates::quiet_, std::try_to_lock);
+    if (!lock.owns_lock() || Gates::are_streams_waiting()) return std::nullopt;
+    return NoStreamWaits(std::move(lock));
   }
-  explicit operator bool() const noexcept { return lock_.owns_lock(); }
 
  private:
+  explicit NoStreamWaits(std::unique_lock<std::shared_mutex> lock) noexcept
+      : lock_(std::move(lock)) {}
+
   std::unique_lock<std::shared_mutex> lock_;
 };
 

@@ -17,8 +17,7 @@
 
 namespace xylem::execution::cuda {
 
-/// All threads may call launch() functions. The context must be current for every call, and for the
-/// end of the object.
+/// All threads may call launch() functions. The context must be current for every call.
 class LoadedKernels {
  public:
   /// [id] of `names` is the name of the kernel that KernelId id stands for, or empty. Loads all of
@@ -29,9 +28,11 @@ class LoadedKernels {
                                                            CUcontext context,
                                                            CUdevice device,
                                                            std::span<const std::string> names);
+  /// Gives up a reference, and unloads the kernels if it was the last one. Null is allowed. All
+  /// threads may call it. Kernels whose last reference is dropped otherwise stay loaded.
+  static void release(std::shared_ptr<const LoadedKernels> kernels, const NoStreamWaits& proof);
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;
-  ~LoadedKernels();
 
   /// Gives a kernel to a stream. `bytes` is the size of the result.
   CUresult launch(CUstream stream,

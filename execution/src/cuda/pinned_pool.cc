@@ -6,9 +6,9 @@
 
 namespace xylem::execution::cuda {
 
-PinnedPool::~PinnedPool() {
+void PinnedPool::free(const NoStreamWaits& proof) noexcept {
   const CurrentContext current(driver_, context_);
-  for (const auto& [memory, size_class] : blocks_) driver_.cuMemFreeHost(memory);
+  for (const auto& [memory, size_class] : blocks_) driver_.blocking(proof).cuMemFreeHost(memory);
 }
 
 std::byte* PinnedPool::take(std::uint64_t bytes) noexcept {

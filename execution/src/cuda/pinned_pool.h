@@ -20,7 +20,7 @@ class PinnedPool {
   PinnedPool(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {}
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
-  ~PinnedPool();
+  void free(const NoStreamWaits& proof) noexcept;
 
   /// At least `bytes` of memory, aligned to cache lines. Null if there is none.
   std::byte* take(std::uint64_t bytes) noexcept;

@@ -61,8 +61,12 @@ struct SharedMemory::Facts {
 };
 
 SharedMemory::~SharedMemory() {
-  for (const auto& [name, opened] : far_) driver_.cuIpcCloseMemHandle(opened.base);
   if (stream_ != nullptr) driver_.cuStreamDestroy(stream_);
+}
+
+void SharedMemory::close_all(const NoStreamWaits& proof) noexcept {
+  for (const auto& [name, opened] : far_) driver_.blocking(proof).cuIpcCloseMemHandle(opened.base);
+  far_.clear();
 }
 
 Status SharedMemory::set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device) {
@@ -231,7 +235,7 @@ bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
 void SharedMemory::take_back_host(std::byte* memory) noexcept {
   lent_.erase(memory);
   const CurrentContext current(driver_, context_);
-  if (current.result() == CUDA_SUCCESS) driver_.cuMemHostUnregister(memory);
+  if (current.result() == CUDA_SUCCESS) driver_.blocking(MayWait{}).cuMemHostUnregister(memory);
 }
 
 // ---- memory of other ranks ----
@@ -309,19 +313,15 @@ SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
   CUipcMemHandle handle{};
   std::memcpy(&handle, place.handle.data(), sizeof handle);
   Far opened;
-  Facts facts;
-  bool is_open = driver_.cuIpcOpenMemHandle(&opened.base, handle,
-                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
-  if (is_open && (!ask(opened.base, facts) || !facts.is_on_device())) {
-    driver_.cuIpcCloseMemHandle(opened.base);
-    is_open = false;
-  }
-  if (!is_open) {
+  if (driver_.cuIpcOpenMemHandle(&opened.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+      CUDA_SUCCESS) {
     if (refused_.size() >= kMostKnown) refused_.clear();
     refused_.insert(name);
     return nullptr;
   }
-  opened.bytes = facts.bytes;
+  // If it is not memory of a device, nothing of it is used until it is closed.
+  Facts facts;
+  if (ask(opened.base, facts) && facts.is_on_device()) opened.bytes = facts.bytes;
   opened.theirs = place.address - place.offset;
   note_replaced(name, opened);
   return &far_.emplace(name, opened).first->second;
@@ -344,15 +344,15 @@ void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
 bool SharedMemory::make_room() noexcept {
   const CurrentContext current(driver_, context_);
   while (far_.size() >= kKeptOpen) {
-    const NoStreamWaits none;
-    if (!none) break;
+    const auto no_stream_waits = NoStreamWaits::try_acquire();
+    if (!no_stream_waits) break;
     auto oldest = far_.end();
     for (auto at = far_.begin(); at != far_.end(); ++at) {
       const bool is_older = oldest == far_.end() || at->second.used_at < oldest->second.used_at;
       if (at->second.users == 0 && is_older) oldest = at;
     }
     if (oldest == far_.end()) break;
-    driver_.cuIpcCloseMemHandle(oldest->second.base);
+    driver_.blocking(*no_stream_waits).cuIpcCloseMemHandle(oldest->second.base);
     far_.erase(oldest);
   }
   return far_.size() < kMostOpen;

@@ -46,7 +46,10 @@ class SharedMemory final : public transport::DeviceMemory {
         note_(std::move(note)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
+  /// What is open stays open, unless close_all() was called.
   ~SharedMemory();
+  /// Closes all memory of other processes. The context must be current, and nobody reads any more.
+  void close_all(const NoStreamWaits& proof) noexcept;
 
   /// Makes the stream that copies to the host, with this priority. The stream writes how far it is
   /// into the pinned word `done`, which is zero and which `done_on_device` names to the device.
