@@ -43,19 +43,17 @@ class Gates {
   /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
   /// calls of the driver wait for all streams.
   static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
-  /// Counts something else for which streams wait, such as a call on a mesh, and ends that.
-  static void add_other() { begin_to_wait(); }
-  static void remove_other() noexcept { --waited_for_; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+  friend class CountedWait;
   friend class NoStreamWaits;
   /// A NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
   inline static std::shared_mutex quiet_;
-  /// Gates of this process for which streams wait.
+  /// Gates of this process for which streams wait, and each CountedWait that has begun.
   inline static std::atomic<std::uint32_t> waited_for_{0};
 
   static void begin_to_wait() {
@@ -94,6 +92,28 @@ class Gates {
   std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
   std::vector<std::uint32_t> free_;     // «mutex_»
   std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+};
+
+/// Something else than a gate for which streams may wait, such as the calls of a mesh. Until it
+/// ends, Gates::are_streams_waiting() is true. All threads may call it.
+class CountedWait {
+ public:
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_counted_, true)) Gates::begin_to_wait();
+  }
+  /// Asks `has_ended` if it has begun. No other thread lets it begin meanwhile.
+  template <class HasEnded>
+  void end_if(HasEnded&& has_ended) {
+    const std::lock_guard lock(mutex_);
+    if (!is_counted_ || !has_ended()) return;
+    is_counted_ = false;
+    --Gates::waited_for_;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool is_counted_ = false;  // «mutex_»
 };
 
 /// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
