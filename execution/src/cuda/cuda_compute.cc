@@ -71,8 +71,8 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
-  scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
-  device_scratch_ = std::make_unique<DevicePool>(*driver_, context_);
+  scratch_ = std::make_unique<BlockPool<PinnedSource>>(*driver_, context_);
+  device_scratch_ = std::make_unique<BlockPool<DeviceSource>>(*driver_, context_);
   meshes_ = std::make_unique<MeshMemories>(*driver_, options.mesh_scratch_bytes);
   XYLEM_TRY(kernels_, LoadedKernels::load(driver_, context_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));

@@ -8,12 +8,11 @@
 // waits.
 #pragma once
 
+#include "cuda/block_pool.h"
 #include "cuda/cuda_mesh.h"
-#include "cuda/device_pool.h"
 #include "cuda/driver.h"
 #include "cuda/gates.h"
 #include "cuda/loaded_kernels.h"
-#include "cuda/pinned_pool.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
 #include "xylem/execution/cuda.h"
@@ -103,8 +102,8 @@ class CudaCompute final : public Compute {
   std::vector<Queue> queues_;
   int failed_asks_ = 0;  ///< The last answers of the driver to ask() that were errors.
   std::unique_ptr<Gates> gates_;
-  std::unique_ptr<PinnedPool> scratch_;
-  std::unique_ptr<DevicePool> device_scratch_;
+  std::unique_ptr<BlockPool<PinnedSource>> scratch_;
+  std::unique_ptr<BlockPool<DeviceSource>> device_scratch_;
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
 
