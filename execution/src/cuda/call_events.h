@@ -22,9 +22,9 @@ class CallEvents {
   /// No stream waits for any of the events any more.
   void destroy() noexcept;
 
-  /// Lets `stream` wait for the last call, and for what the caller's stream was given so far.
+  /// Lets `stream` wait for the last call, and for what is enqueued on the caller's stream so far.
   Status follow(CUstream stream, CUstream caller);
-  /// What `stream` was given so far is call `number`.
+  /// Call `number` ends with what is enqueued on `stream` so far.
   Status record(CUstream stream, std::uint64_t number);
   /// Lets a stream wait for a call. False if that call was too long ago to be known, or has no end.
   Result<bool> wait_for(CUstream stream, std::uint64_t number);

@@ -145,7 +145,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
     if (!note(current.result(), "cuCtxPushCurrent")) {
       for (const Ticket before : after) follow(own, before);
       issue(own, work);
-      // Written even if the work could not be given to the stream, so that its ticket completes.
+      // Written even if the work could not be enqueued, so that its ticket completes.
       note(driver_->cuStreamWriteValue64(own.stream, own.done_on_device, own.issued + 1, 0),
            "cuStreamWriteValue64");
     }
@@ -153,7 +153,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
   return {++own.issued, queue};
 }
 
-/// Lets what a queue is given next wait for a piece of work.
+/// Lets what is enqueued next on a queue wait for a piece of work.
 void CudaCompute::follow(Queue& queue, Ticket before) noexcept {
   Queue& other = queues_[before.queue];
   if (&other == &queue || is_done(other, before.number)) return;
@@ -208,7 +208,7 @@ bool CudaCompute::has_completed(Ticket ticket) noexcept {
   }
   Queue& queue = queues_[ticket.queue];
   if (is_done(queue, ticket.number)) return true;
-  // After a fault the number may not have been given to the stream. Then the stream's end tells.
+  // After a fault the number may not have been enqueued. Then the stream's end tells.
   return ask(queue) == CUDA_SUCCESS && has_fault_;
 }
 

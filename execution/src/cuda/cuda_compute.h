@@ -49,7 +49,7 @@ class CudaCompute final : public Compute {
                  const ComputeWork& work,
                  std::span<const Ticket> after) noexcept override;
   bool has_completed(Ticket ticket) noexcept override;
-  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream does all that it was given.
+  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream does all that is enqueued.
   void open(Ticket gate) noexcept override { gates_->open(gate); }
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;

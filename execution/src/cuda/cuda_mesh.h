@@ -8,8 +8,8 @@
 //
 // If the mesh is stopped, the stop word is set, and kernels that begin after that do nothing: they
 // neither read scratch nor set flags of peers. All own flags are set again and again until the
-// streams have done what they were given: a stream that goes on clears the flags for which it has
-// waited.
+// streams have done what is enqueued on them: a stream that goes on clears the flags for which it
+// has waited.
 #pragma once
 
 #include "cuda/call_events.h"

@@ -30,9 +30,9 @@ class Gates {
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
 
-  /// A gate that opens when `stream` has done everything that it was given so far.
+  /// A gate that opens when `stream` has done everything that is enqueued on it so far.
   Result<Ticket> after(CUstream stream);
-  /// A gate that open() opens. What `stream` is given after this call waits for it.
+  /// A gate that open() opens. What is enqueued on `stream` after this call waits for it.
   Result<Ticket> before(CUstream stream);
 
   bool is_open(Ticket gate) const noexcept;

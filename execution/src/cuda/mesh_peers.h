@@ -26,7 +26,7 @@
 
 namespace xylem::execution::cuda {
 
-/// Functions that enqueue or open need the context as the current one, and one thread at a time.
+/// set_up() and open() need the context to be current. One thread at a time may call them.
 class MeshPeers {
  public:
   MeshPeers(const Driver& driver, std::uint32_t rank) noexcept : driver_(driver), rank_(rank) {}

@@ -108,7 +108,7 @@ Status StreamBatch::flush_exchange() {
 Status StreamBatch::flush_signals() {
   if (signals_.count == 0) return {};
   signals_.stop = stop_;
-  const CUresult result = kernels_.launch(stream_, signal_, signals_);
+  const CUresult result = kernels_.launch(stream_, signal_, 0, signals_);
   signals_.count = 0;
   return note(result, "cuLaunchKernel");
 }

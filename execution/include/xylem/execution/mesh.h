@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mesh: the devices of a communicator's ranks, which reach each other's memory. It gives stream
-// programs to streams. So a call runs in the order of the caller's stream, and the CPU has no part
+// Mesh: the devices of a communicator's ranks, which reach each other's memory. It enqueues stream
+// programs on streams. So a call runs in the order of the caller's stream, and the CPU has no part
 // in it.
 #pragma once
 
@@ -30,13 +30,13 @@ static_assert(std::is_trivially_copyable_v<MeshMember>);
 /// A call on a mesh.
 struct StreamCall {
   void* stream = nullptr;    ///< The caller's stream (Stream::handle).
-  bool holds_stream = true;  ///< Whether what the stream is given later waits for the call.
+  bool holds_stream = true;  ///< Whether what is enqueued there later waits for the call.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
 };
 
-/// What became of a call that was given to a stream.
+/// What became of a call that was enqueued on a stream.
 struct Enqueued {
   void* stream = nullptr;    ///< Where the call runs: its stream, or the mesh's own.
   std::uint64_t number = 0;  ///< Of the call, from 1; 0 for one that is captured.
@@ -74,8 +74,8 @@ class Mesh {
   /// ranks measure at the same time, between join() and the first call. Waits for the device.
   virtual Result<double> measure() = 0;
 
-  /// Gives a call to its stream. The host does not wait for the stream. On failure the stream has
-  /// got nothing; `cancelled` says that the mesh was stopped. One thread at a time.
+  /// Enqueues a call on its stream. The host does not wait for the stream. On failure nothing is
+  /// enqueued; `cancelled` says that the mesh was stopped. One thread at a time.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
   /// Lets a stream of the device wait for the call with this number. False if that call was too

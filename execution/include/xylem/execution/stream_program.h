@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamProgram: a schedule over mapped memory, bound to sizes, in the form in which a mesh gives
-// it to a stream of its device (mesh.h). The steps run one after the other, without the CPU. Like a
-// Program, it contains no addresses.
+// StreamProgram: a schedule over mapped memory, bound to sizes, in the form in which a mesh
+// enqueues it on a stream of its device (mesh.h). The steps run one after the other, without the
+// CPU. Like a Program, it contains no addresses.
 #pragma once
 
 #include "xylem/execution/reduce_kernel.h"
