@@ -84,8 +84,9 @@ class HostWords {
   HostWords& operator=(const HostWords&) = delete;
   ~HostWords() {
     const CurrentContext current(driver_, context_);
-    if (kind_ == Kind::pinned) driver_.cuMemFreeHost(words_.data());
-    if (kind_ == Kind::managed) driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(words_.data()));
+    const auto& driver = driver_.blocking(execution::cuda::MayWait{});
+    if (kind_ == Kind::pinned) driver.cuMemFreeHost(words_.data());
+    if (kind_ == Kind::managed) driver.cuMemFree(reinterpret_cast<CUdeviceptr>(words_.data()));
   }
 
   void set(const Words& words) const { std::ranges::copy(words, words_.begin()); }

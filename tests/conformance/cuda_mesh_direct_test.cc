@@ -60,7 +60,7 @@ class Managed {
   Managed& operator=(const Managed&) = delete;
   ~Managed() {
     const CurrentContext current(driver_, context_);
-    driver_.cuMemFree(address_);
+    driver_.blocking(execution::cuda::MayWait{}).cuMemFree(address_);
   }
 
   std::uint32_t* words() const { return reinterpret_cast<std::uint32_t*>(address_); }

@@ -31,6 +31,7 @@ constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 #define XYLEM_TEXT_OF(name) #name
 #define XYLEM_CUDA(name) XYLEM_TEXT_OF(name),
 constexpr const char* kFunctions[] = {
+#include "cuda/blocking_functions.inc"
 #include "cuda/driver_functions.inc"
 };
 #undef XYLEM_CUDA

@@ -34,7 +34,7 @@ CudaMemory::~CudaMemory() {
   {
     const cuda::CurrentContext current(*driver_, context_);
     driver_->cuStreamDestroy(stream_);
-    driver_->cuMemFree(base_);
+    driver_->blocking(cuda::MayWait{}).cuMemFree(base_);
   }
   driver_->cuDevicePrimaryCtxRelease(device_);
 }

@@ -35,7 +35,7 @@ class Pinned {
   Pinned& operator=(const Pinned&) = delete;
   ~Pinned() {
     const CurrentContext current(driver_, context_);
-    driver_.cuMemFreeHost(words_);
+    driver_.blocking(execution::cuda::MayWait{}).cuMemFreeHost(words_);
   }
   std::span<std::uint32_t> words() const { return {words_, kCount}; }
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(words_); }

@@ -5,6 +5,7 @@
 #include "pending.h"
 #include "python.h"
 #include "recorder.h"
+#include "xylem/base/keep.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -27,14 +28,8 @@ bool holds_buffers(const Works& works) noexcept {
                              [](const xylem::Work& work) { return work.status().holds_buffers(); });
 }
 
-/// Keeps tensors until the process ends, since a transport may still write to them.
-void keep_for_ever(const Tensors& tensors) {
-  static std::mutex mutex;
-  // Never destroyed. It stays reachable, so leak checkers do not report it.
-  static auto& kept = *new Tensors;
-  const std::lock_guard lock(mutex);
-  kept.insert(kept.end(), tensors.begin(), tensors.end());
-}
+/// Keeps tensors to which a transport may still write.
+void keep(const Tensors& tensors) { keep_until_exit(std::make_shared<Tensors>(tensors)); }
 
 /// The first that failed, or null.
 const xylem::Work* failed_of(const Works& works) noexcept {
@@ -140,9 +135,9 @@ void Task::settle() noexcept {
       error = std::current_exception();
     }
     if (holds_buffers(begun_.works)) {
-      keep_for_ever(begun_.kept);
-      keep_for_ever(begun_.outputs);
-      for (const Landing& landing : landings) keep_for_ever({landing.memory});
+      keep(begun_.kept);
+      keep(begun_.outputs);
+      for (const Landing& landing : landings) keep({landing.memory});
     }
     kept.swap(begun_.kept);
     Work::finish(error);

@@ -61,7 +61,8 @@ std::optional<Status> Allocations::remove(void* memory) {
     freed = owner.driver->check(current.result(), "cuCtxPushCurrent");
     if (freed) {
       const auto address = reinterpret_cast<CUdeviceptr>(memory);
-      freed = owner.driver->check(owner.driver->cuMemFree(address), "cuMemFree");
+      freed =
+          owner.driver->check(owner.driver->blocking(MayWait{}).cuMemFree(address), "cuMemFree");
     }
   }
   owner.driver->cuDevicePrimaryCtxRelease(owner.device);

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -28,9 +30,9 @@ class Gates {
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
 
-  /// A gate that opens when `stream` has done everything that it was given so far.
+  /// A gate that opens when `stream` has done everything that is enqueued on it so far.
   Result<Ticket> after(CUstream stream);
-  /// A gate that open() opens. What `stream` is given after this call waits for it.
+  /// A gate that open() opens. What is enqueued on `stream` after this call waits for it.
   Result<Ticket> before(CUstream stream);
 
   bool is_open(Ticket gate) const noexcept;
@@ -41,19 +43,17 @@ class Gates {
   /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
   /// calls of the driver wait for all streams.
   static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
-  /// Counts something else for which streams wait, such as a call on a mesh, and ends that.
-  static void add_other() { begin_to_wait(); }
-  static void remove_other() noexcept { --waited_for_; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+  friend class CountedWait;
   friend class NoStreamWaits;
-  /// NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
+  /// A NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
   inline static std::shared_mutex quiet_;
-  /// Gates of this process for which streams wait.
+  /// Gates of this process for which streams wait, and each CountedWait that has begun.
   inline static std::atomic<std::uint32_t> waited_for_{0};
 
   static void begin_to_wait() {
@@ -94,18 +94,44 @@ class Gates {
   std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
 };
 
-/// True if no stream of this process waits for a call of Xylem. Then none begins to while this
-/// exists: who would let one wait blocks. For calls of the driver that wait for all streams, and
-/// hold all threads meanwhile, such as cuMemFree. Never blocks itself: it is also false while
-/// another thread makes such calls, or lets a stream wait at this moment.
-class NoStreamWaits {
+/// Something else than a gate for which streams may wait, such as the calls of a mesh. Until it
+/// ends, Gates::are_streams_waiting() is true. All threads may call it.
+class CountedWait {
  public:
-  NoStreamWaits() : lock_(Gates::quiet_, std::try_to_lock) {
-    if (lock_.owns_lock() && Gates::are_streams_waiting()) lock_.unlock();
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_counted_, true)) Gates::begin_to_wait();
   }
-  explicit operator bool() const noexcept { return lock_.owns_lock(); }
+  /// Asks `has_ended` if it has begun. No other thread lets it begin meanwhile.
+  template <class HasEnded>
+  void end_if(HasEnded&& has_ended) {
+    const std::lock_guard lock(mutex_);
+    if (!is_counted_ || !has_ended()) return;
+    is_counted_ = false;
+    --Gates::waited_for_;
+  }
 
  private:
+  std::mutex mutex_;
+  bool is_counted_ = false;  // «mutex_»
+};
+
+/// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
+/// one wait blocks. It gives access to the functions of BlockingDriver.
+class NoStreamWaits {
+ public:
+  /// Empty if a stream waits, and while another thread holds such a value or lets a stream wait at
+  /// this moment. Never blocks.
+  static std::optional<NoStreamWaits> try_acquire() {
+    std::unique_lock lock(Gates::quiet_, std::try_to_lock);
+    if (!lock.owns_lock() || Gates::are_streams_waiting()) return std::nullopt;
+    return NoStreamWaits(std::move(lock));
+  }
+
+ private:
+  explicit NoStreamWaits(std::unique_lock<std::shared_mutex> lock) noexcept
+      : lock_(std::move(lock)) {}
+
   std::unique_lock<std::shared_mutex> lock_;
 };
 

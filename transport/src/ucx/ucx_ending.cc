@@ -5,12 +5,12 @@
 #include "ucx/status.h"
 #include "ucx/ucx_transport.h"
 #include "xylem/base/check.h"
+#include "xylem/base/keep.h"
 
 #include <fmt/format.h>
 
-#include <mutex>
+#include <memory>
 #include <utility>
-#include <vector>
 
 namespace xylem::transport::ucx {
 namespace {
@@ -190,11 +190,8 @@ void UcxTransport::end_worker() {
 // A worker that UCX could not destroy without an abort is kept until the process ends.
 // ucp_worker_progress() is no longer called for it, so it does not access our memory.
 void UcxTransport::abandon_worker() {
-  static std::mutex mutex;
-  // Never destroyed. It stays reachable, so leak checkers do not report it.
-  static auto& abandoned = *new std::vector<std::pair<ucp_context*, ucp_worker*>>;
-  const std::lock_guard lock(mutex);
-  abandoned.emplace_back(context_.release(), worker_.release());
+  keep_until_exit(std::make_shared<std::pair<ucp_context*, ucp_worker*>>(context_.release(),
+                                                                         worker_.release()));
 }
 
 bool UcxTransport::idle() const noexcept {
