@@ -38,8 +38,8 @@ function(xylem_target_defaults target)
     target_compile_options(${target} PRIVATE
       -Wno-restrict $<$<BOOL:${XYLEM_SANITIZE}>:-Wno-maybe-uninitialized>)
   elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # libstdc++ 12's std::stable_sort uses what it declares deprecated.
-    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
+    # Locks are checked (base/mutex.h). libstdc++ 12's std::stable_sort uses what it declares deprecated.
+    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-deprecated-declarations)
   endif()
   if(XYLEM_SANITIZE)
     list(JOIN XYLEM_SANITIZE "," sanitizers)

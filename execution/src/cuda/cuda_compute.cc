@@ -27,13 +27,14 @@ namespace {
 /// driver waits for these streams, and holds the threads that carry out the calls. It is then ended
 /// with a later one.
 void end(CudaCompute* compute) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never destroyed, not even when the process ends.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& kept = *new std::vector<std::unique_ptr<CudaCompute>>();
-  const std::lock_guard lock(mutex);
-  kept.emplace_back(compute);
-  if (const NoStreamWaits none; none) kept.clear();
+  static auto* const kKept XYLEM_LOCKING(pt_guarded_by(mutex)) =
+      new std::vector<std::unique_ptr<CudaCompute>>();
+  const Lock lock(mutex);
+  kKept->emplace_back(compute);
+  if (const NoStreamWaits none; none) kKept->clear();
 }
 
 }  // namespace
@@ -233,7 +234,7 @@ CUresult CudaCompute::ask(Queue& queue) noexcept {
 
 bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
   if (result == CUDA_SUCCESS) return false;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (fault_.is_ok()) {
     const Status why = driver_->check(result, function);
     fault_ = failure(Code::internal, fmt::format("CUDA device {}: {}", device_, why.message()));
@@ -244,7 +245,7 @@ bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
 
 Status CudaCompute::health() const {
   if (!has_fault_) return {};
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return fault_;
 }
 

@@ -297,6 +297,7 @@ Status CudaMesh::follow_earlier(const StreamCall& call, const Enqueued& place) {
   auto* const stream = static_cast<CUstream>(place.stream);
   // Also if it is the same stream: two streams may have the same handle, one after the other, or in
   // different threads (CU_STREAM_PER_THREAD).
+  ends_mutex_.assume_unchanging();  // Only who gives a call records an end.
   if (ended_ > 0) {
     XYLEM_TRY(
         driver_.check(driver_.cuStreamWaitEvent(stream, end_of(ended_), CU_EVENT_WAIT_DEFAULT),
@@ -317,7 +318,7 @@ Status CudaMesh::note_end(const Enqueued& place) {
   operation.writeValue.value64 = place.number;
   XYLEM_TRY(add(stream, operation));
   XYLEM_TRY(give_operations(stream));
-  const std::lock_guard lock(ends_mutex_);
+  const Lock lock(ends_mutex_);
   XYLEM_TRY(given(driver_.cuEventRecord(end_of(place.number), stream), "cuEventRecord"));
   ended_ = place.number;
   return {};
@@ -326,7 +327,7 @@ Status CudaMesh::note_end(const Enqueued& place) {
 Result<bool> CudaMesh::block(void* stream, std::uint64_t number) {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
-  const std::lock_guard lock(ends_mutex_);
+  const Lock lock(ends_mutex_);
   if (number > ended_ || number + kKnownCalls <= ended_) return false;
   XYLEM_TRY(driver_.check(driver_.cuStreamWaitEvent(static_cast<CUstream>(stream), end_of(number),
                                                     CU_EVENT_WAIT_DEFAULT),
@@ -488,13 +489,13 @@ Status CudaMesh::give_operations(CUstream stream) {
 
 /// Memory is not closed, and no more is taken, while streams wait (Gates::are_streams_waiting()).
 void CudaMesh::count() noexcept {
-  const std::lock_guard lock(count_mutex_);
+  const Lock lock(count_mutex_);
   if (!std::exchange(is_counted_, true)) Gates::add_other();
 }
 
 /// A call that is given meanwhile is counted again, or is seen here.
 void CudaMesh::on_ended() noexcept {
-  const std::lock_guard lock(count_mutex_);
+  const Lock lock(count_mutex_);
   if (!is_counted_ || has_graphs_ || !is_drained()) return;
   is_counted_ = false;
   Gates::remove_other();

@@ -23,13 +23,13 @@
 #include "cuda/loaded_kernels.h"
 #include "cuda/mesh_memories.h"
 #include "cuda/shared_memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/mesh.h"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -51,6 +51,8 @@ class CudaMesh final : public Mesh {
   static constexpr std::uint64_t kTold = 2176;   ///< ExchangeArguments::told
 
   static Result<std::unique_ptr<Mesh>> make(const Site& site, std::uint32_t rank);
+  CudaMesh(const CudaMesh&) = delete;
+  CudaMesh& operator=(const CudaMesh&) = delete;
   ~CudaMesh() override;
 
   MeshMember member() const noexcept override { return member_; }
@@ -167,12 +169,14 @@ class CudaMesh final : public Mesh {
   std::vector<CUstreamBatchMemOpParams> operations_;
   bool is_partly_given_ = false;  ///< The call that is being given.
   /// Held while an end is recorded, and while a stream is told to wait for it.
-  std::mutex ends_mutex_;
-  std::uint64_t ended_ = 0;  // «ends_mutex_» The last call with an end.
+  Mutex ends_mutex_;
+  /// The last call with an end.
+  std::uint64_t ended_ XYLEM_LOCKING(guarded_by(ends_mutex_)) = 0;
   /// Calls that were given to streams, except for captures.
   std::atomic<std::uint64_t> issued_{0};
-  std::mutex count_mutex_;
-  bool is_counted_ = false;  // «count_mutex_» Among what streams wait for (Gates::add_other()).
+  Mutex count_mutex_;
+  /// Among what streams wait for (Gates::add_other()).
+  bool is_counted_ XYLEM_LOCKING(guarded_by(count_mutex_)) = false;
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> has_graphs_{false};
 };

@@ -33,7 +33,7 @@ std::byte* DevicePool::take(std::uint64_t bytes) noexcept {
   if (bytes == 0) return nullptr;
   const int size_class = std::max(static_cast<int>(std::bit_width(bytes - 1)) - kSmallest, 0);
   if (size_class >= kClasses) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   auto& kept = free_[static_cast<std::size_t>(size_class)];
   if (!kept.empty()) {
     std::byte* const memory = kept.back();
@@ -58,7 +58,7 @@ std::byte* DevicePool::take(std::uint64_t bytes) noexcept {
 }
 
 void DevicePool::give_back(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_[static_cast<std::size_t>(blocks_.at(memory))].push_back(memory);
 }
 

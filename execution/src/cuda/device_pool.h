@@ -2,12 +2,12 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -39,15 +39,15 @@ class DevicePool {
     std::uint64_t bytes = 0, used = 0;
   };
 
-  bool add_region(std::uint64_t bytes);
+  bool add_region(std::uint64_t bytes) XYLEM_LOCKING(requires_capability(mutex_));
 
   const Driver& driver_;
   const CUcontext context_;
-  std::mutex mutex_;
-  std::vector<Region> regions_;                         // «mutex_» The last one has room left.
-  std::uint64_t taken_ = 0;                             // «mutex_» Bytes of all regions.
-  std::map<std::byte*, int> blocks_;                    // «mutex_» Each with its class.
-  std::array<std::vector<std::byte*>, kClasses> free_;  // «mutex_»
+  Mutex mutex_;
+  std::vector<Region> regions_ XYLEM_LOCKING(guarded_by(mutex_));  ///< The last one has room left.
+  std::uint64_t taken_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;      ///< Bytes of all regions.
+  std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Each with its class.
+  std::array<std::vector<std::byte*>, kClasses> free_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -42,6 +42,7 @@ struct Driver {
   Status check(CUresult result, std::string_view function) const;
 
   int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
+// NOLINTNEXTLINE(bugprone-macro-parentheses, readability-identifier-naming): names of CUDA
 #define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
 #include "cuda/driver_functions.inc"
 #undef XYLEM_CUDA

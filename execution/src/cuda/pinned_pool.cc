@@ -16,7 +16,7 @@ std::byte* PinnedPool::take(std::uint64_t bytes) noexcept {
   const int size_class = std::max(static_cast<int>(std::bit_width(bytes - 1)) - kSmallest, 0);
   if (size_class >= kClasses) return nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     auto& kept = free_[static_cast<std::size_t>(size_class)];
     if (!kept.empty()) {
       std::byte* const memory = kept.back();
@@ -30,13 +30,13 @@ std::byte* PinnedPool::take(std::uint64_t bytes) noexcept {
   const CUresult result = driver_.cuMemHostAlloc(
       &memory, std::size_t{1} << (size_class + kSmallest), CU_MEMHOSTALLOC_PORTABLE);
   if (result != CUDA_SUCCESS) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   blocks_.emplace(static_cast<std::byte*>(memory), size_class);
   return static_cast<std::byte*>(memory);
 }
 
 void PinnedPool::give_back(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_[static_cast<std::size_t>(blocks_.at(memory))].push_back(memory);
 }
 

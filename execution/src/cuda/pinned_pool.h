@@ -2,12 +2,12 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -32,9 +32,9 @@ class PinnedPool {
 
   const Driver& driver_;
   const CUcontext context_;
-  std::mutex mutex_;
-  std::map<std::byte*, int> blocks_;                    // «mutex_» Each with its class.
-  std::array<std::vector<std::byte*>, kClasses> free_;  // «mutex_»
+  Mutex mutex_;
+  std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Each with its class.
+  std::array<std::vector<std::byte*>, kClasses> free_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

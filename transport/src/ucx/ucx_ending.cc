@@ -5,10 +5,10 @@
 #include "ucx/status.h"
 #include "ucx/ucx_transport.h"
 #include "xylem/base/check.h"
+#include "xylem/base/mutex.h"
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -189,11 +189,13 @@ void UcxTransport::end_worker() {
 // A worker that UCX could not destroy without an abort is kept until the process ends. Nobody
 // drives it any more, so it does not access our memory.
 void UcxTransport::abandon_worker() {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never destroyed. It stays reachable, so leak checkers do not report it.
-  static auto& abandoned = *new std::vector<std::pair<ucp_context*, ucp_worker*>>;
-  const std::lock_guard lock(mutex);
-  abandoned.emplace_back(context_.release(), worker_.release());
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto* const kAbandoned XYLEM_LOCKING(pt_guarded_by(mutex)) =
+      new std::vector<std::pair<ucp_context*, ucp_worker*>>;
+  const Lock lock(mutex);
+  kAbandoned->emplace_back(context_.release(), worker_.release());
 }
 
 bool UcxTransport::idle() const noexcept {
