@@ -38,8 +38,8 @@ function(xylem_target_defaults target)
     target_compile_options(${target} PRIVATE
       -Wno-restrict $<$<BOOL:${XYLEM_SANITIZE}>:-Wno-maybe-uninitialized>)
   elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # std::stable_sort of libstdc++ 12 uses a function that is declared deprecated.
-    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
+    # Locks are checked (base/mutex.h). std::stable_sort of libstdc++ 12 uses a function that is declared deprecated.
+    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-deprecated-declarations)
   endif()
   if(XYLEM_SANITIZE)
     list(JOIN XYLEM_SANITIZE "," sanitizers)

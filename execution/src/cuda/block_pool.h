@@ -5,6 +5,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/gates.h"
+#include "xylem/base/mutex.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -58,13 +58,15 @@ class BlockPool {
   /// Takes the first region, unless kRegion is 0 or there is no memory. The context must be
   /// current.
   BlockPool(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
-    std::unique_lock lock(mutex_);
-    if (Source::kRegion > 0) grow(lock, Source::kRegion);
+    if (Source::kRegion > 0 && reserve(Source::kRegion)) {
+      add(allocate(Source::kRegion), Source::kRegion);
+    }
   }
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   /// No block is in use any more. The context must be current.
   void free(const NoStreamWaits& proof) noexcept {
+    const Lock lock(mutex_);
     for (std::byte* const region : regions_) Source::free(driver_.blocking(proof), region);
   }
 
@@ -73,25 +75,19 @@ class BlockPool {
     if (bytes == 0) return nullptr;
     const int size_class = std::max(static_cast<int>(std::bit_width(bytes - 1)) - kSmallest, 0);
     if (size_class >= kClasses) return nullptr;
-    const std::uint64_t block = std::uint64_t{1} << (size_class + kSmallest);
-    std::unique_lock lock(mutex_);
-    auto& kept = free_[static_cast<std::size_t>(size_class)];
-    if (!kept.empty()) {
-      std::byte* const memory = kept.back();
-      kept.pop_back();
-      return memory;
+    const std::uint64_t region = std::max(block_bytes(size_class), Source::kRegion);
+    {
+      const Lock lock(mutex_);
+      std::byte* const memory = take_block(size_class);
+      if (memory != nullptr || !Source::may_grow() || !reserve(region)) return memory;
     }
-    if (room_ < block) {
-      if (!Source::may_grow() || !grow(lock, std::max(block, Source::kRegion))) return nullptr;
-    }
-    std::byte* const memory = next_;
-    next_ += block;
-    room_ -= block;
-    blocks_.emplace(memory, size_class);
-    return memory;
+    std::byte* const more = allocate(region);
+    const Lock lock(mutex_);
+    add(more, region);
+    return take_block(size_class);
   }
   void give_back(std::byte* memory) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     free_[static_cast<std::size_t>(blocks_.at(memory))].push_back(memory);
   }
 
@@ -99,37 +95,57 @@ class BlockPool {
   static constexpr int kSmallest = 16;  ///< The smallest block has 2^16 bytes.
   static constexpr int kClasses = 48;
 
-  /// Takes a region, of which the next block is cut. False if there is no memory, or if the pool
-  /// has enough.
-  bool grow(std::unique_lock<std::mutex>& lock, std::uint64_t bytes) {
+  static constexpr std::uint64_t block_bytes(int size_class) noexcept {
+    return std::uint64_t{1} << (size_class + kSmallest);
+  }
+  /// A block that was used before, or the beginning of the rest of the last region. Null if there
+  /// is none.
+  std::byte* take_block(int size_class) XYLEM_LOCKING(requires_capability(mutex_)) {
+    auto& kept = free_[static_cast<std::size_t>(size_class)];
+    if (!kept.empty()) {
+      std::byte* const memory = kept.back();
+      kept.pop_back();
+      return memory;
+    }
+    const std::uint64_t bytes = block_bytes(size_class);
+    if (room_ < bytes) return nullptr;
+    std::byte* const memory = next_;
+    next_ += bytes;
+    room_ -= bytes;
+    blocks_.emplace(memory, size_class);
+    return memory;
+  }
+  /// Counts a region. False if the pool has enough.
+  bool reserve(std::uint64_t bytes) XYLEM_LOCKING(requires_capability(mutex_)) {
     if (bytes > Source::kMostBytes - taken_) return false;
     taken_ += bytes;
-    lock.unlock();  // The driver may wait for the device.
-    std::byte* region = nullptr;
-    {
-      const CurrentContext current(driver_, context_);
-      if (current.result() == CUDA_SUCCESS) region = Source::allocate(driver_, bytes);
-    }
-    lock.lock();
+    return true;
+  }
+  /// Takes a region from the driver, which may wait for the device. Null if there is no memory.
+  std::byte* allocate(std::uint64_t bytes) const XYLEM_LOCKING(locks_excluded(mutex_)) {
+    const CurrentContext current(driver_, context_);
+    return current.result() == CUDA_SUCCESS ? Source::allocate(driver_, bytes) : nullptr;
+  }
+  /// Adds a region that was reserved, of which the next block is cut. Null: it could not be taken.
+  void add(std::byte* region, std::uint64_t bytes) XYLEM_LOCKING(requires_capability(mutex_)) {
     if (region == nullptr) {
       taken_ -= bytes;
-      return false;
+      return;
     }
     regions_.push_back(region);
     next_ = region;
     room_ = bytes;
-    return true;
   }
 
   const Driver& driver_;
   const CUcontext context_;
-  std::mutex mutex_;
-  std::vector<std::byte*> regions_;                     // «mutex_»
-  std::byte* next_ = nullptr;                           // «mutex_» The rest of the last region,
-  std::uint64_t room_ = 0;                              // «mutex_» and its size.
-  std::uint64_t taken_ = 0;                             // «mutex_» Bytes of all regions.
-  std::map<std::byte*, int> blocks_;                    // «mutex_» Each with its class.
-  std::array<std::vector<std::byte*>, kClasses> free_;  // «mutex_»
+  Mutex mutex_;
+  std::vector<std::byte*> regions_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::byte* next_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;  ///< The rest of the last region,
+  std::uint64_t room_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;     ///< and its size.
+  std::uint64_t taken_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;    ///< Bytes of all regions.
+  std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Each with its class.
+  std::array<std::vector<std::byte*>, kClasses> free_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -20,6 +20,7 @@ void CallEvents::destroy() noexcept {
 Status CallEvents::follow(CUstream stream, CUstream caller) {
   // Also if it is the same stream: two streams may have the same handle, one after the other, or in
   // different threads (CU_STREAM_PER_THREAD).
+  mutex_.assume_unchanging();  // Only record() changes it, which is not called at the same time.
   if (last_ > 0) XYLEM_TRY(wait(stream, end_of(last_)));
   if (stream == caller) return {};
   XYLEM_TRY(driver_.check(driver_.cuEventRecord(begin_, caller), "cuEventRecord"));
@@ -27,14 +28,14 @@ Status CallEvents::follow(CUstream stream, CUstream caller) {
 }
 
 Status CallEvents::record(CUstream stream, std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   XYLEM_TRY(driver_.check(driver_.cuEventRecord(end_of(number), stream), "cuEventRecord"));
   last_ = number;
   return {};
 }
 
 Result<bool> CallEvents::wait_for(CUstream stream, std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (number > last_ || number + kKnownCalls <= last_) return false;
   XYLEM_TRY(wait(stream, end_of(number)));
   return true;

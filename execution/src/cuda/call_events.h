@@ -4,11 +4,11 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 namespace xylem::execution::cuda {
 
@@ -40,8 +40,9 @@ class CallEvents {
   /// [n % kKnownCalls]: the end of call n, for the last calls.
   std::array<CUevent, kKnownCalls> ends_{};
   /// Held while an end is recorded, and while a stream is told to wait for it.
-  std::mutex mutex_;
-  std::uint64_t last_ = 0;  // «mutex_» The last call with an end. record() alone changes it.
+  Mutex mutex_;
+  /// The last call with an end. record() alone changes it.
+  std::uint64_t last_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
 };
 
 }  // namespace xylem::execution::cuda

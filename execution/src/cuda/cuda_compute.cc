@@ -26,16 +26,17 @@ namespace {
 /// Ends a Compute. While streams of the process wait for calls, its memory cannot be freed
 /// (BlockingDriver). It is then freed with a later one.
 void end(CudaCompute* compute) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never destroyed, not even when the process ends.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& kept = *new std::vector<std::unique_ptr<CudaCompute>>();
-  const std::lock_guard lock(mutex);
-  kept.emplace_back(compute);
+  static auto* const kKept XYLEM_LOCKING(pt_guarded_by(mutex)) =
+      new std::vector<std::unique_ptr<CudaCompute>>();
+  const Lock lock(mutex);
+  kKept->emplace_back(compute);
   const auto no_stream_waits = NoStreamWaits::try_acquire();
   if (!no_stream_waits) return;
-  for (const auto& ended : kept) ended->free(*no_stream_waits);
-  kept.clear();
+  for (const auto& ended : *kKept) ended->free(*no_stream_waits);
+  kKept->clear();
 }
 
 }  // namespace
@@ -236,7 +237,7 @@ CUresult CudaCompute::ask(Queue& queue) noexcept {
 
 bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
   if (result == CUDA_SUCCESS) return false;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (fault_.is_ok()) {
     const Status why = driver_->check(result, function);
     fault_ = failure(Code::internal, fmt::format("CUDA device {}: {}", device_, why.message()));
@@ -247,7 +248,7 @@ bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
 
 Status CudaCompute::health() const {
   if (!has_fault_) return {};
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return fault_;
 }
 

@@ -15,13 +15,13 @@
 #include "cuda/loaded_kernels.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/cuda.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -107,8 +107,8 @@ class CudaCompute final : public Compute {
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
 
-  mutable std::mutex mutex_;
-  Status fault_;                         // «mutex_»
+  mutable Mutex mutex_;
+  Status fault_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
   bool streams_may_wait_ = true;         ///< CudaOptions::streams_may_wait.
   std::atomic<bool> is_dead_ = false;    ///< The device does nothing any more.

@@ -41,6 +41,8 @@ class CudaMesh final : public Mesh {
   };
 
   static Result<std::unique_ptr<Mesh>> make(const Site& site, std::uint32_t rank);
+  CudaMesh(const CudaMesh&) = delete;
+  CudaMesh& operator=(const CudaMesh&) = delete;
   ~CudaMesh() override;
 
   MeshMember member() const noexcept override { return peers_.member(); }

@@ -6,13 +6,12 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/compute.h"
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -29,6 +28,7 @@ class Gates {
   Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device);
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
+  ~Gates() = default;
 
   /// A gate that opens when `stream` has done everything that is enqueued on it so far.
   Result<Ticket> after(CUstream stream);
@@ -42,7 +42,7 @@ class Gates {
 
   /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
   /// calls of the driver wait for all streams.
-  static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
+  static bool are_streams_waiting() noexcept { return waited_for > 0; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
@@ -51,14 +51,14 @@ class Gates {
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
   friend class CountedWait;
   friend class NoStreamWaits;
-  /// A NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
-  inline static std::shared_mutex quiet_;
+  /// A NoStreamWaits holds it, and begin_to_wait() for a moment.
+  inline static Mutex quiet;
   /// Gates of this process for which streams wait, and each CountedWait that has begun.
-  inline static std::atomic<std::uint32_t> waited_for_{0};
+  inline static std::atomic<std::uint32_t> waited_for{0};
 
   static void begin_to_wait() {
-    const std::shared_lock lock(quiet_);
-    ++waited_for_;
+    const Lock lock(quiet);
+    ++waited_for;
   }
 
   std::atomic_ref<std::uint64_t> word(std::uint32_t slot) const noexcept {
@@ -76,8 +76,8 @@ class Gates {
   static std::uint64_t generation_of(Ticket gate) noexcept { return gate.number / kMost; }
   Status check_not_captured(CUstream stream) const;
   /// A slot with its next generation. It belongs to the caller until it is returned.
-  Result<std::uint32_t> take();
-  void give_back(std::uint32_t slot) noexcept;
+  Result<std::uint32_t> take() XYLEM_LOCKING(locks_excluded(mutex_));
+  void give_back(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
   /// A gate that nobody has seen is given up, since a stream did not take it.
   Status give_up(std::uint32_t slot, CUresult why, std::string_view function);
 
@@ -86,12 +86,14 @@ class Gates {
   const CUdeviceptr words_on_device_;
   /// Not held while the driver is called, since a call may wait for room in a stream that waits for
   /// a gate.
-  std::mutex mutex_;
+  Mutex mutex_;
   /// Of each slot. An element belongs to who took the slot.
   std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
-  std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
-  std::vector<std::uint32_t> free_;     // «mutex_»
-  std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+  /// Slots [0, used_) have been taken before.
+  std::uint32_t used_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
+  std::vector<std::uint32_t> free_ XYLEM_LOCKING(guarded_by(mutex_));
+  /// Forgotten before they were open.
+  std::vector<std::uint32_t> retired_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 /// Something else than a gate for which streams may wait, such as the calls of a mesh. Until it
@@ -99,21 +101,21 @@ class Gates {
 class CountedWait {
  public:
   void begin() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!std::exchange(is_counted_, true)) Gates::begin_to_wait();
   }
   /// Asks `has_ended` if it has begun. No other thread lets it begin meanwhile.
   template <class HasEnded>
   void end_if(HasEnded&& has_ended) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!is_counted_ || !has_ended()) return;
     is_counted_ = false;
-    --Gates::waited_for_;
+    --Gates::waited_for;
   }
 
  private:
-  std::mutex mutex_;
-  bool is_counted_ = false;  // «mutex_»
+  Mutex mutex_;
+  bool is_counted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
 };
 
 /// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
@@ -123,16 +125,15 @@ class NoStreamWaits {
   /// Empty if a stream waits, and while another thread holds such a value or lets a stream wait at
   /// this moment. Never blocks.
   static std::optional<NoStreamWaits> try_acquire() {
-    std::unique_lock lock(Gates::quiet_, std::try_to_lock);
-    if (!lock.owns_lock() || Gates::are_streams_waiting()) return std::nullopt;
+    TryLock lock(Gates::quiet);
+    if (!lock || Gates::are_streams_waiting()) return std::nullopt;
     return NoStreamWaits(std::move(lock));
   }
 
  private:
-  explicit NoStreamWaits(std::unique_lock<std::shared_mutex> lock) noexcept
-      : lock_(std::move(lock)) {}
+  explicit NoStreamWaits(TryLock lock) noexcept : lock_(std::move(lock)) {}
 
-  std::unique_lock<std::shared_mutex> lock_;
+  TryLock lock_;
 };
 
 }  // namespace xylem::execution::cuda

@@ -2,12 +2,12 @@
 #include "cuda/loaded_kernels.h"
 
 #include "cuda/device_kernels.h"
+#include "xylem/base/mutex.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <utility>
 
 namespace xylem::execution::cuda {
@@ -21,8 +21,8 @@ constexpr std::uint32_t kBlocksPerProcessor = 32;
 
 /// What is loaded in this process.
 struct Loaded {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<const LoadedKernels>> all;  // «mutex»
+  Mutex mutex;
+  std::vector<std::weak_ptr<const LoadedKernels>> all XYLEM_LOCKING(guarded_by(mutex));
 };
 
 Loaded& loaded() {
@@ -40,7 +40,7 @@ Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
     CUdevice device,
     std::span<const std::string> names) {
   Loaded& known = loaded();
-  const std::lock_guard lock(known.mutex);
+  const Lock lock(known.mutex);
   std::erase_if(known.all, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : known.all) {
     auto one = weak.lock();
@@ -61,7 +61,7 @@ Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
 
 void LoadedKernels::release(std::shared_ptr<const LoadedKernels> kernels,
                             const NoStreamWaits& proof) {
-  const std::lock_guard lock(loaded().mutex);  // load() finds it before, or not at all.
+  const Lock lock(loaded().mutex);  // load() finds it before, or not at all.
   if (kernels.use_count() == 1) {
     kernels->driver_->blocking(proof).cuLibraryUnload(kernels->library_);
   }

@@ -28,7 +28,7 @@ Result<MeshMemories::Memory> MeshMemories::take() {
 
 /// Null if there is none.
 MeshMemories::Memory MeshMemories::take_free() noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (free_.empty()) return {};
   const Memory memory = free_.back();
   free_.pop_back();
@@ -53,18 +53,18 @@ Status MeshMemories::complete(Memory& memory) const {
 }
 
 void MeshMemories::give_back(const Memory& memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_.push_back(memory);
 }
 
 void MeshMemories::keep(std::unique_ptr<SharedMemory> opened) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   kept_.push_back(std::move(opened));
 }
 
 Result<MeshMemories::More> MeshMemories::take_more(std::uint64_t bytes) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found =
         std::ranges::find_if(free_more_, [&](const More& memory) { return memory.bytes >= bytes; });
     if (found != free_more_.end()) {
@@ -79,7 +79,7 @@ Result<MeshMemories::More> MeshMemories::take_more(std::uint64_t bytes) {
 }
 
 void MeshMemories::give_back(const More& memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_more_.push_back(memory);
 }
 

@@ -5,11 +5,11 @@
 
 #include "cuda/driver.h"
 #include "cuda/shared_memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -60,10 +60,11 @@ class MeshMemories {
 
   const Driver& driver_;
   const std::uint64_t scratch_bytes_;
-  std::mutex mutex_;
-  std::vector<Memory> free_;                         // «mutex_» Without flags; may be incomplete.
-  std::vector<More> free_more_;                      // «mutex_»
-  std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
+  Mutex mutex_;
+  std::vector<Memory> free_
+      XYLEM_LOCKING(guarded_by(mutex_));  ///< Without flags; may be incomplete.
+  std::vector<More> free_more_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<std::unique_ptr<SharedMemory>> kept_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -208,7 +208,7 @@ void ControlNetwork::open_meetings(Key key) {
 
 void ControlNetwork::ask_for(std::uint32_t rank) {
   XYLEM_CHECK(rank < self_.size && rank != self_.rank, rank, self_.size);
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   wanted_.push_back(rank);
   ::eventfd_write(wake_.get(), 1);
 }
@@ -217,7 +217,7 @@ void ControlNetwork::hold_meetings() {
   if (!meetings_ || has_left_) return;
   std::vector<std::uint32_t> wanted;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     wanted.swap(wanted_);
   }
   for (const std::uint32_t rank : wanted) {
@@ -280,7 +280,7 @@ void ControlNetwork::broadcast(const ControlFrame& frame, const ControlLink* exc
 void ControlNetwork::send_outbox() {
   std::vector<ByteVector> messages;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     messages.swap(outbox_);
   }
   for (const ByteVector& message : messages) {
@@ -359,7 +359,7 @@ void ControlNetwork::deliver(Event& event, ControlListener& listener) {
 void ControlNetwork::flood(ByteSpan message) {
   XYLEM_CHECK(message.size() <= kMaxMessage, message.size());
   if (self_.size == 1) return;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   outbox_.emplace_back(message.begin(), message.end());
   ::eventfd_write(wake_.get(), 1);
 }

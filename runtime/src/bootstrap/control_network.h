@@ -15,13 +15,13 @@
 #include "bootstrap/interface.h"
 #include "bootstrap/meetings.h"
 #include "bootstrap/poller.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <variant>
@@ -149,9 +149,10 @@ class ControlNetwork final : public ControlPlane {
   /// For each host rank, the number of its last flooded invitation.
   std::vector<std::uint32_t> heard_invitations_;
 
-  std::mutex mutex_;  ///< Protects the members below.
-  std::vector<ByteVector> outbox_;
-  std::vector<std::uint32_t> wanted_;  ///< Ranks to which connections are asked for.
+  Mutex mutex_;
+  std::vector<ByteVector> outbox_ XYLEM_LOCKING(guarded_by(mutex_));
+  /// Ranks to which connections are asked for.
+  std::vector<std::uint32_t> wanted_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

@@ -41,7 +41,7 @@ void ControlEvents::on_unmet(std::uint32_t rank, const Status& why) {
 
 void ControlEvents::post(Event event) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     events_.push_back(std::move(event));
   }
   has_events_.store(true, std::memory_order_relaxed);
@@ -56,7 +56,7 @@ unsigned ControlEvents::turn(Token token) {
   if (!has_events_.load(std::memory_order_relaxed)) return 0;
   std::vector<Event> events;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     events.swap(events_);
     has_events_.store(false, std::memory_order_relaxed);
   }

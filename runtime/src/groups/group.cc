@@ -349,7 +349,7 @@ Result<std::shared_ptr<Group>> Group::companion() {
   if (spec_.is_companion) {
     return failure(Code::unsupported, "a companion has no companion of its own");
   }
-  const std::lock_guard lock(companion_mutex_);
+  const Lock lock(companion_mutex_);
   if (companion_ == nullptr) {
     GroupSpec spec = spec_;
     spec.is_companion = true;

@@ -15,6 +15,7 @@
 #include "groups/group_spec.h"
 #include "groups/point_to_point.h"
 #include "progress/token.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/cost_model.h"
 #include "xylem/execution/link.h"
@@ -24,7 +25,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -142,7 +142,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   const GroupSpec spec_;
   std::atomic<std::uint64_t> splits_{0};
   Group* parent_ = nullptr;  ///< Of a companion.
-  std::mutex companion_mutex_;
+  Mutex companion_mutex_;    ///< Held while the companion is made.
   std::shared_ptr<Group> companion_;
   Plans plans_;
   GroupMesh mesh_;

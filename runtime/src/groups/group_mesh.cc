@@ -137,7 +137,7 @@ Status GroupMesh::check(const Stream& stream) const {
 }
 
 void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) {
-  const std::lock_guard order(order_);
+  const Lock order(order_);
   operation.unplanned = plan.status();
   if (plan) {
     operation.plan = *std::move(plan);

@@ -346,7 +346,7 @@ void Progress::notify() noexcept {
 void Progress::announce_ended() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_relaxed) == 0) return;
-  const std::lock_guard lock(park_mutex_);
+  const Lock lock(park_mutex_);
   park_condition_.notify_all();
 }
 
@@ -375,10 +375,11 @@ void Progress::park(const std::atomic<bool>& ended, Deadline deadline) {
   parked_.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   {
-    std::unique_lock lock(park_mutex_);
-    const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);
-    park_condition_.wait_until(lock, until,
-                               [&] { return ended.load(std::memory_order_acquire) || !held(); });
+    const Lock lock(park_mutex_);
+    const Deadline until = earlier(deadline, Deadline::after(kLongestSleep));
+    while (!ended.load(std::memory_order_acquire) && held() &&
+           park_condition_.wait_until(park_mutex_, until)) {
+    }
   }
   parked_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -34,6 +34,7 @@
 #include "progress/waiting.h"
 #include "progress/work_source.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/host_peers.h"
 
@@ -42,10 +43,8 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::runtime {
@@ -216,8 +215,8 @@ class Progress {
   std::vector<pollfd> descriptors_;  ///< Polled while the holder sleeps.
 
   std::atomic<std::uint32_t> parked_{0};
-  std::mutex park_mutex_;
-  std::condition_variable park_condition_;
+  Mutex park_mutex_;
+  Condition park_condition_;
 };
 
 }  // namespace xylem::runtime

@@ -47,7 +47,7 @@ execution::Compute* ComputeDevices::made(const Memory& memory) const noexcept {
 /// Adds a device, and registers with it the host memory that no other device has registered. If
 /// another thread has added this device meanwhile, drops the new one and returns the other.
 execution::Compute* ComputeDevices::add(ComputeDevice device) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (auto* const compute = made(device.memory)) return compute;
   auto* const compute = device.compute.get();
   auto* const memory = compute->device_memory();
@@ -118,7 +118,7 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
 
 /// Memory that no device has registered yet is offered to later devices by add().
 bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   Lent lent{memory, bytes};
   for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
     auto* const device = at->device.compute->device_memory();
@@ -131,7 +131,7 @@ bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept 
 }
 
 void ComputeDevices::take_back_host(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
   if (lent == lent_.end()) return;
   if (lent->to != nullptr) lent->to->take_back_host(memory);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "xylem/base/memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
 #include "xylem/execution/cuda_pointers.h"
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::runtime {
@@ -85,9 +85,9 @@ class ComputeDevices final : public transport::DeviceMemory {
 
   ComputeDeviceMaker maker_;
   mutable execution::CudaPointers pointers_;
-  mutable std::mutex mutex_;
-  mutable std::atomic<Made*> devices_ = nullptr;  // Changed under «mutex_».
-  mutable std::vector<Lent> lent_;                // «mutex_»
+  mutable Mutex mutex_;
+  mutable std::atomic<Made*> devices_ = nullptr;  ///< Changed only while `mutex_` is held.
+  mutable std::vector<Lent> lent_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

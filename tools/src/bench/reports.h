@@ -9,14 +9,15 @@
 #include "bench/report.h"
 #include "bench/report_file.h"
 #include "run/signals.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace xylem::tools {
@@ -46,15 +47,16 @@ class Reports {
     std::optional<ReportFile> file;  ///< Empty before open(), and for standard output.
   };
 
-  Reports() = default;
-  Status write_all(bool is_complete);
-  std::string text_of(const Report& report, bool is_complete) const;
+  explicit Reports(std::vector<Report> reports) : reports_(std::move(reports)) {}
+  Status write_all(bool is_complete) XYLEM_LOCKING(requires_capability(mutex_));
+  std::string text_of(const Report& report, bool is_complete) const
+      XYLEM_LOCKING(requires_capability(mutex_));
   void watch(Signals& signals);
 
-  std::mutex mutex_;  ///< Protects the members up to `rows_`.
-  std::vector<Report> reports_;
-  BenchEnvironment environment_;
-  std::vector<BenchRow> rows_;
+  Mutex mutex_;
+  std::vector<Report> reports_ XYLEM_LOCKING(guarded_by(mutex_));
+  BenchEnvironment environment_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<BenchRow> rows_ XYLEM_LOCKING(guarded_by(mutex_));
   std::optional<Signals> signals_;
   UniqueFd stop_;  ///< An eventfd that ends the thread.
   std::thread watcher_;

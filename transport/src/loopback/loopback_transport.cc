@@ -14,14 +14,14 @@
 namespace xylem::transport::loopback {
 
 std::shared_ptr<Mailbox> Registry::add() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   auto mailbox = std::make_shared<Mailbox>(mailboxes_.size());
   mailboxes_.push_back(mailbox);
   return mailbox;
 }
 
 Result<std::shared_ptr<Mailbox>> Registry::find(std::uint64_t id) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (id >= mailboxes_.size()) {
     return failure(Code::invalid_argument, "loopback address names transport " +
                                                std::to_string(id) + " but the fabric has " +

@@ -7,6 +7,7 @@
 #include "loopback/dice.h"
 #include "loopback/mailbox.h"
 #include "outcome.h"
+#include "xylem/base/mutex.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/transport.h"
 
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::transport::loopback {
@@ -32,8 +32,8 @@ class Registry {
 
  private:
   const LoopbackOptions options_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Mailbox>> mailboxes_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Mailbox>> mailboxes_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 class LoopbackTransport final : public Transport {

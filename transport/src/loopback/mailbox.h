@@ -11,6 +11,7 @@
 
 #include "loopback/dice.h"
 #include "receive.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/transport.h"
 
@@ -18,7 +19,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::transport::loopback {
@@ -107,22 +107,22 @@ class Mailbox {
  private:
   using Messages = std::list<Message>;
 
-  void take_node(Messages& into);  // The caller holds the mutex.
-  bool push(Messages& one);
-  Messages::iterator draw(Dice& dice);  // The caller holds the mutex.
-  void notify(std::unique_lock<std::mutex> lock);
+  void take_node(Messages& into) XYLEM_LOCKING(requires_capability(mutex_));
+  bool push(Messages& one) XYLEM_LOCKING(locks_excluded(mutex_));
+  Messages::iterator draw(Dice& dice) XYLEM_LOCKING(requires_capability(mutex_));
+  void wake() noexcept;
 
   const std::uint64_t id_;
   const UniqueFd wake_;
-  std::mutex mutex_;
-  bool armed_ = false;
-  bool retired_ = false;
-  Messages incoming_;
-  Messages unexpected_;
-  Messages spare_;
-  std::list<Receive> posted_;
-  std::list<Receive> spare_receives_;
-  std::vector<Completion> completions_;
+  Mutex mutex_;
+  bool armed_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  bool retired_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  Messages incoming_ XYLEM_LOCKING(guarded_by(mutex_));
+  Messages unexpected_ XYLEM_LOCKING(guarded_by(mutex_));
+  Messages spare_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::list<Receive> posted_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::list<Receive> spare_receives_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<Completion> completions_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::transport::loopback

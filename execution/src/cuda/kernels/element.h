@@ -360,6 +360,7 @@ struct DivideBy {
         // Divides the magnitude, since a signed type of 32 bits cannot hold every divisor.
         using Magnitude = Wrapping<Value>;
         const bool is_negative = std::is_signed_v<Value> && values[i] < Value{};
+        // NOLINTNEXTLINE(bugprone-signed-char-misuse): the sign is kept, and removed below
         const auto value = static_cast<Magnitude>(values[i]);
         const Magnitude result = quotient(is_negative ? Magnitude{} - value : value, inverse);
         values[i] = static_cast<Value>(is_negative ? Magnitude{} - result : result);

@@ -43,6 +43,7 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
   static constexpr bool kIsSplit = Lanes > 1 && sizeof(Stored) < sizeof(std::uint32_t);
   using Word = std::conditional_t<kIsSplit, std::uint32_t, Bits<Stored>>;
   static constexpr std::uint32_t kWords = Lanes * sizeof(Stored) / sizeof(Word);
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): they may be the same type
   static constexpr std::uint32_t kWordLanes = sizeof(Word) / sizeof(Stored);
   static constexpr std::uint32_t kLaneBits = 8 * sizeof(Stored);
 
@@ -282,6 +283,7 @@ XYLEM_DEVICE void* address_of(const ExchangeArguments& a, std::uint32_t k, const
   const auto& operand = a.operands[k];
   std::uint64_t address = operand.place;
   if (told != nullptr) address += operand.buffer % 2 == 0 ? told->input : told->output;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
