@@ -45,7 +45,8 @@ bool is_far_ahead(const Link& link) noexcept {
 bool Engine::is_over_input(const Run& run) noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
-  return input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
+  return input <= output && output + run.program->bytes_of(collectives::Buffer::output) <=
+                                input + run.program->bytes_of(collectives::Buffer::input);
 }
 
 void Engine::activate(Execution& execution) noexcept {

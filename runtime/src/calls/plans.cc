@@ -238,13 +238,13 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.slice_bytes = site_.slice_bytes;
   options.window = site_.window;
   if (reduces(call.collective)) {
-    options.kernel = reduce_kernel(call.op.op, call.type);
-    options.kernel_id = device_reduce_kernel(call.op.op, call.type);
-    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+    options.arithmetic.reduce = reduce_kernel(call.op.op, call.type);
+    options.arithmetic.reduce_id = device_reduce_kernel(call.op.op, call.type);
+    options.arithmetic.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
   if (call.op.op == RedOp::premul_sum) {
-    options.scale = scale_kernel(call.type);
-    options.scale_id = device_scale_kernel(call.type);
+    options.arithmetic.scale = scale_kernel(call.type);
+    options.arithmetic.scale_id = device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));

@@ -99,8 +99,8 @@ Status Collectives::prepare(Token token, Operation& operation) {
   plans_.note_use(token, operation.plan);
   const Call& call = operation.call;
   if (set_up_run(operation.run, *plan.program, call.input, call.output, call.op.factor)) return {};
-  return failure(Code::exhausted,
-                 fmt::format("no memory for {} bytes of scratch", plan.program->scratch_bytes));
+  return failure(Code::exhausted, fmt::format("no memory for {} bytes of scratch",
+                                              plan.program->host_scratch_bytes()));
 }
 
 Status Collectives::connect(Token token, Plan& plan) {
