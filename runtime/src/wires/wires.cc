@@ -382,11 +382,7 @@ void Wires::give_up_meeting(Token /*token*/, std::uint32_t world_rank) noexcept 
 
 void Wires::close(Token /*token*/, std::uint32_t world_rank) noexcept {
   const Link& link = links_[world_rank];
-  if (link.transport != nullptr) {
-    link.transport->close(link.endpoint);
-  } else if (const auto& transport = wires_[wire_of(world_rank)].transport) {
-    transport->note_death();
-  }
+  if (link.transport != nullptr) link.transport->close(link.endpoint);
 }
 
 bool Wires::flush(Token /*token*/, std::uint32_t world_rank) noexcept {

@@ -162,9 +162,6 @@ class Transport {
   /// The peers as processes of this host; null if this transport does not know them. The same at
   /// each call.
   virtual HostPeers* host_peers() noexcept { return nullptr; }
-  /// Call this when a peer has died to which the transport has no endpoint. That peer may have had
-  /// an endpoint to this transport.
-  virtual void note_death() noexcept {}
 
   /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, at once
   /// or in progress(); after it the operation's memory is not accessed. Other messages and
