@@ -41,9 +41,7 @@ class ControlNetwork final : public ControlPlane {
 
   std::uint32_t rank() const noexcept override { return self_.rank; }
   std::uint32_t size() const noexcept override { return self_.size; }
-  std::string address() const override { return choice_.chosen.address.host(); }
   std::string interface() const override { return choice_.chosen.name; }
-  std::string interface_reason() const override { return choice_.reason; }
 
   Result<std::vector<ByteVector>> all_gather(ByteSpan mine, Deadline deadline) override;
   int fd() const noexcept override { return poller_.fd(); }
