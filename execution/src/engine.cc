@@ -71,8 +71,7 @@ void Engine::deactivate(Execution& execution) noexcept {
 void Engine::start(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  const Compute* const compute = run.device.compute;
-  const bool is_immediate = compute == nullptr || compute->queues() == 0;
+  const bool is_immediate = run.device.compute == nullptr;
   run.past_cache = is_immediate && is_past_cache(run);
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) {
