@@ -50,7 +50,7 @@ class Waits {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) note_releases(rank);
     WaitGraph graph(event_.size());
     add_all(graph);
-    if (const auto circle = graph.find_deadlock(); !circle.empty()) return deadlock(circle);
+    XYLEM_TRY(graph.check([this](Event event) { return describe(event); }));
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank]->is_exchange) XYLEM_TRY(check_overtaking(rank));
     }
@@ -225,20 +225,10 @@ class Waits {
     return {};
   }
 
-  Status deadlock(const std::vector<Event>& circle) const {
-    constexpr std::size_t kShown = 8;
-    std::string text;
-    for (std::size_t i = 0; i < circle.size() && i < kShown; ++i) {
-      const auto rank = static_cast<std::uint32_t>(std::ranges::upper_bound(first_, circle[i]) -
-                                                   first_.begin() - 1);
-      const StepId step = circle[i] - first_[rank];
-      text += fmt::format("{}rank {}, step {} ({})", i == 0 ? "" : ", then ", rank, step,
-                          name(ranks_[rank]->steps[step].kind));
-    }
-    if (circle.size() > kShown) text += fmt::format(", and {} more", circle.size() - kShown);
-    return failure(
-        Code::bad_schedule,
-        fmt::format("progress: deadlock with one slot, for these wait for each other: {}", text));
+  std::string describe(Event event) const {
+    const auto rank = std::ranges::upper_bound(first_, event) - first_.begin() - 1;
+    const StepId step = event - first_[rank];
+    return fmt::format("rank {}, step {} ({})", rank, step, name(ranks_[rank]->steps[step].kind));
   }
 
   std::span<const Program* const> ranks_;
