@@ -138,7 +138,7 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
   } else if (const auto* const piece = std::get_if<GatherFrame>(&frame)) {
     if (is_serving_) return nonsense("a gather after the start");
     return gathers_.hear(link.rank(), *piece);
-  } else if (const auto* const invitation = std::get_if<InvitationFrame>(&frame)) {
+  } else if (const auto* const invitation = std::get_if<Invitation>(&frame)) {
     if (invitation->host >= self_.size || invitation->guest >= self_.size) {
       return nonsense("an invitation of a rank that is none");
     }
@@ -147,21 +147,20 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
   return {};
 }
 
-void ControlNetwork::hear_invitation(const ControlLink& link, const InvitationFrame& frame) {
-  if (frame.host == self_.rank) return;
-  if (frame.by_all_ways && !news_.hear_invitation(frame.host, frame.number)) return;
-  if (frame.guest != self_.rank) {
-    return frame.by_all_ways ? broadcast(frame, &link) : send_invitation(frame);
+void ControlNetwork::hear_invitation(const ControlLink& link, const Invitation& invitation) {
+  if (invitation.host == self_.rank) return;
+  if (invitation.by_all_ways && !news_.hear_invitation(invitation.host, invitation.number)) return;
+  if (invitation.guest != self_.rank) {
+    return invitation.by_all_ways ? broadcast(invitation, &link) : send_invitation(invitation);
   }
   if (!meetings_ || has_left_) return;
-  meetings_->on_invited({frame.host, frame.guest, frame.number, frame.by_all_ways,
-                         std::string(frame.address), frame.port});
+  meetings_->on_invited(invitation);
 }
 
-void ControlNetwork::send_invitation(const InvitationFrame& frame) {
-  if (frame.by_all_ways) return broadcast(frame);
+void ControlNetwork::send_invitation(const Invitation& invitation) {
+  if (invitation.by_all_ways) return broadcast(invitation);
   // If no link leads on, its host will flood the invitation later.
-  if (ControlLink* const next = next_towards(frame.guest)) next->push(frame);
+  if (ControlLink* const next = next_towards(invitation.guest)) next->push(invitation);
 }
 
 /// The link that leads furthest towards a rank, counted upwards in the circle of ranks, without
@@ -196,9 +195,7 @@ void ControlNetwork::hold_meetings() {
   }
   std::vector<Invitation> invitations;
   meetings_->tick(Clock::now(), invitations);
-  for (const Invitation& one : invitations) {
-    send_invitation({one.host, one.guest, one.number, one.by_all_ways, one.address, one.port});
-  }
+  for (const Invitation& one : invitations) send_invitation(one);
   for (Encounter& encounter : meetings_->take_encounters()) {
     events_.emplace_back(std::move(encounter));
   }

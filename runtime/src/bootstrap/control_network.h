@@ -103,8 +103,8 @@ class ControlNetwork final : public ControlPlane {
   void look_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);
   Status wait_until_sent(Deadline deadline);
-  void hear_invitation(const ControlLink& link, const InvitationFrame& frame);
-  void send_invitation(const InvitationFrame& frame);
+  void hear_invitation(const ControlLink& link, const Invitation& invitation);
+  void send_invitation(const Invitation& invitation);
   ControlLink* next_towards(std::uint32_t rank) const noexcept;
   void hold_meetings();
   static void deliver(Event& event, ControlListener& listener);
