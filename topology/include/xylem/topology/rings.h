@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace xylem::topology {
@@ -32,7 +31,6 @@ enum class GpuFabric : std::uint8_t {
   nvswitch,  ///< NVSwitches that all GPUs reach.
   unknown,   ///< Not analysed: more than kMostSearchedGpus GPUs.
 };
-std::string_view name(GpuFabric fabric) noexcept;
 
 /// A cycle through all GPUs; the last one passes data to the first.
 struct Ring {
