@@ -366,10 +366,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   if (!context_.process.allows()) return;
   // The token is never released if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
-  const Token token = context_.progress.assert_held();
-  for (const auto& group : context_.registry.groups()) {
-    group->control(token).note_end_of_program();
-  }
+  context_.process.note_end_of_program();
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
   while (context_.progress.with_token([this](Token held) { return owes_calls(held); })) {

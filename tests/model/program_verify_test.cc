@@ -134,7 +134,7 @@ TEST_P(EveryPlanner, ComputesForOthersInTheMemoryOfItsDevice) {
         EXPECT_TRUE(source.buffer != Buffer::scratch || source.base == kDeviceScratch);
         uses_scratch = uses_scratch || source.base == kDeviceScratch;
       }
-      EXPECT_LE(uses_scratch, program->device_scratch_bytes > 0);
+      EXPECT_LE(uses_scratch, program->device_scratch_bytes() > 0);
     }
   }
 }

@@ -94,7 +94,7 @@ class Rank final : public EngineListener {
     program_ = program;
     execution.run.program = program.get();
     execution.run.base[static_cast<int>(Buffer::scratch)] =
-        execution.run.scratch.reserve(program->scratch_bytes, nullptr);
+        execution.run.scratch.reserve(program->host_scratch_bytes(), nullptr);
   }
   void begin() {
     engine.activate(execution);

@@ -55,9 +55,7 @@ class MemoryControl final : public runtime::ControlPlane {
 
   std::uint32_t rank() const noexcept override { return rank_; }
   std::uint32_t size() const noexcept override { return hub_->size_; }
-  std::string address() const override { return "memory"; }
   std::string interface() const override { return "memory"; }
-  std::string interface_reason() const override { return "ranks are threads"; }
 
   Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
                                                          Deadline deadline) override {

@@ -40,7 +40,7 @@ struct PlanOptions {
   enum class Format : std::uint8_t { text, svg, schedules };
   /// The memory that has the data. `automatic`: that of the GPUs if each rank has one, otherwise
   /// that of the hosts.
-  enum class Device : std::uint8_t { automatic, host, cuda };
+  enum class Device : std::uint8_t { host, cuda, automatic };
 
   collectives::Collective collective = collectives::Collective::all_reduce;
   /// Files or descriptions, one for each host; empty: this machine.

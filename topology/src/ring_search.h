@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Searches for rings and trees in a Graph: depth-first over hops that still fit, with a limited
+// Searches for rings in a Graph: depth-first over hops that still fit, with a limited
 // number of steps.
 #pragma once
 
@@ -67,22 +67,5 @@ std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    double rate,
                                                    std::uint32_t most,
                                                    std::uint64_t steps);
-
-struct TreeFound {
-  /// The parent of each vertex. Empty: no tree was found.
-  std::vector<std::optional<std::uint32_t>> parents;
-  std::uint32_t root = 0;
-  std::uint32_t depth = 0;
-  bool is_exact = true;
-
-  bool is_none() const noexcept { return parents.empty(); }
-};
-
-/// A tree of depth `deepest` or less in which every hop carries `rate` in both directions at the
-/// same time.
-TreeFound find_tree(const SearchSpace& space,
-                    double rate,
-                    std::uint32_t deepest,
-                    std::uint64_t steps);
 
 }  // namespace xylem::topology

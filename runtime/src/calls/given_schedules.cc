@@ -49,8 +49,8 @@ Status prove_programs(const std::vector<Schedule>& ranks,
   // With a single element, most chunks of a plan with several blocks are empty.
   options.counts.count = std::max<std::uint64_t>(1, options.counts.count);
   if (reduces(collective)) {
-    options.kernel = execution::reduce_kernel(RedOp::sum, DataType::float32);
-    if (stages_input) options.scale = execution::scale_kernel(DataType::float32);
+    options.arithmetic.reduce = execution::reduce_kernel(RedOp::sum, DataType::float32);
+    if (stages_input) options.arithmetic.scale = execution::scale_kernel(DataType::float32);
   }
   std::vector<std::shared_ptr<const Program>> programs;
   std::vector<const Program*> addresses;

@@ -34,7 +34,7 @@ constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
 /// The size by which the plan is chosen, which is the same on all ranks.
 std::uint64_t agreed_bytes(const Call& call) noexcept {
-  if (!call.uneven) return call.count * size_of(call.type);
+  if (!call.is_uneven()) return call.count * size_of(call.type);
   if (call.collective == Collective::all_to_all) return kUnknownBytes;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   std::uint64_t sum = 0;
@@ -45,7 +45,7 @@ std::uint64_t agreed_bytes(const Call& call) noexcept {
 collectives::Counts counts_of(const Call& call) noexcept {
   collectives::Counts counts{.count = call.count,
                              .element_bytes = static_cast<std::uint32_t>(size_of(call.type))};
-  if (call.uneven) {
+  if (call.is_uneven()) {
     counts.input_counts = call.input_counts;
     counts.output_counts = call.output_counts;
   }
@@ -97,7 +97,7 @@ Plan::Variant variant_of(const Call& call) noexcept {
 /// True if the arguments of a call determine its variant without the addresses of its buffers.
 bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
-  return !call.uneven && !variant.is_on_device && !is_overwritten;
+  return !call.is_uneven() && !variant.is_on_device && !is_overwritten;
 }
 
 /// Fails if a device cannot compute the program.
@@ -188,7 +188,7 @@ Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   const Plan::Variant variant = variant_of(call);
-  if (!call.uneven) {
+  if (!call.is_uneven()) {
     if (auto kept = kept_for(call, variant)) return kept;
   }
   drop_evicted();
@@ -244,13 +244,13 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.slice_bytes = site_.slice_bytes;
   options.window = site_.window;
   if (reduces(call.collective)) {
-    options.kernel = execution::reduce_kernel(call.op.op, call.type);
-    options.kernel_id = execution::device_reduce_kernel(call.op.op, call.type);
-    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+    options.arithmetic.reduce = execution::reduce_kernel(call.op.op, call.type);
+    options.arithmetic.reduce_id = execution::device_reduce_kernel(call.op.op, call.type);
+    options.arithmetic.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
   if (call.op.op == RedOp::premul_sum) {
-    options.scale = execution::scale_kernel(call.type);
-    options.scale_id = execution::device_scale_kernel(call.type);
+    options.arithmetic.scale = execution::scale_kernel(call.type);
+    options.arithmetic.scale_id = execution::device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));

@@ -24,9 +24,6 @@ constexpr std::chrono::milliseconds kShare{10};
 constexpr microseconds kLookAtProgram{500};
 /// How long a waiter sleeps between two turns if the transports cannot be slept on.
 constexpr microseconds kNap{50};
-/// After so many turns in a row, which take about half a millisecond if all move data, a patient
-/// thread wakes peers that it has let sleep.
-constexpr std::uint32_t kTurnsInARow = 16;
 
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
 /// read.
@@ -68,22 +65,15 @@ Progress::Progress(WorkSources& sources)
 void Progress::open(WaitPolicy policy, transport::HostPeers& peers) noexcept {
   policy_ = policy;
   peers_ = &peers;
+  wakes_.open(peers);
   contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
 }
 
 unsigned Progress::turn(Token token) {
-  if (is_patient_) peers_->hold_wakes(true);
+  wakes_.begin_turn();
   const unsigned done = sources_.turn(token);
-  if (is_patient_ && (done == 0 || ++turns_in_a_row_ == kTurnsInARow)) {
-    turns_in_a_row_ = 0;
-    peers_->hold_wakes(false);
-  }
+  wakes_.end_turn(done);
   return done;
-}
-
-void Progress::set_patient(bool is_patient) noexcept {
-  is_patient_ = is_patient;
-  if (!is_patient) peers_->hold_wakes(false);
 }
 
 void Progress::poke() {
@@ -143,9 +133,9 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
   CoreBinding binding;
   do {
     if (must_be_patient(waiter, binding)) {
-      set_patient(true);
+      wakes_.set_patient(true);
       drive_patiently(ended, deadline, waiter, binding);
-      set_patient(false);
+      wakes_.set_patient(false);
     } else {
       drive_eagerly(ended, deadline, waiter, binding);
     }
@@ -286,13 +276,13 @@ bool Progress::acquire_until(Deadline deadline) {
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   const Deadline share = Deadline::after(kShare);
   Worked worked = Worked::nothing;
-  set_patient(true);
+  wakes_.set_patient(true);
   while (worked != Worked::interrupted && turn(assert_held()) != 0) {
     const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
     const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
     worked = is_over ? Worked::interrupted : Worked::some;
   }
-  set_patient(false);
+  wakes_.set_patient(false);
   return worked;
 }
 

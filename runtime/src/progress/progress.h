@@ -28,6 +28,7 @@
 
 #include "progress/contention.h"
 #include "progress/core_binding.h"
+#include "progress/held_wakes.h"
 #include "progress/program_thread.h"
 #include "progress/token.h"
 #include "progress/token_trace.h"
@@ -187,8 +188,6 @@ class Progress {
   bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
 
-  void set_patient(bool is_patient) noexcept;
-
   WorkSources& sources_;
   transport::HostPeers* peers_ = nullptr;
   Attendant* attendant_ = nullptr;
@@ -196,9 +195,7 @@ class Progress {
   SpinLearner learner_;    ///< Learns from the holder's idle periods.
   Contention contention_;  ///< What the holder has noticed of other programs.
   ProgramThread program_;
-  /// True while sleeping peers are woken only when a turn finds nothing to do, or after some turns.
-  bool is_patient_ = false;
-  std::uint32_t turns_in_a_row_ = 0;  ///< Patient turns since peers were woken last.
+  HeldWakes wakes_;
   std::atomic<bool> needed_polling_{false};
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <utility>
 
 namespace xylem::transport::ucx {
@@ -40,28 +39,7 @@ void UcxTransport::close(EndpointId id) noexcept {
   if (endpoint.handle == nullptr) return;
   if (endpoint.lost == Code::ok) endpoint.lost = Code::peer_lost;
   ++epoch_;
-  if (!may_abort(endpoint)) return cut(endpoint);
-  logger_.warn(
-      fmt::format("ucx transport of reach {} is given up: its queue to endpoint {} is full, and "
-                  "UCX {} would abort this process if it ended it",
-                  ucx::name(facts_.reach), endpoint.id, api().ucp_get_version_string()));
-  end_worker();
-}
-
-// Whether closing the endpoint could make UCX abort the process, because an answer to a connection
-// request waits in its queue. The answer is queued before all our sends, so none waits if a send
-// has completed. None waits either if the whole queue can be flushed at once.
-bool UcxTransport::may_abort(Endpoint& endpoint) {
-  return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
-         !begin_flush(endpoint);
-}
-
-// Destroying the worker also ends all endpoints: ours, and those that UCX made for peers that
-// connected to us, which UCX does not report.
-bool UcxTransport::may_abort() {
-  bool may = facts_.aborts_on_answers && stranger_died_;
-  for (const auto& endpoint : endpoints_) may = may_abort(*endpoint) || may;
-  return may;
+  cut(endpoint);
 }
 
 // True if nothing waits for room in the endpoint's queue. Otherwise increments flushes_ until the
@@ -172,26 +150,14 @@ void UcxTransport::end_worker() {
     end_all(endpoint->sends, endpoint->lost);
   }
   end_all(receives_, Code::link_lost);
-  if (facts_.aborts_on_answers) {
-    abandon_worker();
-  } else {
-    // UCX also aborts if the worker is destroyed while an endpoint has a rendezvous in progress.
-    for (const auto& endpoint : endpoints_) {
-      if (endpoint->handle != nullptr) cut(*endpoint);
-    }
-    worker_.reset();
-    detached_.forget();
+  // UCX aborts if the worker is destroyed while an endpoint has a rendezvous in progress.
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->handle != nullptr) cut(*endpoint);
   }
-  for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
+  worker_.reset();
+  detached_.forget();
   wake_.reset();  // no more events
   arriving_ = flushes_ = 0;
-}
-
-// A worker that UCX could not destroy without an abort is kept until the process ends.
-// ucp_worker_progress() is no longer called for it, so it does not access our memory.
-void UcxTransport::abandon_worker() {
-  keep_until_exit(std::make_shared<std::pair<ucp_context*, ucp_worker*>>(context_.release(),
-                                                                         worker_.release()));
 }
 
 bool UcxTransport::idle() const noexcept {
@@ -208,15 +174,6 @@ UcxTransport::~UcxTransport() {
     RequestState& state = receives_.front();
     detach(state);
     api().ucp_request_cancel(worker_.get(), &state);
-  }
-  if (may_abort()) {
-    while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {
-      api().ucp_worker_progress(worker_.get());
-    }
-    if (stranger_died_ || flushes_ > 0) {
-      abandon_worker();
-      return;
-    }
   }
   // If a socket is closed with unread data, TCP discards what it has not sent yet. So read first.
   for (int i = 0; i < kLastLooks && api().ucp_worker_progress(worker_.get()) > 0; ++i) {

@@ -39,8 +39,8 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
   XYLEM_TRY(auto transports, allowed_transports(options.reach, found));
   Settings settings = {
       {"TLS", std::move(transports)},
-      {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
+      {"KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count())},
   };
   const bool uses_tcp = std::ranges::any_of(found, [&](const UcxDevice& each) {
     return each.transport == "tcp" && allows(options.reach, each);
@@ -57,18 +57,7 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
     settings.emplace_back(prefix + "MAX_IOV", "0");
     settings.emplace_back(prefix + "TX_SEG_SIZE", "64k");
   }
-  if (options.reach == UcxReach::host) {
-    // Without this, UCX refuses endpoints that can be closed forcibly.
-    settings.emplace_back("MM_ERROR_HANDLING", "y");
-    // UCX need not look for dead peers: the owner learns of a death on its own host at once, and
-    // only close() can check whether UCX would abort (ContextFacts::aborts_on_answers). The second
-    // setting makes peers exchange endpoint ids when they connect, not at the first large message.
-    settings.emplace_back("KEEPALIVE_INTERVAL", "inf");
-    settings.emplace_back("RESOLVE_REMOTE_EP_ID", "y");
-  } else {
-    settings.emplace_back("KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count()));
-  }
-  if (options.reach != UcxReach::host && !options.devices.empty()) {
+  if (!options.devices.empty()) {
     XYLEM_TRY(auto devices, allowed_devices(options, found));
     settings.emplace_back("NET_DEVICES", std::move(devices));
   }
@@ -130,8 +119,6 @@ Result<Worker> make_worker(ucp_context& context) {
   return worker;
 }
 
-bool aborts_on_answers() { return is_older_than(1, 14); }
-
 bool moves_cuda(ucp_context& context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
@@ -147,8 +134,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
   XYLEM_TRY(auto context, ucx::make_context(options, found));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
   const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
-                                ucx::copies_on_send(options.reach, found),
-                                ucx::aborts_on_answers() && options.reach == UcxReach::host};
+                                ucx::copies_on_send(options.reach, found)};
   return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }
 

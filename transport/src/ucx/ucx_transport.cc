@@ -119,7 +119,6 @@ Posted UcxTransport::send(EndpointId to,
       api().ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = send_code(UCS_PTR_STATUS(request));
-    endpoint.has_sent |= operation.code == Code::ok;
     return Posted::done;
   }
   auto& state = *static_cast<RequestState*>(request);
@@ -136,7 +135,6 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   Operation* operation = state.operation;
   RequestRing::remove(state);
   api().ucp_request_free(request);
-  endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
   operation->code = send_code(status);
   endpoint.owner->completions_.complete(*operation);
@@ -258,14 +256,14 @@ unsigned UcxTransport::progress() noexcept {
   return count;
 }
 
-// A send completes when UCX has copied the message. In shared memory the peer then has the copy. On
-// a network the copy may wait inside UCX, and a flush reports when it has left.
+// A send completes when UCX has copied the message. The copy may wait inside UCX, and a flush
+// reports when it has left.
 bool UcxTransport::flush(EndpointId id) noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   Endpoint& endpoint = *endpoints_[id];
   if (endpoint.handle == nullptr || endpoint.lost != Code::ok) return true;
   if (!endpoint.sends.empty()) return false;
-  if (facts_.reach == UcxReach::host || endpoint.flushed == endpoint.posted) return true;
+  if (endpoint.flushed == endpoint.posted) return true;
   if (endpoint.flushing != endpoint.flushed) return false;
   endpoint.flushing = endpoint.posted;
   const Completions::Posting posting(completions_);

@@ -130,7 +130,6 @@ enum class PeerAccess : std::uint8_t {
   no_by_topology,  ///< The paths of the machine do not support it.
   disabled,        ///< By a setting of the driver.
 };
-std::string_view name(PeerAccess access) noexcept;
 
 /// What a driver reports about two GPUs. Pairs about which it reports nothing have no entry.
 struct GpuPair {
@@ -156,15 +155,12 @@ enum class PortState : std::uint8_t { unknown, down, initializing, armed, active
 std::string_view name(PortState state) noexcept;
 
 enum class LinkLayer : std::uint8_t { unknown, infiniband, ethernet };
-std::string_view name(LinkLayer layer) noexcept;
 
 /// The protocol of packets that have the GID as their source.
 enum class GidType : std::uint8_t { unknown, infiniband, roce_v1, roce_v2 };
-std::string_view name(GidType type) noexcept;
 
 /// The kind of address that a GID is; `ipv4` is an IPv4 address mapped into IPv6 form.
 enum class GidScope : std::uint8_t { ipv4, link_local, global };
-std::string_view name(GidScope scope) noexcept;
 
 /// An entry of a port's table of global identifiers. The identifier itself is not stored, since
 /// addresses belong to a job and not to a machine.

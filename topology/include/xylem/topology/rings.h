@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings and trees over the GPUs of one host: orders in which data can travel over the links of the
+// Rings over the GPUs of one host: orders in which data can travel over the links of the
 // host, and upper bounds for any order.
 //
 // Bandwidths are bus bandwidths in one direction in GB/s, as nccl-tests define them: if every GPU
@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace xylem::topology {
@@ -32,7 +31,6 @@ enum class GpuFabric : std::uint8_t {
   nvswitch,  ///< NVSwitches that all GPUs reach.
   unknown,   ///< Not analysed: more than kMostSearchedGpus GPUs.
 };
-std::string_view name(GpuFabric fabric) noexcept;
 
 /// A cycle through all GPUs; the last one passes data to the first.
 struct Ring {
@@ -62,19 +60,6 @@ struct RingPlan {
   friend bool operator==(const RingPlan&, const RingPlan&) = default;
 };
 
-/// A tree that runs reduce (towards the root) and broadcast (from the root) at the same time.
-struct TreePlan {
-  std::uint32_t root = 0;  ///< Index of a GPU.
-  /// parents[i] is the parent of the i-th of the GPUs that were given; nothing for the root.
-  std::vector<std::optional<std::uint32_t>> parents;
-  std::uint32_t depth = 0;        ///< Number of hops from the root to the farthest GPU.
-  std::optional<GBps> bandwidth;  ///< The bandwidth of every hop, in both directions at the same
-                                  ///< time.
-  bool is_exact = true;           ///< False if the search stopped early: a better tree may exist.
-
-  friend bool operator==(const TreePlan&, const TreePlan&) = default;
-};
-
 /// Upper bounds for any schedule over the links considered here; absent if the bandwidths of links
 /// are unknown. Reduction inside switches (NVLink SHARP) is not taken into account.
 struct BandwidthBounds {
@@ -94,8 +79,6 @@ struct BandwidthBounds {
 /// Plans for all GPUs of the host, or for `gpus` (distinct indices in any order).
 RingPlan plan_rings(const Topology& topology);
 RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpus);
-TreePlan plan_tree(const Topology& topology);
-TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus);
 BandwidthBounds bandwidth_bounds(const Topology& topology);
 BandwidthBounds bandwidth_bounds(const Topology& topology, std::span<const std::uint32_t> gpus);
 

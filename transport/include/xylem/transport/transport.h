@@ -164,11 +164,8 @@ class Transport {
   /// the same pointer.
   virtual HostPeers* host_peers() noexcept { return nullptr; }
   /// The connections of the endpoints, which the owner makes; null if the transport needs none, or
-  /// makes them itself. The same at each call.
+  /// makes them itself. Every call returns the same pointer.
   virtual Connections* connections() noexcept { return nullptr; }
-  /// Call this when a peer has died to which the transport has no endpoint. That peer may have had
-  /// an endpoint to this transport.
-  virtual void note_death() noexcept {}
 
   /// Ends a pending operation with `cancelled`, unless it completes first. `done` is called within
   /// this call or within progress(). After that the transport no longer accesses the operation's
