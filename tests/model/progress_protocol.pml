@@ -10,6 +10,9 @@
  * progress thread looks once in a while, unless it dozes, but not while a device works. So a lost wake-up shows as a
  * state in which nothing happens although a call, a waiter or a caller of acquire() is left.
  *
+ * Left out: waits with a deadline, the progress thread's ticks and events of the control plane, threads that wait
+ * beside the program, XYLEM_PROGRESS_THREAD=off, and more than one call of a thread.
+ *
  * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
  */
 #define THREAD 2 /* the progress thread; 0 and 1 are user threads */
@@ -119,9 +122,9 @@ inline finish(me, call) {
 inline launch_submitted(who) {
   if
   :: atomic {
-       is_submitted -> done = true;
+       is_submitted -> done = false;
 #ifndef NO_LAUNCHING
-       memory[LAUNCHING] = 1
+       buffer[who]!LAUNCHING, 1
 #endif
      }
      atomic {
@@ -169,8 +172,8 @@ inline release(who) {
 #endif
     buffer[who]!HELD, 0
   }
-#ifndef NO_WAKE_AFTER_RELEASE
-  announce_ended(who);
+#ifndef NO_FENCE_AFTER_RELEASE
+  announce_ended(who); /* Its fence is needed. That it wakes waiters here saves time only: the progress thread drives. */
 #endif
   if :: needs -> wake_if(SLEEPS) :: else fi;
   needs = false

@@ -160,7 +160,8 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
     const auto yield = [&] { idleness.yield(); };
     const auto sleep_or_yield = [&] {
       // sleep() refuses while a device has pending work, since its completion would wake nobody.
-      if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
+      const auto limit = std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left());
+      if (!sleep(limit, &ended)) sched_yield();
     };
     const bool looked = idle(idleness, is_crowded(), yield, sleep_or_yield);
     if (contention_.is_present()) return;
@@ -221,7 +222,8 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
       if (ended.load(std::memory_order_acquire) || deadline.point() <= now) return;
       // Peers have been woken, and nothing has arrived for this rank.
       if (probe_contention(now)) continue;
-      if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now))) {
+      const auto limit = std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now);
+      if (sleep(limit, &ended)) {
         refused = 0;
       } else if (++refused >= kRefusals) {
         binding.release();  // A thread that polls needs a core that is free.
@@ -308,7 +310,7 @@ Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
   return worked;
 }
 
-bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
+bool Progress::doze(pollfd extra) { return sleep(kShare, nullptr, &extra); }
 
 void Progress::release() noexcept {
   const bool needs = needs_polling(assert_held());
@@ -340,11 +342,15 @@ void Progress::announce_ended() noexcept {
   park_condition_.notify_all();
 }
 
-bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+bool Progress::sleep(std::chrono::nanoseconds limit,
+                     const std::atomic<bool>* ended,
+                     const pollfd* extra) {
   bool slept = false;
   sleeping_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (turn(assert_held()) == 0 && wanted_.load(std::memory_order_relaxed) == 0) {
+  const bool is_idle = turn(assert_held()) == 0;
+  const bool has_ended = ended != nullptr && ended->load(std::memory_order_relaxed);
+  if (is_idle && !has_ended && wanted_.load(std::memory_order_relaxed) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
     slept = sources_.arm(assert_held(), descriptors_);

@@ -17,13 +17,17 @@
 // for a reason not to sleep. A thread that has such a reason publishes it, executes a full fence,
 // and then looks for an announcement. So one of the two always sees the other:
 //
-//   who sleeps           announcement             published before the other looks for it
-//   the token holder     sleeping_                work, a request for the token: notify()
-//   a waiter             parked_                  the end of an operation, the released token
-//   the progress thread  ProgressThread::dozes_   work: wake_if_idle()
-//   the progress thread  ProgressThread::sleeps_  needed_polling_ and the released token
+//   who sleeps           announcement             what is published          who then looks
+//   the token holder     sleeping_                work, acquire()            notify()
+//   a waiter             parked_                  the end of an operation,   announce_ended()
+//                                                 the released token
+//   the progress thread  ProgressThread::dozes_   work                       wake_if_idle()
+//   the progress thread  ProgressThread::sleeps_  needed_polling_,           on_needs_polling()
+//                                                 the released token
 //
-// tests/model/progress_protocol.pml proves this, and that each of the fences is needed.
+// A waiter that asks for the token does not wait for an answer, so it asks again.
+// tests/model/progress_protocol.pml proves this for two callers and the progress thread; its head
+// says what it leaves out.
 #pragma once
 
 #include "progress/contention.h"
@@ -78,7 +82,7 @@ class Progress {
   /// Sets how threads wait, and the other ranks of this host. Call it only before any thread waits.
   /// `peers` outlives the last turn, and only the token holder calls it.
   void open(WaitPolicy policy, transport::HostPeers& peers) noexcept;
-  /// Sets the attendant, which outlives the last release of the token. Call it before a second
+  /// Sets the attendant, which outlives the return of the last release(). Call it before a second
   /// thread uses this object.
   void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
 
@@ -107,7 +111,7 @@ class Progress {
     assert(held());
     return {};
   }
-  /// A full fence, too.
+  /// Also a full fence, so ProgressThread::wake_if_idle() may follow.
   void release() noexcept;
   /// The same, if nothing has been started that is not over, so that no source needs polling that
   /// did not before.
@@ -183,9 +187,13 @@ class Progress {
   }
   bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
   bool look_at_programs(CoreBinding& binding);
-  /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
-  /// transports cannot be slept on.
-  bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
+  /// Sleeps for at most `limit`. False if it did not sleep, since there was work, since `ended`
+  /// became true in its turn, or since the transports cannot be slept on. A turn may end an
+  /// operation although it reports that nothing happened: by a launch, by an event of the control
+  /// plane, or by a tick.
+  bool sleep(std::chrono::nanoseconds limit,
+             const std::atomic<bool>* ended,
+             const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
 
   WorkSources& sources_;

@@ -9,8 +9,9 @@ namespace xylem::runtime {
 WorkSource::Need WorkSources::need() const noexcept {
   using Need = WorkSource::Need;
   Need most = is_tick_due_.load(std::memory_order_relaxed) ? Need::turn_now : Need::nothing;
-  // In reverse order: work moves from later sources to earlier ones, such as from a submitted send
-  // to the header that a transport still holds. Otherwise both could be missed.
+  // In reverse order: a submitted send of the scheduler becomes a header that an earlier source
+  // still holds. Otherwise both could be missed. Where work moves the other way, as when a failure
+  // stops a mesh, the progress thread is woken in any case.
   for (const WorkSource* source : std::views::reverse(sources_)) {
     most = std::max(most, source->need());
   }

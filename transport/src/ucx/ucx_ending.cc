@@ -5,7 +5,6 @@
 #include "ucx/status.h"
 #include "ucx/ucx_transport.h"
 #include "xylem/base/check.h"
-#include "xylem/base/keep.h"
 
 #include <fmt/format.h>
 
