@@ -3,7 +3,7 @@
 // The reduction kernels alone: bytes per second by type, number of sources and size; nanoseconds of
 // a tiny call; and the conversions. bytes_per_second counts all bytes read and written: (sources +
 // 1) times the buffer.
-#include "kernels/reduce.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <benchmark/benchmark.h>
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 constexpr std::size_t kMaxSources = 8;
@@ -113,6 +113,6 @@ BENCHMARK_CAPTURE(conversion, widen_float8_e5m2, DataType::float8_e5m2, true)->A
 BENCHMARK_CAPTURE(conversion, narrow_float8_e5m2, DataType::float8_e5m2, false)->Arg(16 << 10);
 
 }  // namespace
-}  // namespace xylem::runtime
+}  // namespace xylem::execution
 
 BENCHMARK_MAIN();

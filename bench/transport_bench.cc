@@ -38,10 +38,9 @@ Result<Pair> loopback_pair() {
   return connect(fabric.attach(), fabric.attach());
 }
 
-template <UcxReach Reach>
-Result<Pair> ucx_pair() {
+Result<Pair> ucx_tcp_pair() {
   UcxOptions options;
-  options.reach = Reach;
+  options.reach = UcxReach::tcp;
   XYLEM_TRY(auto a, make_ucx(options, Logger()));
   XYLEM_TRY(auto b, make_ucx(options, Logger()));
   return connect(std::move(a), std::move(b));
@@ -119,14 +118,9 @@ void stream(benchmark::State& state, Result<Pair> (*make)()) {
 }
 
 BENCHMARK_CAPTURE(ping_pong, loopback, loopback_pair)->Arg(8)->Arg(4096)->Arg(65536);
-BENCHMARK_CAPTURE(ping_pong, ucx_host, ucx_pair<UcxReach::host>)->Arg(8)->Arg(4096)->Arg(65536);
-BENCHMARK_CAPTURE(ping_pong, ucx_tcp, ucx_pair<UcxReach::tcp>)->Arg(8)->Arg(4096)->Arg(65536);
+BENCHMARK_CAPTURE(ping_pong, ucx_tcp, ucx_tcp_pair)->Arg(8)->Arg(4096)->Arg(65536);
 BENCHMARK_CAPTURE(stream, loopback, loopback_pair)->Arg(65536)->Arg(1 << 20)->Arg(8 << 20);
-BENCHMARK_CAPTURE(stream, ucx_host, ucx_pair<UcxReach::host>)
-    ->Arg(65536)
-    ->Arg(1 << 20)
-    ->Arg(8 << 20);
-BENCHMARK_CAPTURE(stream, ucx_tcp, ucx_pair<UcxReach::tcp>)->Arg(65536)->Arg(1 << 20)->Arg(8 << 20);
+BENCHMARK_CAPTURE(stream, ucx_tcp, ucx_tcp_pair)->Arg(65536)->Arg(1 << 20)->Arg(8 << 20);
 
 }  // namespace
 }  // namespace xylem::transport

@@ -12,9 +12,9 @@
 // percentage of the memory's bandwidth, as in `xylem bench` (docs/benchmarks.md), measured by
 // copies between the calls.
 #include "bench/bandwidth.h"
-#include "kernels/reduce.h"
 #include "xylem/base/check.h"
 #include "xylem/base/copy.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <benchmark/benchmark.h>
 
@@ -261,7 +261,7 @@ class AllReduce {
   /// Number of elements of a rank, and number of slices in half of them.
   std::size_t count_, slices_;
   std::uint64_t first_ = 0;  ///< First slice of the next call.
-  runtime::ReduceKernel sum_ = runtime::reduce_kernel(RedOp::sum, DataType::float32);
+  execution::ReduceKernel sum_ = execution::reduce_kernel(RedOp::sum, DataType::float32);
   std::array<std::vector<float>, kRanks> inputs_, outputs_;
   Segments segments_;
 };

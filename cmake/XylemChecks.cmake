@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Targets that look at the sources: format, format_check, tidy. They cover what git tracks or would
-# track, so that a new file needs no registration.
+# Targets that check the sources: format, format_check, tidy. The first two cover all files that git
+# tracks or would track; tidy covers all sources of the build.
 
 find_program(XYLEM_CLANG_FORMAT NAMES clang-format-14 DOC "clang-format 14")
 # tools/setup puts it there.
@@ -24,14 +24,14 @@ xylem_check_target(format "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -i")
 xylem_check_target(format_check "${XYLEM_CLANG_FORMAT}" "clang-format 14"
   sh -c "${list_sources} | xargs -0 ${XYLEM_CLANG_FORMAT} -n --Werror")
-# Headers are seen through the sources that include them; generated files are not ours.
+# Headers are checked with the sources that include them. Generated files are left out.
 set(XYLEM_TIDY_SOURCES "^${PROJECT_SOURCE_DIR}/(?!build/).*\\.cc$" CACHE STRING
   "Regular expression for the paths of the sources that the target tidy reads")
-# The analyzer is bounded, so that a run of the whole tree stays within what CI allows.
+# The limit on the analyzer's nodes keeps a run of the whole tree within the time that CI allows.
 xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
   "${XYLEM_CLANG_TIDY_RUNNER}" -clang-tidy-binary "${clang_tidy_programs}/clang-tidy" -quiet -p "${PROJECT_BINARY_DIR}"
   -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000
   "${XYLEM_TIDY_SOURCES}")
 if(TARGET xylem_commit)
-  add_dependencies(tidy xylem_commit)  # Its header is made by a build only.
+  add_dependencies(tidy xylem_commit)  # Sources include its header, which only a build makes.
 endif()

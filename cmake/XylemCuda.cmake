@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds nvcc, which compiles the device kernels, and the header cuda.h beside it: those of a CUDA
-# toolkit, those that tools/setup has installed, or those of PyPI's packages in the environment of
-# Python. Sets XYLEM_NVCC, its flags XYLEM_NVCC_FLAGS, XYLEM_CUDA_INCLUDE, and XYLEM_WITH_CUDA. No
-# library of CUDA is needed: the driver is opened at run time.
+# Finds nvcc, which compiles the device kernels, and the header cuda.h beside it. They are those of a
+# CUDA toolkit, those that tools/setup has installed, or those of PyPI's packages in the environment
+# of Python. Sets XYLEM_NVCC, its flags XYLEM_NVCC_FLAGS, XYLEM_CUDA_INCLUDE, and XYLEM_WITH_CUDA.
+# No library of CUDA is needed: the driver is opened at run time.
 
 # --fmad=false: a fused multiply-add rounds once where two operations round twice.
 set(XYLEM_NVCC_FLAGS -std=c++20 -O3 --fmad=false)
@@ -19,7 +19,7 @@ if(NOT XYLEM_NVCC)
   find_program(XYLEM_NVCC nvcc PATHS ${packaged} NO_DEFAULT_PATH)
 endif()
 if(XYLEM_NVCC AND NOT XYLEM_WORKING_NVCC STREQUAL XYLEM_NVCC)
-  # nvcc's headers and a host compiler that it accepts may be missing.
+  # nvcc may be unusable, since its headers or a host compiler that it accepts are missing.
   execute_process(COMMAND "${XYLEM_NVCC}" ${XYLEM_NVCC_FLAGS} -ptx -x cu /dev/null -o /dev/null
     RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(failed)

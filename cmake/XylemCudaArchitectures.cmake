@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# For which GPUs nvcc compiles the device kernels.
+# Selects the GPUs for which nvcc compiles the device kernels.
 
 # Machine code runs on all GPUs of its generation with the same or a later minor number: 75 is Turing, 80 Ampere and
-# Ada, 90 Hopper, 100 and 120 Blackwell. These kernels wait for memory and gain nothing by code for more architectures,
-# each of which takes nvcc seconds.
+# Ada, 90 Hopper, 100 and 120 Blackwell. The kernels are limited by memory bandwidth, so code for more architectures
+# would not make them faster, and nvcc needs seconds for each.
 set(XYLEM_ALL_CUDA_ARCHITECTURES 75 80 90 100 120)
 
 # xylem_cuda_code(RESULT REQUESTED CAPABILITIES OFFERED)
 #
-# The options of nvcc for what is REQUESTED: `native`, which are the GPUs with these CAPABILITIES ("9.0"), `all`, or a
-# list. nvcc OFFERS machine code for some ("sm_75"). The PTX of the oldest GPU that is supported always comes along:
-# drivers compile it for all other GPUs, the future ones among them.
+# Sets RESULT to nvcc's options for the REQUESTED architectures: `native`, `all`, or a list. `native` means the GPUs of
+# this machine, whose CAPABILITIES are given ("9.0"). Architectures that nvcc has not OFFERED ("sm_75") are left out.
+# The options always include the PTX of the oldest supported GPU, which drivers compile for all other GPUs, also future
+# ones.
 function(xylem_cuda_code result requested capabilities offered)
   set(architectures ${requested})
   if(requested STREQUAL "native")

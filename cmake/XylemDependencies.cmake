@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What Xylem is built with. Everything comes from the system; nothing is downloaded.
+# The libraries that Xylem uses. All of them are installed on the system; nothing is downloaded.
 include(XylemCuda)
 
 find_package(Threads REQUIRED)
-# UCX's package file fails when it is read twice in one scope, so whoever found it first wins.
+# UCX's package file fails when it is read twice in one scope. A project around Xylem may have read it already.
 if(NOT TARGET ucx::ucp)
   find_package(ucx 1.13 REQUIRED CONFIG)
 endif()
@@ -17,8 +17,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 
-# Archives of the same versions, built to be part of a shared library, make a result that needs none of these
-# libraries. Debian's own archives cannot be part of one, or do not exist.
+# With archives of these libraries, built with -fPIC, libxylem contains them and needs none of them at run time.
+# Debian's archives are built without it, or do not exist.
 set(XYLEM_ARCHIVES "" CACHE PATH "Folder of archives to link in place of the system's libraries (tools/wheel makes them)")
 if(XYLEM_ARCHIVES)
   foreach(library fmt::fmt hwy::hwy pugixml::shared)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The library that users link, made of all components. xylem::xylem is shared and asks nothing of its
-# users; xylem::static is the same as an archive, whose users need what Xylem itself was built with
-# (find_package(xylem COMPONENTS static) finds it for them).
+# The library that users link, made of all components. xylem::xylem is a shared library; its users need no
+# other libraries. xylem::static is an archive; its users also link the libraries that Xylem uses
+# (find_package(xylem COMPONENTS static) finds them).
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -11,7 +11,8 @@ add_library(xylem_static STATIC)
 add_library(xylem::xylem ALIAS xylem_shared)
 add_library(xylem::static ALIAS xylem_static)
 
-# The components and the parts that they link, with what comes from outside.
+# Collects `parts`, which are the components and the targets of Xylem that they link, and `externals`, which are the
+# other libraries.
 get_property(components GLOBAL PROPERTY XYLEM_COMPONENTS)
 set(parts)
 set(externals)
@@ -40,8 +41,8 @@ foreach(library xylem_shared xylem_static)
   target_link_libraries(${library} PRIVATE ${externals})
 endforeach()
 
-# The headers that users see: <xylem/xylem.h>, <xylem/xylem_c.h> and what those include. Each component's
-# set keeps its own name here.
+# The public headers: <xylem/xylem.h>, <xylem/xylem_c.h> and the headers that they include. The name of each file set
+# contains its component, so that the names differ.
 set(public_components base runtime c)
 foreach(component IN LISTS public_components)
   if(NOT component IN_LIST components)
@@ -74,13 +75,13 @@ set_target_properties(xylem_static PROPERTIES
   EXPORT_NAME static
   OUTPUT_NAME xylem
   LINKER_LANGUAGE CXX)
-# The code must stay while a runtime does: it has a thread, and leaves the job when the process ends. So dlclose()
-# unloads neither the library nor a plugin that contains the archive.
+# A runtime has a thread, and leaves the job when the process ends, so its code must stay loaded. With this option,
+# dlclose() unloads neither the library nor a plugin that contains the archive.
 set(stays_loaded LINKER:-z,nodelete)
 target_link_options(xylem_static INTERFACE ${stays_loaded})
 target_link_options(xylem_shared PRIVATE ${stays_loaded}
   "LINKER:--version-script=${CMAKE_CURRENT_LIST_DIR}/xylem.map"
-  # Clang's sanitizers are resolved in the program, not in the library.
+  # With Clang, the program contains the sanitizer's runtime, so symbols of the library stay undefined.
   $<$<STREQUAL:${XYLEM_SANITIZE},>:LINKER:--no-undefined>)
 
 if(NOT XYLEM_INSTALL)
@@ -100,10 +101,10 @@ install(FILES
   "${PROJECT_BINARY_DIR}/xylemConfig.cmake" "${PROJECT_BINARY_DIR}/xylemConfigVersion.cmake"
   DESTINATION ${package_dir})
 
-# Relative to the file itself, so that the installed tree can be moved.
+# The prefix is relative to the file xylem.pc, so that the installed tree can be moved.
 file(RELATIVE_PATH pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
-# What users of the archive link, too. Not Requires.private: pkg-config would then demand these packages of users of
-# the shared library.
+# The libraries that users of the archive also link. They are not in Requires.private, since pkg-config would then
+# require their packages from users of the shared library, too.
 set(pc_private_libraries)
 foreach(external IN LISTS externals)
   if(external MATCHES "^(PkgConfig|fmt|hwy|pugixml)::(.+)$")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# How a target of Xylem is made: one function per kind, so that standard, warnings, visibility and
-# sanitizers are the same everywhere and no flag is global.
+# Functions that make the targets of Xylem, one for each kind of target. They set language standard,
+# warnings, visibility and sanitizers for each target, so that no flag is global.
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -9,8 +9,8 @@ endif()
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(XYLEM_CCACHE ccache DOC "Compiler cache, used where it is installed")
   if(XYLEM_CCACHE)
-    # ccache wants to be told that precompiled headers are compared by what they hold, and that generated headers
-    # are the same in every build tree.
+    # Without this sloppiness, ccache does not cache sources that use precompiled headers. With the base directory,
+    # generated headers have the same path in every build tree.
     set(CMAKE_C_COMPILER_LAUNCHER "${XYLEM_CCACHE}")
     set(CMAKE_CXX_COMPILER_LAUNCHER
       env CCACHE_SLOPPINESS=pch_defines,time_macros "CCACHE_BASEDIR=${PROJECT_BINARY_DIR}" "${XYLEM_CCACHE}")
@@ -18,7 +18,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 
-# Standard, warnings, visibility and sanitizers of one target.
+# Sets language standard, warnings, visibility and sanitizers of one target.
 function(xylem_target_defaults target)
   target_compile_features(${target} PRIVATE cxx_std_20 c_std_11)
   set_target_properties(${target} PROPERTIES
@@ -30,16 +30,16 @@ function(xylem_target_defaults target)
     POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${XYLEM_WERROR}>:-Werror>
-    # Paths in messages are the repository's, not those of the machine that compiled.
+    # Messages contain paths relative to the repository.
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # GCC 12 warns of overlaps inside of std::string's operator+ (its bug 105651) and, with sanitizers, of
-    # uninitialised members inside of std::function.
+    # GCC 12 warns without reason of overlaps in std::string's operator+ (its bug 105651) and, with sanitizers, of
+    # uninitialised members in std::function.
     target_compile_options(${target} PRIVATE
       -Wno-restrict $<$<BOOL:${XYLEM_SANITIZE}>:-Wno-maybe-uninitialized>)
   elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # libstdc++ 12's std::stable_sort uses what it declares deprecated.
-    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
+    # Locks are checked (base/mutex.h). std::stable_sort of libstdc++ 12 uses a function that is declared deprecated.
+    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-deprecated-declarations)
   endif()
   if(XYLEM_SANITIZE)
     list(JOIN XYLEM_SANITIZE "," sanitizers)
@@ -53,7 +53,7 @@ function(xylem_target_defaults target)
   endif()
 endfunction()
 
-# The headers that most sources include. Clang reads them in a third of the time that it takes to compile a source.
+# The headers that most sources include. Clang spends a third of the time to compile a source on them.
 set(XYLEM_COMMON_HEADERS
   <algorithm> <array> <chrono> <cstdint> <cstring> <functional> <map> <memory> <mutex> <optional> <set> <span>
   <string> <string_view> <system_error> <utility> <variant> <vector> <fmt/format.h>)
@@ -61,7 +61,7 @@ set(XYLEM_COMMON_HEADERS
 # xylem_precompile(TARGET HEADER…): precompiles headers for the sources of a target, if XYLEM_PRECOMPILE is on.
 function(xylem_precompile target)
   if(XYLEM_PRECOMPILE)
-    # Without times of files in it, a precompiled header is the same in each build, which ccache needs.
+    # Without timestamps, a precompiled header is the same in each build, so ccache can recognize it.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
@@ -69,32 +69,30 @@ endfunction()
 
 # xylem_precompile_common(TARGET)
 #
-# For Clang only. GCC gains little by it. And GCC's objects of the release build and of the wheels for torch are
-# the same, so that ccache finds them again, as long as no precompiled header's path in the build tree is part of
-# them.
+# For Clang only. GCC gains little by it. Also, ccache can use GCC's objects of the release build for the wheels for
+# torch only if they do not depend on the path of a precompiled header, which differs between build trees.
 function(xylem_precompile_common target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     xylem_precompile(${target} ${XYLEM_COMMON_HEADERS})
   endif()
 endfunction()
 
-# xylem_unite(TARGET): compiles the sources of a target several at a time, if XYLEM_UNITY is on. Headers, and what
-# templates make of them, are then compiled once for all of them. Sources that cannot be together, since each has the
-# same names for its own, are separate (xylem_separate).
+# xylem_unite(TARGET): compiles several sources of a target as one, if XYLEM_UNITY is on. Headers and templates are then
+# compiled once for all of them. Sources that define the same names cannot be united: xylem_separate() excludes them.
 function(xylem_unite target)
   if(XYLEM_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
   endif()
 endfunction()
 
-# xylem_separate(SOURCE…): sources of this folder that stay objects of their own, whatever xylem_unite says.
+# xylem_separate(SOURCE…): compiles sources of this folder separately, in spite of xylem_unite().
 function(xylem_separate)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# xylem_optimise_little(TARGET): for code that is not part of an operation. Where release builds are compiled with -O2,
-# as by our presets and by pip, -O1 saves a quarter of the time that this takes. GCC then takes the value of an empty
-# std::optional for uninitialized.
+# xylem_optimise_little(TARGET): for code that no operation runs. Release builds of our presets and of pip use -O2;
+# -O1 saves a quarter of the time to compile. With -O1, GCC warns without reason that the value of an empty
+# std::optional is uninitialized.
 function(xylem_optimise_little target)
   if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-O2")
     target_compile_options(${target} PRIVATE
@@ -104,9 +102,9 @@ endfunction()
 
 # xylem_component(NAME SOURCES … HEADERS … [DEPENDS …] [PRIVATE_DEPENDS …])
 #
-# A layer: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under
-# include/. DEPENDS are targets that its public headers name, PRIVATE_DEPENDS those of its sources only.
-# Tests and tools link components; users link xylem::xylem, which is made of them.
+# A component: the static library xylem_NAME, alias xylem::NAME. HEADERS are its public headers, under
+# include/. DEPENDS are the targets that its public headers use, and PRIVATE_DEPENDS those that only its
+# sources use. Tests and tools link components; users link xylem::xylem, which contains all of them.
 function(xylem_component name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;DEPENDS;PRIVATE_DEPENDS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -122,7 +120,7 @@ function(xylem_component name)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   target_include_directories(${target} PRIVATE src)
   if(XYLEM_FUZZ)
-    # libFuzzer follows the branches of what it drives.
+    # libFuzzer chooses inputs by the branches that run, so the code reports them.
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
@@ -137,7 +135,7 @@ function(xylem_program name)
   xylem_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${arg_LINKS})
   if(XYLEM_SANITIZE)
-    # Of a C program, too: the sanitizers of the library need their runtime for C++.
+    # Also for a program in C: the library is C++, and needs the sanitizer's runtime for C++.
     set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
   endif()
 endfunction()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# How a test is made and registered. Each executable is one ctest test (or SHARDS of them), since
-# starting a process per test case would dominate the run.
+# Functions that make and register tests. Each executable is one test of ctest, or SHARDS of them.
+# Starting a process for each test case would take most of the time.
 
-# UCX's memory hooks and GCC's thread sanitizer do not go together; suppressions name libraries that
-# are not ours.
+# UCX's memory hooks fail under GCC's thread sanitizer. Suppressions concern the libraries that Xylem
+# uses.
 set(XYLEM_TEST_ENVIRONMENT)
 if(XYLEM_SANITIZE)
-  # Without it reports have no names, and suppressions of functions match nothing.
+  # Without a symbolizer, reports contain no function names, and suppressions by function match nothing.
   find_program(XYLEM_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer
     HINTS /usr/lib/llvm-19/bin REQUIRED DOC "llvm-symbolizer (package llvm-19)")
   set(XYLEM_TEST_ENVIRONMENT
@@ -21,17 +21,17 @@ set(XYLEM_TEST_KINDS unit model process golden fuzz conformance torch ucx packag
 
 set(XYLEM_FUZZ_SECONDS 10 CACHE STRING "How long a test of a fuzz target explores")
 set(XYLEM_FUZZ_SEED 1 CACHE STRING "Seed of that exploration; 0 draws one")
-# What is tested is optimised; a test itself is compiled more often than it runs.
+# Xylem is optimised. Tests are not, since most take longer to compile than to run.
 set(XYLEM_COMPUTING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 set(XYLEM_TEST_OPTIONS $<$<OR:$<CONFIG:Release>,$<BOOL:${XYLEM_SANITIZE}>>:-O0>)
-# Reading gtest and gmock is half of compiling a test. The headers are those that tests include themselves;
-# clang-tidy compiles without them, so that none is forgotten.
+# Half of the time to compile a test goes into the headers of gtest and gmock, so they are precompiled. Tests must
+# still include them: clang-tidy compiles without precompiled headers.
 if(XYLEM_PRECOMPILE)
   foreach(kind TEST COMPUTING_TEST)
     string(TOLOWER "xylem_${kind}_headers" headers)
     add_library(${headers} OBJECT support/headers.cc)
     xylem_target_defaults(${headers})
-    # -fPIE, as the executables that use them.
+    # -fPIE, since the executables that use these headers are compiled with it.
     target_compile_options(${headers} PRIVATE ${XYLEM_${kind}_OPTIONS} -fPIE)
     target_link_libraries(${headers} PRIVATE GTest::gmock GTest::gtest_main)
     xylem_precompile(${headers} <gmock/gmock.h> <gtest/gtest.h>)
@@ -41,7 +41,7 @@ endif()
 add_library(one_thread OBJECT support/one_thread.cc)
 xylem_target_defaults(one_thread)
 
-# What has to be built for the tests of one kind.
+# Targets that build everything for the tests of one kind.
 foreach(kind IN LISTS XYLEM_TEST_KINDS)
   add_custom_target(${kind}_tests)
 endforeach()
@@ -50,7 +50,7 @@ if(TARGET xylem_command)
   add_dependencies(golden_tests xylem_command)
 endif()
 
-# Reads arg_LABELS of the caller.
+# Checks the caller's arg_LABELS.
 function(xylem_check_labels name)
   if(NOT arg_LABELS)
     message(FATAL_ERROR "${name}: say LABELS, of ${XYLEM_TEST_KINDS}")
@@ -62,13 +62,14 @@ function(xylem_check_labels name)
   endforeach()
 endfunction()
 
-# Reads arg_LABELS, arg_TIMEOUT, arg_SERIAL and arg_WAITS of the caller. Every test has a deadline; under a
-# sanitizer it is longer by what the sanitizer costs.
+# Reads arg_LABELS, arg_TIMEOUT, arg_SERIAL and arg_WAITS of the caller. Every test has a time limit, which is five
+# times as long under a sanitizer.
 #
-# A test occupies two of ctest's places, and one if it WAITS: if it uses less than half a core, because it mostly
-# waits for time limits. With twice as many places as cores and one more (tools/test), as many tests compute beside
-# each other as there are cores, and one waits. A fresh build tree has no record of durations: the tests with the longest time
-# limits start first, so that no long test is left alone at the end.
+# ctest runs tests in parallel while the sum of their PROCESSORS is at most its limit. A test counts as two, or as one
+# if it WAITS: such a test mostly waits for time limits and uses less than half a core. The limit is twice the number
+# of cores, plus one (tools/test), so one computing test for each core runs beside one that waits. A new build tree has
+# no record of durations. Then the tests with the longest time limits start first, so that no long test runs alone at
+# the end.
 function(xylem_test_properties name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
@@ -102,9 +103,9 @@ endfunction()
 
 # xylem_test_variant(NAME OF component SOURCES … DEFINES … LINKS …)
 #
-# Sources of a component, compiled once more with definitions that only a test needs. clang-tidy reads them as
-# sources of their component only. In the component they are separate (xylem_separate): the linker leaves out the
-# objects that the variant replaces.
+# Compiles sources of a component again, with definitions that only a test needs. clang-tidy checks them only as
+# sources of the component. In the component they must be separate objects (xylem_separate), so that the linker leaves
+# out exactly the objects that the variant replaces.
 function(xylem_test_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OF" "SOURCES;DEFINES;LINKS")
   foreach(source IN LISTS arg_SOURCES)
@@ -125,10 +126,12 @@ endfunction()
 #            [THREADS] [WAITS])
 #
 # A GoogleTest executable NAME with GoogleTest's main and gmock. Its sources are compiled together (xylem_unite).
-# Includes are relative to the repository ("runtime/src/group.h") and to tests/. Tests that need the machine for
-# themselves are SERIAL; those that spend their time in their own code, with references and brute force, say that they
-# are COMPUTES. The thread sanitizer runs the tests that say THREADS, since it has nothing to find in a single thread; of
-# the others, unit and model tests end with an error if they start a thread (support/one_thread.cc).
+# Includes are relative to the repository ("runtime/src/groups/group.h") and to tests/. The options:
+#   SERIAL    no other test runs at the same time
+#   COMPUTES  the test's own code takes most of the time, for example by brute force, so it is optimised
+#   THREADS   the test also runs under the thread sanitizer, which finds nothing in a single thread; a unit or model
+#             test without this option ends with an error if it starts a thread (support/one_thread.cc)
+#   WAITS     see xylem_test_properties
 function(xylem_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;COMPUTES;THREADS;WAITS" "TIMEOUT;SHARDS" "SOURCES;LINKS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -142,7 +145,7 @@ function(xylem_test name)
   xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS} GTest::gmock GTest::gtest_main)
   xylem_unite(${name})
   set(kind TEST)
-  # In conformance tests ranks are threads of the test, and some measure how soon a call ends.
+  # In conformance tests, the ranks are threads of the test, and some tests measure how long a call takes.
   if(arg_COMPUTES OR (NOT XYLEM_SANITIZE AND "conformance" IN_LIST arg_LABELS))
     set(kind COMPUTING_TEST)
   endif()
@@ -180,7 +183,7 @@ endfunction()
 
 # xylem_script_test(NAME COMMAND … LABELS kind… [TIMEOUT seconds] [SERIAL] [WAITS])
 #
-# A command as a test; it skips itself by the line "[  SKIPPED ] NAME: reason" and exit code 77.
+# A command as a test. To skip the test, it prints the line "[  SKIPPED ] NAME: reason" and exits with code 77.
 function(xylem_script_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS")
   xylem_check_labels(${name})
@@ -191,10 +194,10 @@ endfunction()
 
 # xylem_fuzz(NAME SOURCES … LINKS …)
 #
-# A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ it explores for some seconds, by
-# the seed XYLEM_FUZZ_SEED, so that a fresh build tree tries the same inputs each time, as far as the
-# seconds reach (0 draws a new seed); otherwise fuzz/replay.cc gives it the corpus tests/fuzz/corpus/NAME
-# and mutations of it by a fixed seed.
+# A fuzz target, which defines LLVMFuzzerTestOneInput. With XYLEM_FUZZ, libFuzzer explores for
+# XYLEM_FUZZ_SECONDS with the seed XYLEM_FUZZ_SEED, so a new build tree tries the same inputs each time,
+# up to the time limit. Otherwise, fuzz/replay.cc passes it the corpus tests/fuzz/corpus/NAME, and
+# mutations of it with a fixed seed.
 function(xylem_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LINKS")
   set(arg_LABELS fuzz)
@@ -203,7 +206,7 @@ function(xylem_fuzz name)
     xylem_program(${name} SOURCES ${arg_SOURCES} LINKS ${arg_LINKS})
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    # What libFuzzer finds goes into the build tree, not into the corpus of the repository.
+    # libFuzzer adds the inputs that it finds to the build tree, not to the corpus of the repository.
     set(found "${CMAKE_CURRENT_BINARY_DIR}/corpus/${name}")
     file(MAKE_DIRECTORY "${found}")
     add_test(NAME ${name} COMMAND ${name} -max_total_time=${XYLEM_FUZZ_SECONDS} -timeout=10

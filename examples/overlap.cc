@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes while it communicates: each layer's gradients travel while the next layer's are
+// Computes while it communicates: each layer's gradients are reduced while the next layer's are
 // computed. xylem run -n 2 -- example_overlap
 #include <xylem/xylem.h>
 
@@ -29,7 +29,7 @@ int main() {
   std::vector<xylem::Work> under_way;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     compute(layers[layer], layer);
-    std::vector<float>& gradients = layers[layer];  // not to be touched until its work has ended
+    std::vector<float>& gradients = layers[layer];  // not accessed until its work has ended
     under_way.push_back(world.all_reduce(gradients, gradients));
   }
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {

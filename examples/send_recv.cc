@@ -19,8 +19,8 @@ int main() {
 
   const std::vector<std::uint32_t> token(1000, world.rank());
   std::vector<std::uint32_t> got(token.size());
-  // Neither call waits for the other rank. The receive begins first, since a message that finds its
-  // receive already begun may need one copy less.
+  // Neither call waits for the other rank. The receive is posted first, since a message that
+  // arrives after its receive was posted may need one copy less.
   const xylem::Work receive = world.recv(got, previous);
   const xylem::Work send = world.send(token, next);
   const xylem::Status done = xylem::wait_all(receive, send);

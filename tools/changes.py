@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What changes ask of CI: the stages of `tools/test --ci`, and the sources that clang-tidy reads.
+"""What CI runs for a change: the stages of `tools/test --ci`, and the sources that clang-tidy reads.
 
 .ci/passed names, for each stage that CI does not run every time, the commit at which it passed last. A stage runs if
 files that concern it differ from that commit, if it has failed since, if it is its turn, or if the file does not name
-it. So nothing is missed if a run failed or was given up in the meantime: the file still names the earlier commit.
+it. So nothing is missed if a run failed or was interrupted meanwhile: the file still names the earlier commit.
 """
 
 import argparse
@@ -19,24 +19,25 @@ import sys
 ALWAYS = ("format", "shell", "build", "headers", "tests", "package", "layering", "torch", "tidy")
 PARTS = ("ucx", "gpu", "torch-oldest", "wheel", "tsan", "asan", "fuzz")
 
-# Which files ask for which parts. Every component with threads asks for the thread sanitizer, every other one for the
-# address sanitizer; the other sanitizer comes by date. bindings/torch asks for neither, since torch itself is not built
-# with sanitizers: both come by date.
+# Which files require which parts. A component with threads requires the thread sanitizer, any other component the
+# address sanitizer; the other sanitizer runs when it is its turn. bindings/torch requires neither, since torch itself
+# is not built with sanitizers: both run when it is their turn.
 NEEDS = (
     (r"(base|execution|runtime|transport)/|tests/(conformance|mixed|support)/|tests/sanitizer/tsan", ("tsan",)),
     (r"(bindings/c|collectives|tools/src|topology)/|tests/sanitizer/lsan", ("asan",)),
-    # What reads foreign text or bytes, and has a fuzz target.
+    # Code that reads foreign text or bytes, and has a fuzz target.
     (r"topology/|runtime/src/bootstrap/|collectives/.*(verify|text)|base/.*(log|quantity)|tests/fuzz/", ("fuzz",)),
     (r"execution/(src|include/.*)/cuda|tests/(gpu|fakes/cuda_driver)/", ("gpu",)),
     (r"transport/src/ucx/|tests/(unit|process)/ucx", ("ucx",)),
     (r"bindings/torch/|tests/torch/", ("torch-oldest",)),
     (r"pyproject\.toml|tools/wheel|tests/wheel/", ("wheel", "ucx")),
     (r"bindings/torch/(CMakeLists\.txt|.*\.py$)", ("wheel",)),
-    # How everything is built and run.
+    # Files that decide how everything is built and run.
     (r"cmake/|CMakeLists\.txt|CMakePresets\.json|tools/(test|setup)$", PARTS),
 )
 
-# By turns, one group a day, so that each of them runs twice in any seven days. They take about equally long.
+# Parts that run by turns, one group a day, so that each of them runs twice in any seven days. The groups take about
+# equally long.
 TURNS = (("tsan", "ucx"), ("asan", "fuzz"), ("torch-oldest", "wheel", "gpu"))
 
 RECORD = ".ci/passed"
@@ -80,7 +81,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILIN
 
 def readers_of(changed, texts):
     """`changed` and all files that include one of them, directly or not. `texts` has the text of each C++ file. An
-    include means each file whose path ends with it; of a generated file, each that has its name."""
+    include stands for each file whose path ends with it or, if there is none (a generated file), each with its name."""
     by_name = {}
     for path in set(texts) | set(changed):
         path = path.removesuffix(".in")
@@ -111,8 +112,8 @@ def is_of_cmake(path):
 
 
 def commands_of(root):
-    """The command that compiles each source, by the build tree of the preset tidy, without the paths of the root and of
-    the repository."""
+    """The command that compiles each source in the build tree of the preset tidy. The paths of the root and of the
+    repository are removed, so that the commands of two trees can be compared."""
     with open(os.path.join(root, "build/tidy/compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     places = (os.path.abspath(root), os.getcwd())
@@ -126,7 +127,7 @@ def without(places, text):
 
 
 def commands_at(commit):
-    """The same as CMake makes them of a commit."""
+    """The same for the files of a commit."""
     place = "build/tidy-base"
     subprocess.run(["rm", "-rf", place], check=True)
     os.makedirs(place)
@@ -190,7 +191,7 @@ def read_record():
 
 
 def write_record(stage, commit, failed):
-    """Keeps the commit that is there if there is none to name."""
+    """Notes how a stage ended. Without `commit`, the commit that was noted before stays."""
     if stage not in PARTS + ("tidy",):
         return
     record = read_record()

@@ -20,8 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-/// Calls `put` for whole vectors that begin on a cache line of the target, and copies the rest with
-/// memcpy.
+/// Calls `put` for whole vectors, from the first cache-line boundary of the target on. Copies the
+/// bytes before and after them with memcpy.
 template <typename Put>
 void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes, Put put) {
   constexpr std::size_t kLine = 64;

@@ -121,7 +121,8 @@ struct Logger::Sink {
 
   const LogLevel level;
   const UniqueFd file;  ///< None for standard error, which a logger must not close.
-  std::atomic<std::uint64_t> dropped = 0;  ///< Lines that the file has not taken.
+  std::atomic<std::uint64_t> dropped = 0;  ///< Number of lines dropped since the last successful
+                                           ///< write.
 };
 
 std::string_view name(LogLevel level) noexcept {

@@ -18,9 +18,10 @@ using std::chrono::milliseconds;
 
 /// TCP_RTO_MAX_MS of <linux/tcp.h>, which older headers lack.
 constexpr int kMostBetweenRepetitions = 44;
-/// What is sent at least this long after the last answer is sent after a silence of kLongest.
+/// If data is sent at least this long after the last answer, the network has been silent for at
+/// least kLongest before (see silence.h).
 constexpr milliseconds kUnanswered = Silence::kAsks + Silence::kLongest;
-/// Time for an answer, in addition to what TCP expects.
+/// Time allowed for an answer, in addition to the round-trip time that TCP expects.
 constexpr milliseconds kPatience{500};
 
 }  // namespace
@@ -46,16 +47,17 @@ std::optional<milliseconds> Silence::too_long(int socket, Clock::time_point now)
     *this = {};
     return std::nullopt;
   }
-  // Bytes are in flight, and the last ones, new or repeated, were sent late enough. Or there are
-  // only probes (of the peer's life, or of its closed window), and the kernel has sent one more
-  // since.
+  // Whether the kernel has sent something so late that its missing answer proves silence. If bytes
+  // are in flight, the time of their last transmission decides. Otherwise the kernel sends only
+  // probes (keepalive, or of a closed window), and must have sent one since the time passed.
   const bool is_asked = info.tcpi_unacked > 0
                             ? quiet - milliseconds(info.tcpi_last_data_sent) >= kUnanswered
                             : has_passed_ && info.tcpi_probes > probes_;
   if (!has_passed_) probes_ = info.tcpi_probes;
   has_passed_ = true;
   if (!asked_ && is_asked) asked_ = now;
-  // The patience is counted from what was seen here, since this host may have been suspended.
+  // The patience is counted from the time of this observation, since this host may have been
+  // suspended after it sent the data.
   const microseconds answer_time(info.tcpi_rtt + 4 * info.tcpi_rttvar);
   const bool is_over = asked_ && now - *asked_ >= kPatience + answer_time;
   return is_over ? std::optional(quiet) : std::nullopt;

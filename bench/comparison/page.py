@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables that bench/report writes into pages, from the results in a folder.
 
-A section of a page goes from a mark, `<!-- report NAME -->`, to the next heading.
+A section of a page begins at a mark, `<!-- report NAME -->`, and ends at the next heading.
 """
 
 import os
@@ -139,7 +139,7 @@ def starts(data):
 
 
 def hosts(data):
-    """Times where links have no rate, and shares of the link where they have one."""
+    """Times if the links have no rate limit, otherwise bandwidths as fractions of that limit."""
     rows = {(row["bytes"], row["variant"]): row for row in data["rows"]}
     variants, last = distinct(variant for _, variant in rows), data["rows"][-1]["variant"]
 
@@ -160,7 +160,7 @@ def hosts(data):
 
 
 def plan(text):
-    """A row about the output of `xylem plan`."""
+    """The row for one output of `xylem plan`."""
     said = dict(line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip())
     verified = re.fullmatch(r" *\d+ ranks, (\d+) steps[,;] (.*); (.*)", said["verified"])
     proof = "by symmetry" if "by symmetry" in verified[2] else verified[2]
@@ -184,7 +184,7 @@ def for_readme(*data):
 
 
 def show_commands(origin, commands):
-    """One paragraph. Commands that differ in the last word only are written as one, with "|" between the words."""
+    """A paragraph with all commands. Those that differ only in the last word are written as one, with "|"."""
     merged = {}
     for command in commands:
         begin, _, last = command.rpartition(" ")
@@ -194,7 +194,7 @@ def show_commands(origin, commands):
 
 
 def write_sections(root, pages, sections):
-    """Replaces the sections that are named, and leaves the others."""
+    """Replaces the named sections of a page."""
     for page in pages:
         path = os.path.join(root, page)
         with open(path, encoding="utf-8") as file:

@@ -53,7 +53,7 @@ def run(command, environment, timeout):
                 said = last_line(*reversed(process.communicate()))
                 raise Skipped(f"did not end within {timeout} s; its last words: {said}") from None
             raise
-    if process.returncode not in (0, 1):  # 1: a wrong result, which the rows tell
+    if process.returncode not in (0, 1):  # 1: a wrong result, which the rows report
         raise Skipped(f"exited with status {process.returncode}: {last_line(errors, out)}")
     return out
 

@@ -20,12 +20,12 @@ def load():
 
 
 def ratios(cell, name):
-    """xylem's time divided by the peer's, for each repetition; empty if one of them lacks."""
+    """xylem's time divided by the peer's, for each repetition; empty if a time is missing."""
     return [ours / theirs for ours, theirs in zip(cell.get("xylem", []), cell.get(name, []))]
 
 
 def ratio(cell, name):
-    """xylem's time divided by the peer's, as the median over the repetitions; None if one lacks."""
+    """The median of ratios() over the repetitions; None if there are none."""
     found = ratios(cell, name)
     return statistics.median(found) if found else None
 
@@ -34,9 +34,9 @@ def interval(values):
     """A 95 % confidence interval of the median of the distribution that the values come from; None
     if there are too few values.
 
-    It goes from the k-th smallest value to the k-th largest, with the largest k that has at least
-    95 % confidence. The k-th smallest value is above the median if fewer than k values are below
-    it, and each value is below it with probability 1/2, whatever the distribution.
+    It extends from the k-th smallest value to the k-th largest, with the largest k that has at
+    least 95 % confidence. The k-th smallest value is above the median if fewer than k values are
+    below the median. Each value is below it with probability 1/2, whatever the distribution.
     """
     count = len(values)
     k, cases = 0, 1  # `cases` of 2 ** count have at most k values below the median.
@@ -48,7 +48,7 @@ def interval(values):
 
 
 def of_limit(cell):
-    """The least possible time divided by xylem's; 100 % is the full bandwidth of the memory."""
+    """The time limit by memory bandwidth, divided by xylem's time; 1 is the full bandwidth."""
     against = ratio(cell, "limit")
     return 1 / against if against else None
 

@@ -28,7 +28,7 @@ def sweep(xylem, options):
                                           "--algorithm", name)
                         times[name].append(row["time_us"]["p50"])
                     except Skipped:
-                        del times[name]  # Not for so many ranks, or not for one host.
+                        del times[name]  # The algorithm does not support this job.
             medians = {name: statistics.median(runs) for name, runs in times.items()}
             quickest = min(medians, key=medians.get)
             over = statistics.median(times[name][turn] / times[quickest][turn]

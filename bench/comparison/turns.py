@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the peers take turns."""
+"""Measures the peers in turns."""
 
 import sys
 
@@ -8,8 +8,8 @@ from .peers import Skipped, environment_of_launchers
 
 def collect(peers, options):
     """Returns times[operation][bytes][peer] (a list of medians, one for each repetition), the
-    errors, and the peers that were dropped. The key "limit" beside the peers has the least time
-    that the memory traffic of the operation takes.
+    errors, and the peers that were dropped. The key "limit", in place of a peer, has the least
+    times in which the memory can carry the traffic of the operation.
 
     The peers take turns at each size. A turn is short, so that changes in the machine's state
     affect all turns of a repetition equally, and ratios are computed within a repetition.
@@ -31,7 +31,7 @@ def collect(peers, options):
                         cell.pop(peer.name, None)
                         continue
                     if turn is None:
-                        continue  # It has no such operation.
+                        continue  # The peer has no such operation.
                     cell.setdefault(peer.name, []).append(turn.time)
                     if turn.limit:
                         cell.setdefault("limit", []).append(turn.limit)

@@ -18,7 +18,7 @@ class Variant(NamedTuple):
 
     name: str
     operation: str
-    most: Optional[float]  # None: whatever it takes.
+    most: Optional[float]  # None: no limit.
     flags: tuple = ()
     ranks: int = 2
     extra: int = 0

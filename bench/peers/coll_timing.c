@@ -54,10 +54,10 @@ static float of_partner(const struct call* c, size_t i) {
   return value(1 - rank, i);
 }
 
-/* An operation, independent of the library. `right` is NULL if there is no data. `input_parts`,
- * `output_parts`: whether that buffer has a share for each rank. `results`: how many of the first
- * ranks have a result; 0: all. `messages`: messages of one call that follow one after another; the
- * time is that of one of them. */
+/* An operation, independent of the library. `right` returns the right value of an element; NULL if
+ * there is no data. `input_parts`, `output_parts`: whether that buffer has a share for each rank.
+ * `results`: only the ranks below this number have a result; 0: all ranks. `messages`: number of
+ * consecutive messages in one call; times are divided by it. */
 struct operation {
   const char* name;
   float (*right)(const struct call*, size_t);

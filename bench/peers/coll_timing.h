@@ -6,9 +6,9 @@
  *
  * Data is float32, reductions are sums, the root is 0. Without --in-place, input and output are
  * separate; with it, `out` also holds the input. Sizes are in bytes, with the meaning that they
- * have in nccl-tests. A sample is the time of one call on the slowest rank, with a barrier before
- * each call that is not timed; a ping_pong counts half. Calls are made for 0.2 s, but at least 5.
- * Results are checked before and after the timing. Prints one line for each size:
+ * have in nccl-tests. A sample is the time of one call on the slowest rank, or half of it for
+ * ping_pong. Before each call there is a barrier, which is not timed. Calls are made for 0.2 s, but
+ * at least 5. Results are checked before and after the timing. Prints one line for each size:
  *
  *   OPERATION BYTES ITERATIONS MIN P50 P99 WRONG        (times in microseconds)
  */

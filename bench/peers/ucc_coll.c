@@ -19,7 +19,7 @@
 #include <string.h>
 #include <ucc/api/ucc.h>
 
-enum { kIdlePolls = 32 }; /* With --yield, the core is yielded after this many. */
+enum { kIdlePolls = 32 }; /* With --yield, the number of idle polls before each yield. */
 
 static int is_yielding;
 static ucc_lib_h library;

@@ -2,7 +2,8 @@
  *
  * ucp_yield: a library to preload into MPICH's ranks when there are more of them than cores. MPICH
  * waits by calling ucp_worker_progress() in a loop, and has no option that makes it yield its core.
- * The function here calls UCX's, and yields after it has found nothing to do a number of times.
+ * This library replaces the function: it calls that of UCX, and yields after a number of calls that
+ * made no progress.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times new_group on several backends, and counts what groups hold.
+"""Times new_group on several backends, and counts the descriptors and threads that groups use.
 
     torchrun --nproc-per-node 4 bench/torch/groups.py
     torchrun --nproc-per-node 4 bench/torch/groups.py --members-alone
 
 Each backend makes the same groups of random members, uses each once, and destroys them. Rank 0
-prints the times of its own calls, and the descriptors and threads of its process before, with all
-groups, and after. With --members-alone only the members call new_group (use_local_synchronization); gloo
-then stands still in torch 2.15, since the members get different names.
+prints the times of its own calls, and the descriptors and threads of its process before the groups,
+with all of them, and after them. With --members-alone only the members call new_group
+(use_local_synchronization). Gloo then hangs in torch 2.15, since the members get different names.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what training steps cost beyond their reference, from files that steps.py has written.
+"""Draws the costs of training steps beyond their reference, from files that steps.py has written.
 
     torchrun --nproc-per-node 2 bench/torch/steps.py --json 2.json
     torchrun --nproc-per-node 4 bench/torch/steps.py --json 4.json
@@ -27,7 +27,7 @@ WAYS = {
 
 
 def costs(report: dict, way: str, name: str) -> list[float]:
-    """What each step took beyond its reference, in milliseconds."""
+    """The time of each step less that of its reference, in milliseconds."""
     times = report["times"]
     reference = times["alone" if way.startswith("fsdp2") else "hook"]
     return [taken - other for taken, other in zip(times[f"{way} {name}"], reference)]

@@ -134,7 +134,7 @@ def main() -> None:
     if arguments.bind:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    clock = groups[names[-1]]  # For what ranks tell each other between measurements.
+    clock = groups[names[-1]]  # For data that ranks exchange between measurements.
     if rank == 0:
         print(f"torch {torch.__version__}, {dist.get_world_size()} ranks, {arguments.dtype}")
         print(f"{'operation':24} {'size':>8} " + " ".join(f"{name + ' us':>12}" for name in names) + "  ratios")

@@ -5,12 +5,12 @@
     torchrun --nproc-per-node 2 bench/torch/steps.py --model resnet --ways ddp,ddp_view --rounds 31
     torchrun --nproc-per-node 8 bench/torch/steps.py --threads 2 --batch 8      # 16 cores
 
-Each round makes one step of every way of training with every backend, and of the references: the
-model alone, DDP with a communication hook that does nothing, and FSDP2 in groups of one rank, which
-shows what FSDP2 takes by itself. A step's time is that of the
-slowest rank. The cost of a way of training is its time less that of its reference, in the same
-round: for DDP the hook that does nothing, for FSDP2 the model alone. Costs are compared by the
-ratio of their medians; the interval is that of 95 % of 2000 bootstrap samples of the rounds.
+Each round makes one step of every way of training with every backend, and one of each reference:
+the model alone, DDP with a communication hook that does nothing, and FSDP2 in groups of one rank,
+which shows the time of FSDP2 itself. A step's time is that of the slowest rank. The cost of a way
+of training is its time less that of its reference, in the same round: for DDP the hook that does
+nothing, for FSDP2 the model alone. Costs are compared by the ratio of their medians. Its interval
+contains 95 % of 2000 bootstrap samples of the rounds.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def main() -> None:
             models[f"{way} {name}"] = prepared(way, copy.deepcopy(whole), group)
     times: dict[str, list[float]] = {name: [] for name in models}
     turns = list(models)
-    for turn in range(arguments.rounds + 3):  # DDP orders its buckets anew after the first step.
+    for turn in range(arguments.rounds + 3):  # DDP reorders its buckets after the first step.
         random.Random(turn).shuffle(turns)
         for name in turns:
             dist.barrier()

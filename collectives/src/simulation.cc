@@ -11,9 +11,7 @@
 #include "simulation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <map>
 #include <utility>
 
 namespace xylem::collectives {
@@ -21,12 +19,6 @@ namespace {
 
 using verifier::Global;
 using verifier::World;
-
-constexpr double kBytesPerUsPerGBps = 1000;
-
-double transfer_us(double bytes, double rate_GBps) {
-  return bytes / (rate_GBps * kBytesPerUsPerGBps);
-}
 
 bool is_recv(const World& world, Global id) { return world.step(id).kind == StepKind::recv; }
 
@@ -78,37 +70,26 @@ Simulation::Simulation(const World& world,
                        const Dependencies& dependencies,
                        const CostModel& model,
                        const Counts& counts)
-    : world_(world), dependencies_(dependencies), model_(model) {
-  const std::size_t ranks = world.ranks.size();
-  const std::size_t steps = world.owner.size();
-  bytes_.reserve(steps);
-  slices_.reserve(steps);
+    : world_(world),
+      dependencies_(dependencies),
+      model_(model),
+      written_(world.ranks.size()),
+      devices_(world.ranks.size()),
+      cores_(model, static_cast<std::uint32_t>(world.ranks.size())),
+      network_(model, world.ranks.size()) {
+  tasks_.reserve(world.owner.size());
   for (const Schedule& schedule : world.ranks) {
     const Layout layout(schedule, counts);
     for (const Step& step : schedule.steps) {
       const std::uint64_t bytes = step_bytes(schedule, layout, step);
       const std::uint64_t slices = (bytes + model.slice_bytes - 1) / model.slice_bytes;
-      bytes_.push_back(static_cast<double>(bytes));
-      slices_.push_back(static_cast<std::uint32_t>(std::max<std::uint64_t>(slices, 1)));
+      Task& task = tasks_.emplace_back();
+      task.bytes = static_cast<double>(bytes);
+      task.slices = static_cast<std::uint32_t>(std::max<std::uint64_t>(slices, 1));
     }
   }
-  started_.assign(steps, 0);
-  done_.assign(steps, 0);
-  began_.assign(steps, 0);
-  ended_.assign(steps, 0);
-  place_ranks();
-  local_out_.assign(ranks, 0);
-  local_in_.assign(ranks, 0);
-  written_.assign(ranks, {});
-  devices_.assign(ranks, {});
-  own_out_.assign(ranks, 0);
-  own_in_.assign(ranks, 0);
-  const auto last_host = std::ranges::max_element(model.host);
-  const std::size_t hosts = last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1;
-  remote_out_.assign(hosts, 0);
-  remote_in_.assign(hosts, 0);
   const bool is_exchanged =
-      std::ranges::all_of(slices_, [](std::uint32_t slices) { return slices == 1; }) &&
+      std::ranges::all_of(tasks_, [](const Task& task) { return task.slices == 1; }) &&
       std::ranges::adjacent_find(model.host, std::not_equal_to()) == model.host.end() &&
       std::ranges::all_of(world.ranks, &is_exchange);
   step_us_ = is_exchanged ? model.exchange_step_us : model.step_us;
@@ -132,8 +113,8 @@ double Simulation::run() {
 }
 
 void Simulation::complete(Global step) {
-  ++done_[step];
-  ended_[step] = now_;
+  ++tasks_[step].done;
+  tasks_[step].ended = now_;
   for (std::uint32_t i = dependencies_.first_successor[step];
        i < dependencies_.first_successor[step + 1]; ++i) {
     try_start(dependencies_.successors[i]);
@@ -141,45 +122,47 @@ void Simulation::complete(Global step) {
 }
 
 void Simulation::try_start(Global step) {
-  while (started_[step] < slices_[step] && is_ready(step)) {
+  Task& task = tasks_[step];
+  while (task.started < task.slices && is_ready(step)) {
     start_slice(step);
-    if (++started_[step] == slices_[step] && dependencies_.lane_next[step] != kNone) {
+    if (++task.started == task.slices && dependencies_.lane_next[step] != kNone) {
       try_start(dependencies_.lane_next[step]);
     }
   }
 }
 
 bool Simulation::is_ready(Global step) const {
-  const std::uint32_t slice = started_[step];
+  const std::uint32_t slice = tasks_[step].started;
   const Global previous = dependencies_.lane_previous[step];
-  if (slice == 0 && previous != kNone && started_[previous] < slices_[previous]) return false;
+  if (slice == 0 && previous != kNone && tasks_[previous].started < tasks_[previous].slices)
+    return false;
   const auto edges_met = [&](Global id) {
     const std::uint32_t rank = world_.owner[id];
     const Pipeline& pipeline = world_.pipelines[rank];
     const StepId local = id - world_.first[rank];
     for (std::uint32_t e = pipeline.first_edge[local]; e < pipeline.first_edge[local + 1]; ++e) {
       const Edge& edge = pipeline.edges[e];
-      const Global before = task_of(world_, world_.first[rank] + edge.before);
-      if (edge.kind == EdgeKind::slice && done_[before] <= slice) return false;
-      if (edge.kind == EdgeKind::whole && done_[before] < slices_[before]) return false;
+      const Task& before = tasks_[task_of(world_, world_.first[rank] + edge.before)];
+      if (edge.kind == EdgeKind::slice && before.done <= slice) return false;
+      if (edge.kind == EdgeKind::whole && before.done < before.slices) return false;
     }
     return true;
   };
   const bool waits = world_.step(step).kind == StepKind::wait;
-  if (waits && done_[world_.signalled_by[step]] == 0) return false;
+  if (waits && tasks_[world_.signalled_by[step]].done == 0) return false;
   const Global receive = world_.partner[step];
   return edges_met(step) && (receive == kNone || edges_met(receive));
 }
 
-double Simulation::slice_bytes(Global step) const {
+double Simulation::slice_bytes(const Task& task) const {
   const auto slice = static_cast<double>(model_.slice_bytes);
-  return std::min(slice, bytes_[step] - slice * started_[step]);
+  return std::min(slice, task.bytes - slice * task.started);
 }
 
 void Simulation::start_slice(Global step) {
   const std::uint32_t rank = world_.owner[step];
-  const double bytes = slice_bytes(step);
-  if (started_[step] == 0) began_[step] = now_;
+  const double bytes = slice_bytes(tasks_[step]);
+  if (tasks_[step].started == 0) tasks_[step].began = now_;
   if (bytes == 0 && world_.step(step).chunk_count > 0) return post(now_, step);  // Nothing to do.
   switch (world_.step(step).kind) {
     case StepKind::send:
@@ -189,10 +172,10 @@ void Simulation::start_slice(Global step) {
     case StepKind::reduce: {
       const double end = model_.compute.is_device
                              ? occupy_device(step, bytes)
-                             : occupy_core(rank, step_us_ + compute_us(step, bytes));
+                             : cores_.compute(rank, now_, step_us_ + compute_us(step, bytes));
       return post(end, step);
     }
-    case StepKind::wait: return post(occupy_core(rank, step_us_), step);
+    case StepKind::wait: return post(cores_.compute(rank, now_, step_us_), step);
     case StepKind::recv: return;  // The message is simulated with its send.
   }
 }
@@ -201,62 +184,15 @@ void Simulation::post(double time, Global step, double arriving_bytes) {
   events_.push({time, serial_++, step, arriving_bytes});
 }
 
-/// Distributes the ranks of a host over its cores in turn.
-void Simulation::place_ranks() {
-  const auto ranks = static_cast<std::uint32_t>(world_.ranks.size());
-  std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    hosts[model_.host.empty() ? 0 : model_.host[rank]].push_back(rank);
-  }
-  core_of_.resize(ranks);
-  turn_of_.resize(ranks);
-  std::uint32_t cores = 0;
-  for (const auto& [host, on_it] : hosts) {
-    const auto many = static_cast<std::uint32_t>(on_it.size());
-    const std::uint32_t known = host < model_.host_cores.size() ? model_.host_cores[host] : 0;
-    const std::uint32_t own = known == 0 ? many : std::min(known, many);
-    for (std::uint32_t i = 0; i < many; ++i) {
-      core_of_[on_it[i]] = cores + i % own;
-      turn_of_[on_it[i]] = i / own;
-    }
-    for (std::uint32_t i = 0; i < own; ++i) turns_.push_back((many - i + own - 1) / own);
-    cores += own;
-  }
-  core_.assign(cores, 0);
-  last_on_.assign(cores, kNone);
-  shares_cores_ = cores < ranks;
-}
-
-double Simulation::occupy_core(std::uint32_t rank, double duration) {
-  const std::uint32_t core = core_of_[rank];
-  const std::uint32_t before = std::exchange(last_on_[core], rank);
-  if (before != kNone && before != rank) {
-    // The ranks between the two get their turns as well, even if they only find that they must
-    // wait.
-    const std::uint32_t turns = turns_[core];
-    duration += model_.switch_us * ((turn_of_[rank] + turns - turn_of_[before]) % turns);
-  }
-  core_[core] = std::max(core_[core], now_) + duration;
-  return core_[core];
-}
-
-/// A message is read when its rank continues; the switch to that rank is counted there.
-double Simulation::read_by_core(std::uint32_t rank, double duration) {
-  double& free = core_[core_of_[rank]];
-  free = std::max(free, now_) + duration;
-  return free;
-}
-
 /// A staged slice reads its sources in scratch, or writes its target there, over the link to the
 /// host. This link carries both directions at once, beside the device's own memory.
 double Simulation::occupy_device(Global step, double bytes) {
   const ComputeCost& cost = model_.compute;
   const std::uint32_t rank = world_.owner[step];
-  const double given = occupy_core(rank, step_us_ + cost.enqueue_us);
+  const double given = cores_.compute(rank, now_, step_us_ + cost.enqueue_us);
   Device& device = devices_[rank];
   if (!cost.is_staged()) {
-    device.memory = std::max(device.memory, given) + compute_us(step, bytes);
-    return device.memory + cost.latency_us;
+    return device.memory.occupy(given, compute_us(step, bytes)) + cost.latency_us;
   }
   const Schedule& schedule = world_.schedule(step);
   const Step& it = world_.step(step);
@@ -266,41 +202,32 @@ double Simulation::occupy_device(Global step, double bytes) {
   const double own = it.source_count + 1 - reads - writes;
   // A reduction of two sources touches memory three times, and a copy twice.
   const double rate = it.kind == StepKind::reduce ? 3 * cost.reduce_GBps : 2 * cost.copy_GBps;
-  const std::pair<double*, double> uses[] = {
+  const std::pair<Resource*, double> uses[] = {
       {&device.memory, transfer_us(own * bytes, rate)},
       {&device.from_host, transfer_us(reads * bytes, cost.host_GBps)},
       {&device.to_host, transfer_us(writes * bytes, cost.host_GBps)}};
   // Each port takes the slice when it is free, so that a slice that waits for one port does not
   // block the others.
   double end = given;
-  for (const auto& [free, time] : uses) {
-    if (time <= 0) continue;
-    *free = std::max(*free, given) + time;
-    end = std::max(end, *free);
+  for (const auto& [resource, time] : uses) {
+    if (time > 0) end = std::max(end, resource->occupy(given, time));
   }
   return end + cost.latency_us;
 }
 
-bool Simulation::has_own_nic(Global step) const {
-  return !is_local(step) && model_.rank_remote_GBps > 0;
+Parcel Simulation::parcel(Global step, double bytes) const {
+  return {world_.owner[step], world_.index_of(world_.step(step).peer), is_local(step), bytes,
+          link(step).bandwidth_GBps};
 }
 
-// A message takes its rank's own NIC first, and the host's port only when the NIC has started. So
-// slices that wait for one NIC do not block the host's other NICs.
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
   if (is_written(step)) {
-    return post(std::max(now_, written_[from].at[started_[step]]), step, bytes);
+    return post(std::max(now_, written_[from].at[tasks_[step].started]), step, bytes);
   }
-  const bool is_capped = has_own_nic(step);
-  double& port = is_capped        ? own_out_[from]
-                 : is_local(step) ? local_out_[from]
-                                  : remote_out_[model_.host[from]];
-  const double bandwidth = is_capped ? model_.rank_remote_GBps : link(step).bandwidth_GBps;
-  const double transfer = transfer_us(bytes, bandwidth);
-  const double by_core = takes_turns(step) ? transfer : 0;
-  const double start = std::max(port, occupy_core(from, step_us_ + by_core));
-  if (!takes_turns(step)) port = start + transfer;
+  const double by_core = takes_turns(step) ? transfer_us(bytes, link(step).bandwidth_GBps) : 0;
+  double start = cores_.compute(from, now_, step_us_ + by_core);
+  if (!takes_turns(step)) start = network_.depart(parcel(step, bytes), start);
   if (world_.step(step).kind == StepKind::send && is_local(step)) {
     written_[from].at.push_back(start);
   }
@@ -319,28 +246,14 @@ bool Simulation::is_written(Global step) {
       schedule.operands[last.send->first_source] == schedule.operands[it.first_source] &&
       std::ranges::equal(schedule.predecessors_of(*last.send), schedule.predecessors_of(it));
   if (!is_same) last = {&it, {}};
-  return started_[step] < last.at.size();
+  return tasks_[step].started < last.at.size();
 }
 
 void Simulation::arrive(Global step, double bytes) {
-  const std::uint32_t to = world_.index_of(world_.step(step).peer);
-  const double transfer = transfer_us(bytes, link(step).bandwidth_GBps);
-  if (takes_turns(step)) return post(read_by_core(to, transfer) + link(step).alpha_us, step);
-  double start = now_;
-  if (has_own_nic(step)) {
-    double& out = remote_out_[model_.host[world_.owner[step]]];
-    start = std::max(out, start);
-    out = start + transfer;
-  }
-  double& port = is_local(step) ? local_in_[to] : remote_in_[model_.host[to]];
-  start = std::max(port, start);
-  port = start + transfer;
-  double end = port;
-  if (has_own_nic(step)) {
-    double& own = own_in_[to];
-    own = std::max(own, start) + transfer_us(bytes, model_.rank_remote_GBps);
-    end = std::max(end, own);
-  }
+  const Parcel message = parcel(step, bytes);
+  const double end = takes_turns(step)
+                         ? cores_.read(message.to, now_, transfer_us(bytes, message.bandwidth_GBps))
+                         : network_.arrive(message, now_);
   post(end + link(step).alpha_us, step);
 }
 
@@ -352,11 +265,11 @@ double Simulation::compute_us(Global step, double bytes) const {
   const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
   const ComputeCost& cost = model_.compute;
   const double speed = it.kind == StepKind::reduce ? cost.reduce_GBps : cost.copy_GBps;
-  double time = passes * bytes / (speed * kBytesPerUsPerGBps);
+  double time = transfer_us(passes * bytes, speed);
   for (const Operand& source : schedule.sources(it)) {
     if (source.rank == schedule.rank) continue;
     const LinkCost& read = model_.link(schedule.rank, source.rank);
-    time += read.alpha_us + bytes / (read.bandwidth_GBps * kBytesPerUsPerGBps);
+    time += read.alpha_us + transfer_us(bytes, read.bandwidth_GBps);
   }
   return time;
 }

@@ -5,6 +5,9 @@
 // the input.
 #pragma once
 
+#include "simulated_cores.h"
+#include "simulated_network.h"
+#include "simulated_resource.h"
 #include "verify/world.h"
 #include "xylem/collectives/cost_model.h"
 #include "xylem/collectives/layout.h"
@@ -42,8 +45,8 @@ class Simulation {
   double run();
 
   /// After run(): when the step began and when it completed. A receive has the times of its send.
-  double began_us(verifier::Global step) const { return began_[step]; }
-  double ended_us(verifier::Global step) const { return ended_[step]; }
+  double began_us(verifier::Global step) const { return tasks_[step].began; }
+  double ended_us(verifier::Global step) const { return tasks_[step].ended; }
 
  private:
   using Global = verifier::Global;
@@ -59,26 +62,29 @@ class Simulation {
     }
   };
 
+  /// A step, with its progress in numbers of slices.
+  struct Task {
+    double bytes = 0;
+    std::uint32_t slices = 1, started = 0, done = 0;
+    double began = 0, ended = 0;  // The start of the first slice, and the end of the last.
+  };
+
   void try_start(Global step);
   bool is_ready(Global step) const;
   void start_slice(Global step);
   void depart(Global step, double bytes);
   void arrive(Global step, double bytes);
   void post(double time, Global step, double arriving_bytes = -1);
-  void place_ranks();
   /// Whether cores move this message, one after the other with their other work.
-  bool takes_turns(Global step) const { return shares_cores_ && is_local(step); }
-  double occupy_core(std::uint32_t rank, double duration);
-  double read_by_core(std::uint32_t rank, double duration);
+  bool takes_turns(Global step) const { return cores_.are_shared() && is_local(step); }
   /// Gives a slice of a copy or reduction to the device of its rank. Returns when the rank knows
   /// that it is done.
   double occupy_device(Global step, double bytes);
   double compute_us(Global step, double bytes) const;
   void complete(Global step);
-  double slice_bytes(Global step) const;
+  double slice_bytes(const Task& task) const;
   bool is_local(Global step) const;
-  /// Whether the message uses a NIC that belongs to its rank alone.
-  bool has_own_nic(Global step) const;
+  Parcel parcel(Global step, double bytes) const;
   const LinkCost& link(Global step) const;
   /// Whether this rank has just sent the same bytes to another rank of its host, so that they are
   /// already in shared memory.
@@ -88,11 +94,7 @@ class Simulation {
   const Dependencies& dependencies_;
   const CostModel& model_;
   double step_us_ = 0;
-  // Indexed by step. A message is counted at its send.
-  std::vector<double> bytes_;
-  std::vector<std::uint32_t> slices_, started_,
-      done_;                           // Numbers of slices: all, those started, those completed.
-  std::vector<double> began_, ended_;  // The start of the first slice, and the end of the last.
+  std::vector<Task> tasks_;  // Indexed by step. A message is counted at its send.
   // The last bytes that a rank has sent within its host.
   struct Written {
     const Step* send = nullptr;  // The first of the sends of these bytes.
@@ -102,18 +104,11 @@ class Simulation {
   // When the device of a rank is free again: its memory, and its link to the host in each
   // direction.
   struct Device {
-    double memory = 0, from_host = 0, to_host = 0;
+    Resource memory, from_host, to_host;
   };
-  std::vector<Device> devices_;         // Indexed by rank.
-  std::vector<std::uint32_t> core_of_;  // For each rank, its core.
-  std::vector<std::uint32_t> turn_of_;  // For each rank, its place among the ranks of its core.
-  std::vector<std::uint32_t> turns_;    // For each core, the number of its ranks.
-  std::vector<double> core_;            // For each core, when it is free again.
-  std::vector<double> local_out_, local_in_;  // When the ports of each rank are free again.
-  std::vector<std::uint32_t> last_on_;        // For each core, the rank that used it last.
-  bool shares_cores_ = false;
-  std::vector<double> own_out_, own_in_;        // When the own NICs of each rank are free again.
-  std::vector<double> remote_out_, remote_in_;  // When the ports of each host are free again.
+  std::vector<Device> devices_;  // Indexed by rank.
+  SimulatedCores cores_;
+  SimulatedNetwork network_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;
   std::uint64_t serial_ = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/collectives/wait_graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
@@ -141,6 +143,20 @@ std::vector<Event> WaitGraph::find_deadlock() const {
     }
   }
   return {};
+}
+
+Status WaitGraph::check(const std::function<std::string(Event)>& describe) const {
+  constexpr std::size_t kShown = 8;
+  const std::vector<Event> circle = find_deadlock();
+  if (circle.empty()) return {};
+  std::string text;
+  for (std::size_t i = 0; i < circle.size() && i < kShown; ++i) {
+    text += (i == 0 ? "" : ", then ") + describe(circle[i]);
+  }
+  if (circle.size() > kShown) text += fmt::format(", and {} more", circle.size() - kShown);
+  return failure(
+      Code::bad_schedule,
+      fmt::format("progress: deadlock with one slot, for these wait for each other: {}", text));
 }
 
 }  // namespace xylem::collectives

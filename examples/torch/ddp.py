@@ -28,7 +28,7 @@ CLASSES = 3
 
 
 def spirals(points: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points [points, 2] and the spiral [points] that each lies on."""
+    """Returns points [points, 2], and for each the number of its spiral [points]."""
     label = torch.randint(CLASSES, (points,), generator=generator)
     radius = torch.rand(points, generator=generator)
     turn = 4 * radius + 2 * math.pi / CLASSES * label
@@ -47,7 +47,7 @@ def network(width: int) -> nn.Sequential:
 
 
 def digest(model: nn.Module) -> str:
-    """A hash of all parameters, whole."""
+    """A hash of all parameters. Sharded parameters are gathered first."""
     sha = hashlib.sha256()
     for parameter in model.parameters():
         whole = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
@@ -94,7 +94,7 @@ def main() -> None:
     else:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    data = torch.Generator().manual_seed(1 + rank)  # Other points on each rank.
+    data = torch.Generator().manual_seed(1 + rank)  # Each rank has different points.
 
     losses = []
     begin = time.perf_counter()

@@ -46,7 +46,8 @@ bool is_far_ahead(const Link& link) noexcept {
 bool Engine::is_over_input(const Run& run) noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
-  return input <= output && output + run.program->output_bytes <= input + run.program->input_bytes;
+  return input <= output && output + run.program->bytes_of(collectives::Buffer::output) <=
+                                input + run.program->bytes_of(collectives::Buffer::input);
 }
 
 void Engine::activate(Execution& execution) noexcept {
@@ -71,8 +72,7 @@ void Engine::deactivate(Execution& execution) noexcept {
 void Engine::start(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
-  const Compute* const compute = run.device.compute;
-  const bool is_immediate = compute == nullptr || compute->queues() == 0;
+  const bool is_immediate = run.device.compute == nullptr;
   run.past_cache = is_immediate && is_past_cache(run);
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) {

@@ -80,7 +80,7 @@ void compute(Run& run) {
     const ProgramStep& step = program.steps[id];
     if (step.bytes == 0) continue;
     std::byte* const target = run.address_of(step.target, 0);
-    HostCompute::run(work_of(run, step, {0}, target));
+    compute_on_host(work_of(run, step, {0}, target));
     trace(run, step, 0, Traced::result, 0, target);
   }
 }

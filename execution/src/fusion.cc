@@ -38,12 +38,12 @@ void compute_shared(HeldViews& views,
     work.past_cache = run.past_cache;
     work.shared_past_cache = slot.past_cache();
     work.shared = slot.memory();
-    HostCompute::run(work);
+    compute_on_host(work);
   } else {
     // The slice is sent first. Then it is copied to its own place, from the slot, which is in the
     // cache.
     work.target = slot.memory();
-    HostCompute::run(work);
+    compute_on_host(work);
     is_in_slot_only = true;
   }
   if (const StepId withdrawn = views.end_sources(run, step, slice); withdrawn != kNone) {
@@ -66,9 +66,7 @@ void compute_slice(HeldViews& views, Execution& execution, StepId id, std::uint3
   if (Reservation slot = Reservation::reserve(execution, step, id, slice)) {
     compute_shared(views, execution, step, slice, slot);
   } else {
-    const ComputeWork work = work_of(run, step, {slice}, target);
-    Compute* const compute = run.device.compute;
-    compute == nullptr ? HostCompute::run(work) : static_cast<void>(compute->enqueue(0, work, {}));
+    compute_on_host(work_of(run, step, {slice}, target));
     views.release_sources(execution, step, slice);
   }
   trace(run, step, slice, Traced::result, 0, target);

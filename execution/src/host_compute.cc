@@ -96,7 +96,7 @@ void reduce(const ComputeWork& work) noexcept {
 
 }  // namespace
 
-void HostCompute::run(const ComputeWork& work) noexcept {
+void compute_on_host(const ComputeWork& work) noexcept {
   XYLEM_CHECK(work.shared == nullptr || work.kind == ComputeWork::Kind::reduce, work.bytes);
   const void* const source = work.sources.front();
   switch (work.kind) {

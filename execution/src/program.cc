@@ -49,13 +49,9 @@ class Compiler {
     program_->slice_bytes = options_.slice_bytes;
     program_->element_bytes = options_.counts.element_bytes;
     program_->window = options_.window;
-    program_->kernel = options_.kernel;
-    program_->divisor = options_.divisor;
-    program_->scale = options_.scale;
-    program_->kernel_id = options_.kernel_id;
-    program_->scale_id = options_.scale_id;
-    program_->input_bytes = layout_.bytes(Buffer::input);
-    program_->output_bytes = layout_.bytes(Buffer::output);
+    program_->arithmetic = options_.arithmetic;
+    bytes_at(Buffer::input) = layout_.bytes(Buffer::input);
+    bytes_at(Buffer::output) = layout_.bytes(Buffer::output);
     choose_device_scratch();
     place_scratch();
     for (StepId id = 0; id < schedule_.steps.size(); ++id) XYLEM_TRY(add_step(id));
@@ -118,14 +114,18 @@ class Compiler {
     return true;
   }
 
+  std::uint64_t& bytes_at(Buffer buffer) {
+    return program_->base_bytes[static_cast<std::size_t>(buffer)];
+  }
+
   void place_scratch() {
     scratch_offset_.resize(schedule_.scratch.size());
-    program_->scratch_bytes = place_scratch(0, false);
+    std::uint64_t& on_host = bytes_at(Buffer::scratch);
+    on_host = place_scratch(0, false);
     const bool has_any = std::ranges::find(is_on_device_, true) != is_on_device_.end();
     if (!has_any) return;
-    program_->scratch_bytes = round_up(program_->scratch_bytes, kCacheLine);
-    const std::uint64_t begin = program_->scratch_bytes;
-    program_->device_scratch_bytes = place_scratch(begin, true) - begin;
+    on_host = round_up(on_host, kCacheLine);
+    program_->base_bytes[kDeviceScratch] = place_scratch(on_host, true) - on_host;
   }
 
   /// Assigns offsets to the scratch chunks of the host, or of the device, beginning at `end`. Each
@@ -389,8 +389,8 @@ class Compiler {
   /// Decides which sent data may stay in place until peers have read it.
   void choose_stay() {
     if (program_->is_exchange || keeps_others(false)) return;
-    program_->in_place = program_->kernel == nullptr ? transport::InPlace::anywhere
-                                                     : transport::InPlace::shared_only;
+    program_->in_place = program_->arithmetic.reduce == nullptr ? transport::InPlace::anywhere
+                                                                : transport::InPlace::shared_only;
   }
 
   /// Device memory always stays in place until peers have read it. If views could then make two

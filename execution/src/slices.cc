@@ -89,16 +89,17 @@ ComputeWork work_of(Run& run, const ProgramStep& step, const Slices& slices, std
   work.sources = find_sources(run, step, slices.first);
   if (step.kind == StepKind::reduce) {
     work.kind = ComputeWork::Kind::reduce;
-    work.reduce = program.kernel;
-    work.kernel = program.kernel_id;
-    work.finish = {step.finish ? program.divisor : 1};
+    work.reduce = program.arithmetic.reduce;
+    work.kernel = program.arithmetic.reduce_id;
+    work.finish = {step.finish ? program.arithmetic.divisor : 1};
     // A result that is also sent is read again soon, so it should stay in the cache.
     const bool is_last = step.target.buffer == Buffer::output && step.cast == collectives::kNone;
     work.past_cache = run.past_cache && is_last;
-  } else if (program.scale != nullptr && program.source_of(step).buffer == Buffer::input) {
+  } else if (program.arithmetic.scale != nullptr &&
+             program.source_of(step).buffer == Buffer::input) {
     work.kind = ComputeWork::Kind::scale;
-    work.scale = program.scale;
-    work.kernel = program.scale_id;
+    work.scale = program.arithmetic.scale;
+    work.kernel = program.arithmetic.scale_id;
     work.factor = run.factor;
   } else {
     work.past_cache = run.past_cache;

@@ -6,9 +6,9 @@
 #include "bootstrap/interface.h"
 #include "bootstrap/launcher.h"
 #include "config.h"
-#include "kernels/reduce.h"
 #include "rendezvous.h"
 #include "xylem/collectives/planner.h"
+#include "xylem/execution/host_kernels.h"
 #include "xylem/runtime/runtime.h"
 #include "xylem/transport/shm.h"
 #include "xylem/transport/ucx.h"
@@ -116,7 +116,7 @@ Result<Info> info() {
     info.algorithms.push_back({std::string(name(planner.collective)), std::string(planner.name),
                                std::string(planner.summary)});
   }
-  for (const auto target : runtime::kernel_targets()) info.kernel_targets.emplace_back(target);
+  for (const auto target : execution::kernel_targets()) info.kernel_targets.emplace_back(target);
   return info;
 }
 

@@ -4,6 +4,7 @@
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/keep.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/tag.h"
 
 #include <fmt/format.h>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <thread>
 
 namespace xylem::runtime {
@@ -322,7 +322,7 @@ Status Job::shutdown(bool force) {
   if (context_.process.is_forked()) return context_.process.check();
   if (ender_ == std::this_thread::get_id()) return was_interrupted();
   // A second caller waits for the first.
-  const std::lock_guard one_at_a_time(shutdown_mutex_);
+  const Lock one_at_a_time(shutdown_mutex_);
   const Ending ending(ender_);
   if (context_.process.is_closed()) return {};
   // If a signal handler has called exit(), it may have interrupted a call of this thread. That call
@@ -361,14 +361,12 @@ Status Job::shutdown(bool force) {
 void Job::leave_at_exit(Deadline limit) noexcept try {
   if (ender_ == std::this_thread::get_id()) return;
   Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
-  const auto one_at_a_time = lock_until(shutdown_mutex_, patience);
-  if (!one_at_a_time || !context_.process.allows()) return;
+  if (!lock_until(shutdown_mutex_, patience)) return;
+  const Lock one_at_a_time(shutdown_mutex_, std::adopt_lock);
+  if (!context_.process.allows()) return;
   // The token is never released if a signal handler has interrupted its holder to call exit().
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
-  const Token token = context_.progress.assert_held();
-  for (const auto& group : context_.registry.groups()) {
-    group->control(token).note_end_of_program();
-  }
+  context_.process.note_end_of_program();
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
   while (context_.progress.with_token([this](Token held) { return owes_calls(held); })) {

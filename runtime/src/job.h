@@ -18,6 +18,7 @@
 #include "progress/progress.h"
 #include "wires/compute_devices.h"
 #include "wires/wires.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/engine.h"
 #include "xylem/runtime/options.h"
 #include "xylem/runtime/path_info.h"
@@ -25,7 +26,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -89,7 +89,7 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   ControlEvents events_{context_, watch_};
   std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
   bool is_open_ = false;          ///< True when the start is over.
-  std::mutex shutdown_mutex_;
+  Mutex shutdown_mutex_;
   std::atomic<std::thread::id> ender_;  ///< The thread that has locked it in shutdown().
 };
 

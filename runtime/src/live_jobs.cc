@@ -24,13 +24,12 @@ constexpr std::chrono::seconds kAll{60};
 
 }  // namespace
 
-std::unique_lock<std::mutex> lock_until(std::mutex& mutex, Deadline deadline) noexcept {
-  std::unique_lock lock(mutex, std::try_to_lock);
-  while (!lock && !deadline.passed()) {
+bool lock_until(Mutex& mutex, Deadline deadline) noexcept {
+  while (!mutex.try_lock()) {
+    if (deadline.passed()) return false;
     std::this_thread::yield();
-    (void)lock.try_lock();
   }
-  return lock;
+  return true;
 }
 
 LiveJobs& LiveJobs::of_process() {
@@ -44,7 +43,7 @@ Status LiveJobs::check() const {
 }
 
 void LiveJobs::add(std::weak_ptr<Leaver> job) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (count_ == 0) page_.claim();
   jobs_.push_back(std::move(job));
   count_ = jobs_.size();
@@ -53,7 +52,7 @@ void LiveJobs::add(std::weak_ptr<Leaver> job) {
 }
 
 void LiveJobs::remove(const Leaver& job) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::erase_if(jobs_, [&](const auto& weak) {
     const auto other = weak.lock();
     return other == nullptr || other.get() == &job;
@@ -64,7 +63,8 @@ void LiveJobs::remove(const Leaver& job) noexcept {
 void LiveJobs::leave() noexcept try {
   if (count_ == 0 || page_.is_forked()) return;
   std::vector<std::shared_ptr<Leaver>> jobs;
-  if (const auto lock = lock_until(mutex_, Deadline::after(kLock))) {
+  if (lock_until(mutex_, Deadline::after(kLock))) {
+    const Lock lock(mutex_, std::adopt_lock);
     for (const auto& weak : jobs_) {
       if (auto job = weak.lock()) jobs.push_back(std::move(job));
     }

@@ -17,12 +17,12 @@
 
 #include "process_guard.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::runtime {
@@ -38,8 +38,9 @@ class Leaver {
   ~Leaver() = default;
 };
 
-/// Locks the mutex. Gives up at the deadline, for a thread that may hold it itself.
-std::unique_lock<std::mutex> lock_until(std::mutex& mutex, Deadline deadline) noexcept;
+/// Locks the mutex. False if the deadline passes first, since the thread may hold it itself.
+bool lock_until(Mutex& mutex, Deadline deadline) noexcept
+    XYLEM_LOCKING(try_acquire_capability(true, mutex));
 
 /// Any thread may call any function.
 class LiveJobs {
@@ -64,9 +65,10 @@ class LiveJobs {
  private:
   ForkPage page_;
   std::atomic<bool> ends_well_{false};
-  std::mutex mutex_;
-  bool is_exit_noted_ = false;  ///< True once a handler that calls note_exit() is registered.
-  std::vector<std::weak_ptr<Leaver>> jobs_;
+  Mutex mutex_;
+  /// True once a handler that calls note_exit() is registered.
+  bool is_exit_noted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  std::vector<std::weak_ptr<Leaver>> jobs_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<std::size_t> count_{0};  ///< Of `jobs_`, for a child, which must not take the mutex.
 };
 

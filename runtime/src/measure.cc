@@ -3,8 +3,8 @@
 
 #include "context.h"
 #include "groups/group.h"
-#include "kernels/reduce.h"
 #include "xylem/base/copy.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <fmt/format.h>
 
@@ -217,7 +217,7 @@ double rate(Pass pass) {
 
 void measure_core(CostModel& model) {
   std::vector<float> a(kLarge / sizeof(float), 1.0F), b = a;
-  const auto kernel = reduce_kernel(RedOp::sum, DataType::float32);
+  const auto kernel = execution::reduce_kernel(RedOp::sum, DataType::float32);
   const void* sources[] = {a.data(), b.data()};
   model.compute.reduce_GBps = rate([&] { kernel(a.data(), sources, 2, a.size(), {}); });
   model.compute.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });

@@ -41,10 +41,14 @@ class ProcessGuard {
   Status check() const noexcept;
   /// Forbids every use from now on.
   void close() noexcept { closed_ = true; }
+  /// Call this when the program has ended: no callback of it is called any more.
+  void note_end_of_program() noexcept { has_program_ended_ = true; }
+  bool has_program_ended() const noexcept { return has_program_ended_; }
 
  private:
   ForkPage page_;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> has_program_ended_{false};
 };
 
 }  // namespace xylem::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work::wait_beside_program(): a thread waits for calls while the thread that made them computes,
-// or waits for that thread.
+// Work::wait_beside_program(): a thread waits for calls while the thread that made the calls
+// computes, or waits for the first thread.
 #include "conformance/over_transports.h"
 #include "support/sanitizer.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Companions of communicators: collectives with an order of their own. Labels: collectives that
-// match only those of their label.
+// Companions of communicators, whose collectives are ordered separately. Labels: a collective
+// matches only collectives with the same label.
 #include "conformance/over_transports.h"
 #include "support/outcome.h"
 

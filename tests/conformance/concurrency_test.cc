@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several operations, communicators and threads at once. Every interleaving must complete with
+// Runs several operations, communicators and threads at once. Every interleaving must complete with
 // right results.
 #include "support/outcome.h"
 #include "support/ranks.h"

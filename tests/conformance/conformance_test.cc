@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operation with every registered algorithm, which is forced by name. Loopback runs the full
-// product of types, reductions, counts, roots and placement (under the thread sanitizer a sample).
-// Shared memory, TCP and UCX run a sample, and the test asserts which wire (ARCHITECTURE.md)
-// carried the bytes.
+// Runs every operation with every registered algorithm, forced by name. Loopback runs all
+// combinations of types, reductions, counts, roots and placement (under the thread sanitizer a
+// sample). Shared memory, TCP and UCX run a sample, and the test checks which transport carried the
+// bytes.
 #include "conformance/run_case.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"

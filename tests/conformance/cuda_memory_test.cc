@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers whose memory the caller does not state: device, managed, pinned and pageable memory,
-// mixed among ranks; drivers that are loaded late; addresses that are freed and used again.
+// Buffers for which the caller does not state the kind of memory: device, managed, pinned and
+// pageable memory, mixed among ranks; drivers that are loaded late; addresses that are freed and
+// reused.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -80,8 +81,9 @@ class HostWords {
   HostWords& operator=(const HostWords&) = delete;
   ~HostWords() {
     const CurrentContext current(driver_, context_);
-    if (kind_ == Kind::pinned) driver_.cuMemFreeHost(words_.data());
-    if (kind_ == Kind::managed) driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(words_.data()));
+    const auto& driver = driver_.blocking(execution::cuda::MayWait{});
+    if (kind_ == Kind::pinned) driver.cuMemFreeHost(words_.data());
+    if (kind_ == Kind::managed) driver.cuMemFree(reinterpret_cast<CUdeviceptr>(words_.data()));
   }
 
   void set(const Words& words) const { std::ranges::copy(words, words_.begin()); }

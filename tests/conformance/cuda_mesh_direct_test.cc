@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls on meshes of ranks that reach each other's buffers: what is given to the streams, and what
-// keeps such calls from touching what they must not touch. Over the driver that CUDA_DRIVER names.
+// Calls on meshes of ranks that reach each other's buffers: the commands that are enqueued on the
+// streams, and the rules that keep such calls from accessing other buffers. The tests run over the
+// driver that CUDA_DRIVER names.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -47,7 +48,7 @@ class Managed {
   Managed& operator=(const Managed&) = delete;
   ~Managed() {
     const CurrentContext current(driver_, context_);
-    driver_.cuMemFree(address_);
+    driver_.blocking(execution::cuda::MayWait{}).cuMemFree(address_);
   }
 
   std::uint32_t* words() const { return reinterpret_cast<std::uint32_t*>(address_); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that the devices carry out by themselves (Communicator::bind()), over the driver that
+// Calls that the devices carry out without the CPU (Communicator::bind()), over the driver that
 // CUDA_DRIVER names. Several ranks share a device.
 #include "conformance/run_case.h"
 #include "support/cuda_ranks.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams that share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), with which some programs
-// set the order of their kernels. Nothing runs on a GPU while a stream waits. So no stream may wait
-// for a call; calls that do not hold their stream are carried out.
+// Streams that share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1). Some programs set this to
+// order their kernels. While a stream waits, nothing else runs on the GPU. So calls for which a
+// stream would wait are refused, and other calls are carried out.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

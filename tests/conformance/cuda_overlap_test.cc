@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of devices, reductions of devices and messages between hosts overlap. Four ranks on two
-// hosts, each with a device, make a large all_reduce a few times. The test records when each copy,
-// reduction and message began and ended, and adds up how long two kinds of them were under way at
-// the same time at one rank.
+// Device copies, device reductions and messages between hosts overlap. Four ranks on two hosts,
+// each with a device, make a large all_reduce a few times. The test records when each copy,
+// reduction and message began and ended. For each rank it sums the time during which two of these
+// kinds were under way at once.
 //
-// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto show.
-#include "runtime/src/calls/device_kernels.h"
+// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto display.
 #include "support/cuda_ranks.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
 #include "xylem/execution/cuda.h"
+#include "xylem/execution/device_kernels.h"
 #include "xylem/transport/transport.h"
 
 #include <gtest/gtest.h>
@@ -208,7 +208,7 @@ bool watch(void (*watcher)(int, const char*, std::size_t, long long, long long))
 std::vector<runtime::ComputeDevice> device_of(const CudaRanks& devices, std::uint32_t rank) {
   execution::CudaOptions options;
   options.device = devices.kind(rank).device;
-  options.kernel_names = runtime::device_kernel_names();
+  options.kernel_names = execution::device_kernel_names();
   if (const char* const name = std::getenv("CUDA_DRIVER")) options.driver = name;
   return {{devices.kind(rank), execution::make_cuda_compute(options).value()}};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls in the order of CUDA streams: what a stream was given before a call, the call, and what it
-// is given after the call run one after the other, while the calling thread goes on.
+// Calls in the order of CUDA streams: commands that are enqueued before a call, the call itself,
+// and commands that are enqueued after it run in this order. The calling thread does not wait.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

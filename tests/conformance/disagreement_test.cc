@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks disagree on a call, or one does not call. All ranks must get a mismatch or time-out that
-// names both sides, and no output may mix data of disagreeing calls. Also abort, busy, and bad
-// arguments.
+// Ranks that disagree on a call, or a rank that does not call. All ranks must get a mismatch or
+// time-out that names both sides, and no output may mix data of disagreeing calls. Also tests
+// abort, busy, and bad arguments.
 #include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/temporary_directory.h"

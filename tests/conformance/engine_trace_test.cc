@@ -2,9 +2,9 @@
 //
 // The engine can run one schedule in several ways: as a call that has ended when it returns, as an
 // exchange that became an operation, or in rounds. In every step of every rank, each way must read
-// and produce the same operands with the same bytes, in whatever memory they lie. To record this,
-// the engine is built for this test with XYLEM_ENGINE_TRACE. The fusions of shared memory must give
-// what loopback does step by step, where nothing is fused.
+// and produce the same operands with the same bytes, wherever they are in memory. To record this,
+// the test builds the engine with XYLEM_ENGINE_TRACE. Fused steps over shared memory must have the
+// same results as the separate steps over loopback, which fuses nothing.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 #include "xylem/execution/execution.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules from a file (XYLEM_SCHEDULES): they are proven before they run, they run in place of
-// Xylem's own, and all ranks must have the same.
+// Schedules from a file (XYLEM_SCHEDULES): they are proved before they run, they replace Xylem's
+// own, and they must be the same on all ranks.
 #include "runtime/src/calls/given_schedules.h"
 
 #include "conformance/run_case.h"

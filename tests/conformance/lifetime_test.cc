@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How communicators end: handles are dropped early, other threads abort, ranks leave, and the next
-// communicator gets a tag slot again.
+// How communicators end: handles are dropped early, other threads abort, ranks leave, and later
+// communicators reuse the tag slots.
 #include "support/outcome.h"
 #include "support/ranks.h"
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What send and recv promise beyond their results: messages arrive over every wire, also shorter
-// ones than their receives, a message that is too long concerns nobody else, a message goes on
-// without its sender, a fast sender waits for a slow receiver, and a goodbye overtakes no message.
+// What send and recv promise beyond their results:
+//
+// - Messages arrive over every transport, also if they are shorter than the receive's buffer.
+// - A message that is too long fails no other call.
+// - A message is transferred while its sender is outside of Xylem.
+// - A sender waits for a slow receiver.
+// - A rank's goodbye does not overtake its messages.
 #include "support/outcome.h"
 #include "support/ranks.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mixed programs with ranks that are threads, so that the thread sanitizer sees their races.
-// The tests mixed_* run them as processes.
+// The mixed programs with ranks that are threads, so that the thread sanitizer can detect races.
+// The tests mixed_* run the same programs as processes.
 #include "mixed/rank.h"
 #include "support/made_up_devices.h"
 #include "support/ranks.h"

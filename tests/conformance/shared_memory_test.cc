@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives over shared memory that are large enough for its optimizations: slices are read where
-// they arrived, written once for several peers, and written with non-temporal stores. Messages may
-// be read directly from the sender's memory.
+// Collectives over shared memory that are large enough for its optimizations: slices are read in
+// place, written once for several peers, and written with non-temporal stores. Messages may be read
+// directly from the sender's memory.
 #include "conformance/gifts.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

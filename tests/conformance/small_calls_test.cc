@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small calls over shared memory, again and again. Depending on when the peers come, a call has
-// ended when it returns, or becomes an operation in the middle. The sizes are near those at which
-// messages change their form.
+// Repeats small calls over shared memory. Depending on when the peers call, a call has ended when
+// it returns, or becomes an operation halfway. The sizes are near those at which messages change
+// their form.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"

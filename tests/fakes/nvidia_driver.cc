@@ -17,7 +17,7 @@
 //   count N                             the number of GPUs that the libraries report, in place of
 //                                       the right one
 //
-// Without that file the libraries do not start, as on a machine where no kernel module is loaded.
+// Without such a file, the libraries do not start, as on a machine without NVIDIA's kernel module.
 #include <array>
 #include <cstdio>
 #include <cstdlib>

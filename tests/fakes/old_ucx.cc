@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library with all functions of UCX that Xylem calls, which says that it is UCX 1.12. UCX has had
-// these functions since 1.10.
+// A library with all functions of UCX that Xylem calls. It reports version 1.12. UCX has these
+// functions since 1.10.
 
 #define ucp_get_version other_ucp_get_version  // NOLINT(readability-identifier-naming)
 #define XYLEM_UCX(name) \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as sizes, durations and log options. Parsing gives an error, or a value that
-// prints and reads back.
+// Arbitrary text as sizes, durations and log options. Parsing gives an error, or a value that stays
+// the same when it is printed and parsed again.
 #include "xylem/base/check.h"
 #include "xylem/base/log.h"
 #include "xylem/base/quantity.h"

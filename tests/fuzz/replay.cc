@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer: every file of the corpus, and then mutations of these files
-// by a fixed seed. So all compilers run the targets, and run them on the same inputs.
+// Runs a fuzz target without libFuzzer, on every file of the corpus, and then on mutations of these
+// files with a fixed seed. So the targets run with every compiler, and on the same inputs.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as schedules. Parsing gives an error, or a value that prints and reads back. The
-// verifier must return for everything that was read.
+// Arbitrary text as schedules. Parsing gives an error, or a value that stays the same when it is
+// written and parsed again. The verifier must return for every schedule that was parsed.
 #include "xylem/base/check.h"
 #include "xylem/collectives/text.h"
 #include "xylem/collectives/verify.h"

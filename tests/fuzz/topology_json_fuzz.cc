@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as a topology's JSON. A topology that was read must survive hwloc's XML, too.
+// Arbitrary text as a topology's JSON. A topology that was read must stay the same when it is
+// written as hwloc's XML and read again.
 #include "topology_property.h"
 
 #include <cstddef>

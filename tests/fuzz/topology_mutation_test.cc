@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes are lost,
+// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes are removed,
 // swapped and replaced by hostile values; elements are removed, repeated and moved. So the tests
-// reach the rules behind the parser. The seed is printed and can be given as XYLEM_TEST_SEED.
+// reach the checks behind the parser. The seed is printed, and can be set with XYLEM_TEST_SEED.
 #include "fuzz/topology_property.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"

@@ -78,13 +78,13 @@ CUstream Device::make_urgent_stream() const {
 }
 
 void Device::load_kernel() {
-  must(driver_->cuLibraryLoadData(&library_, execution::cuda::device_kernels().data(), nullptr,
-                                  nullptr, 0, nullptr, nullptr, 0),
+  must(blocking().cuLibraryLoadData(&library_, execution::cuda::device_kernels().data(), nullptr,
+                                    nullptr, 0, nullptr, nullptr, 0),
        "cuLibraryLoadData");
   CUkernel kernel = nullptr;
   must(driver_->cuLibraryGetKernel(&kernel, library_, "xylem_reduce_sum_uint32"),
        "cuLibraryGetKernel");
-  must(driver_->cuKernelGetFunction(&kernel_, kernel), "cuKernelGetFunction");
+  must(blocking().cuKernelGetFunction(&kernel_, kernel), "cuKernelGetFunction");
 }
 
 CUresult Device::launch_another(CUdeviceptr target, CUstream stream) {
@@ -147,7 +147,7 @@ void StreamWork::end() const {
 
 std::string StreamWork::free() const {
   const auto begin = Clock::now();
-  device_.must(device_.driver().cuMemFree(target_), "cuMemFree");
+  device_.must(device_.blocking().cuMemFree(target_), "cuMemFree");
   return rounded(microseconds_since(begin));
 }
 

@@ -28,6 +28,10 @@ class Device {
   ~Device() = default;  // The process ends soon; what it has may be in use by a stream that waits.
 
   const Driver& driver() const noexcept { return *driver_; }
+  /// The functions that may wait for streams, which these programs call to see that they do.
+  const execution::cuda::BlockingDriver& blocking() const noexcept {
+    return driver_->blocking(execution::cuda::MayWait{});
+  }
   CUcontext context() const noexcept { return context_; }
   /// Ends the program with a message if a call has failed.
   void must(CUresult result, const char* function) const;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device kernels, launched on the device by the driver that CUDA_DRIVER names, against the
-// CPU's kernels, bit for bit: every reduction of every type, up to 128 sources, at every alignment,
-// in place, by one block and by many, every value of the 16-bit types and every pair of the 8-bit
-// floats. With XYLEM_DEVICE_KERNELS_ALL=1 every pair of the 16-bit types, too, which takes 3
-// minutes of CPU time.
-#include "kernels/reduce.h"
-#include "runtime/src/calls/device_kernels.h"
+// Compares the device kernels with the CPU's kernels, bit for bit. The driver that CUDA_DRIVER
+// names launches them. The tests cover every reduction of every type, up to 128 sources, every
+// alignment, calls in place, one block and many, every value of the 16-bit types, and every pair of
+// the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1 they also cover every pair of the 16-bit types,
+// which takes 3 minutes of CPU time.
 #include "support/cuda_ranks.h"
 #include "support/sanitizer.h"
 #include "unit/device_kernels_values.h"
 #include "unit/kernels_types.h"
 #include "xylem/base/check.h"
 #include "xylem/base/clock.h"
+#include "xylem/execution/device_kernels.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -36,13 +36,13 @@ namespace {
 
 using execution::Compute;
 using execution::ComputeWork;
+using execution::kFloats;
+using execution::kIntegers;
+using execution::Random;
+using execution::type_name;
 using execution::cuda::format_of;
 using execution::cuda::kDivisors;
 using execution::cuda::random_element;
-using runtime::kFloats;
-using runtime::kIntegers;
-using runtime::Random;
-using runtime::type_name;
 
 using Contents = std::vector<std::byte>;
 constexpr std::chrono::seconds kLimit{100};
@@ -85,7 +85,7 @@ class Device {
     work.kind = ComputeWork::Kind::reduce;
     work.element_bytes = static_cast<std::uint32_t>(size_of(type));
     work.bytes = count * size_of(type);
-    work.kernel = runtime::device_reduce_kernel(op, type);
+    work.kernel = execution::device_reduce_kernel(op, type);
     work.finish = {divisor};
     enqueue(work, target, sources);
   }
@@ -95,7 +95,7 @@ class Device {
     work.kind = ComputeWork::Kind::scale;
     work.element_bytes = static_cast<std::uint32_t>(size_of(type));
     work.bytes = count * size_of(type);
-    work.kernel = runtime::device_scale_kernel(type);
+    work.kernel = execution::device_scale_kernel(type);
     work.factor = factor;
     std::array<const void*, 1> sources = {source};
     enqueue(work, target, sources);
@@ -165,13 +165,13 @@ class Launches {
       here[in_place] = target(result);
       there[in_place] = output_ + result.begin;
     }
-    runtime::reduce_kernel(op, type_)(target(result), here.data(), sources, count, {divisor});
+    execution::reduce_kernel(op, type_)(target(result), here.data(), sources, count, {divisor});
     device_.reduce(op, type_, output_ + result.begin, there, count, divisor);
   }
 
   void scale(double factor, std::size_t count, std::size_t shift) {
     const Result& result = add(count, shift, "scaled by " + std::to_string(factor));
-    runtime::scale_kernel(type_)(target(result), pool_.data() + shift * size_, count, factor);
+    execution::scale_kernel(type_)(target(result), pool_.data() + shift * size_, count, factor);
     device_.scale(type_, output_ + result.begin, pool_on_device_ + shift * size_, count, factor);
   }
 
@@ -279,8 +279,8 @@ Contents reduced(RedOp op,
     threads.emplace_back([&, first = count * part / parts, last = count * (part + 1) / parts] {
       std::vector<const void*> its_sources;
       for (const std::byte* source : sources) its_sources.push_back(source + first * size);
-      runtime::reduce_kernel(op, type)(result.data() + first * size, its_sources.data(),
-                                       its_sources.size(), last - first, {divisor});
+      execution::reduce_kernel(op, type)(result.data() + first * size, its_sources.data(),
+                                         its_sources.size(), last - first, {divisor});
     });
   }
   for (std::thread& thread : threads) thread.join();

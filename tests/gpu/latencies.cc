@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long the driver's functions take the CPU, and how long a device takes to notice a word that
-// it waits for. Each result is one line of JSON. A time is a median.
+// Measures the CPU time of the driver's functions, and how soon a device detects a word for which
+// it waits. Each result is one line of JSON. A time is a median.
 //
 //   gpu_latencies
 //

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asks a driver what its documentation leaves open, and on which Xylem relies or might rely:
+// Tests a driver for behaviour that its documentation leaves open, and on which Xylem relies or
+// might rely:
 //
 //   gpu_questions calls      Which calls of the driver wait for a stream that waits by a memory
 //                            operation?
 //   gpu_questions progress   What runs on the device while a stream waits: other streams of the
 //                            process, other processes?
 //   gpu_questions threads    While a call of one thread waits for such a stream, do calls of other
-//                            threads go on?
-//   gpu_questions queues     Which streams stand still behind one that waits, since they share its
+//                            threads continue?
+//   gpu_questions queues     Which streams are blocked by one that waits, since they share its
 //                            hardware queue?
-//   gpu_questions behind     Does work that stands behind such a wait stop work of other streams?
-//   gpu_questions room       How much does a stream take that waits?
-//   gpu_questions exporter   What does a process see that reads memory of another one by CUDA IPC,
-//                            when that one frees it, exits or is killed?
+//   gpu_questions behind     Does work that is enqueued after such a wait block other streams?
+//   gpu_questions room       How many commands can be enqueued on a stream that waits?
+//   gpu_questions exporter   A process reads memory of another one by CUDA IPC. What happens when
+//                            the other process frees it, exits or is killed?
 //
 // Each answer is one line of JSON. No wait is longer than a few seconds. Exit status: 0 if all
 // questions were answered, whatever the answers are; 2 if the driver failed in an unexpected way.
@@ -127,7 +128,7 @@ int export_memory(std::string_view end) {
   }
   if (end == "frees") {
     const auto begin = Clock::now();
-    const CUresult freed = device.driver().cuMemFree(memory);
+    const CUresult freed = device.blocking().cuMemFree(memory);
     // New memory may be where the freed memory was.
     const CUdeviceptr again = device.allocate(kExported);
     std::memset(words, 0x22, kExported);
@@ -210,12 +211,12 @@ void ask_about_one_end(Device& device, const std::string& end, bool is_killed, b
     text += "; afterwards: " + device.name_of(result);
   }
   text += "; " + reader.contents();
-  text += "; cuIpcCloseMemHandle: " + device.name_of(driver.cuIpcCloseMemHandle(source));
+  text += "; cuIpcCloseMemHandle: " + device.name_of(device.blocking().cuIpcCloseMemHandle(source));
   CUdeviceptr again = 0;
   const CUresult reopened =
       driver.cuIpcOpenMemHandle(&again, exporter.handle(), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   text += "; opened again: " + device.name_of(reopened);
-  if (reopened == CUDA_SUCCESS) driver.cuIpcCloseMemHandle(again);
+  if (reopened == CUDA_SUCCESS) device.blocking().cuIpcCloseMemHandle(again);
   say(text);
 }
 
@@ -298,7 +299,9 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
               "cuIpcOpenMemHandle");
        }},
       {"cuIpcCloseMemHandle",
-       [=, &driver] { must(driver.cuIpcCloseMemHandle(own->opened), "cuIpcCloseMemHandle"); }},
+       [=, &device] {
+         must(device.blocking().cuIpcCloseMemHandle(own->opened), "cuIpcCloseMemHandle");
+       }},
       {"cuMemcpyAsync and cuStreamSynchronize of another stream",
        [=, &driver] {
          must(driver.cuMemcpyAsync(own->memory, own->exported, 1 << 20, own->other),
@@ -332,8 +335,9 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
          must(driver.cuMemAllocManaged(&memory, 1 << 20, CU_MEM_ATTACH_GLOBAL),
               "cuMemAllocManaged");
        }},
-      {"cuMemFreeHost", [=, &driver] { must(driver.cuMemFreeHost(own->pinned), "cuMemFreeHost"); }},
-      {"cuMemFree", [=, &driver] { must(driver.cuMemFree(own->to_free), "cuMemFree"); }},
+      {"cuMemFreeHost",
+       [=, &device] { must(device.blocking().cuMemFreeHost(own->pinned), "cuMemFreeHost"); }},
+      {"cuMemFree", [=, &device] { must(device.blocking().cuMemFree(own->to_free), "cuMemFree"); }},
   };
 }
 
@@ -357,8 +361,8 @@ int ask_about_a_waiting_exporter(const Device& device) {
          device.must(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
        }},
       {"cuIpcCloseMemHandle",
-       [&device, &driver, opened] {
-         device.must(driver.cuIpcCloseMemHandle(*opened), "cuIpcCloseMemHandle");
+       [&device, opened] {
+         device.must(device.blocking().cuIpcCloseMemHandle(*opened), "cuIpcCloseMemHandle");
        }},
   };
   for (const DriverCall& call : calls) {

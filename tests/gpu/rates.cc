@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the device copies and reduces by itself, and how long a call takes between ranks that
-// are threads of this process. Each result is one line of JSON.
+// Measures the rates of copies and reductions on the device, and the time of calls between ranks
+// that are threads of this process. Each result is one line of JSON.
 //
 //   gpu_rates copies BYTES           copies within the device
 //   gpu_rates kernels BYTES          the reduction kernels, launched as Xylem launches them
@@ -9,9 +9,9 @@
 //
 // A time is the median of several turns. Exit status: 0, or 1 if a result is wrong or a rank does
 // not start.
-#include "runtime/src/calls/device_kernels.h"
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
+#include "xylem/execution/device_kernels.h"
 
 #include <nlohmann/json.hpp>
 
@@ -135,7 +135,7 @@ int measure_kernels(std::uint64_t bytes) {
       work.element_bytes = static_cast<std::uint32_t>(size_of(type));
       work.bytes = bytes;
       work.target = device.buffer(kMost);
-      work.kernel = runtime::device_reduce_kernel(RedOp::sum, type);
+      work.kernel = execution::device_reduce_kernel(RedOp::sum, type);
       std::vector<const void*> sources;
       for (std::size_t k = 0; k < count; ++k) sources.push_back(device.buffer(k));
       report("sum of " + std::to_string(count) + " sources, " + std::string(name(type)), bytes,

@@ -62,7 +62,7 @@ std::vector<DriverCall> calls_that_wait(Device& device, const WaitingStream& wai
        [=, &device] {
          must(device.launch_another(memory, device.make_stream()), "cuLaunchKernel");
        }},
-      {"cuMemFree", [=, &driver] { must(driver.cuMemFree(to_free), "cuMemFree"); }},
+      {"cuMemFree", [=, &device] { must(device.blocking().cuMemFree(to_free), "cuMemFree"); }},
       {"more operations on that stream than it takes",
        [=, &driver] {
          for (int i = 0; i < 2000; ++i) {
@@ -176,7 +176,7 @@ void ask_about_busy_queues(const Device& device, std::size_t waiting) {
     }
   }
   for (const CUdeviceptr memory : {target, source}) {
-    device.must(device.driver().cuMemFree(memory), "cuMemFree");
+    device.must(device.blocking().cuMemFree(memory), "cuMemFree");
   }
 }
 

@@ -60,7 +60,7 @@ CudaDevice::CudaDevice(std::uint32_t number) {
 
 CudaDevice::~CudaDevice() {
   renew();
-  for (std::byte* const slab : pinned_.all) driver_->cuMemFreeHost(slab);
+  for (std::byte* const slab : pinned_.all) driver_->blocking(cuda::MayWait{}).cuMemFreeHost(slab);
   for (std::uint32_t i = 1; i < kStreams; ++i) driver_->cuStreamDestroy(streams_[i]);
   CUcontext popped = nullptr;
   driver_->cuCtxPopCurrent(&popped);
@@ -132,7 +132,7 @@ void CudaDevice::renew() {
   std::erase_if(free_, [](const auto& shelf) { return std::get<0>(shelf.first) == Kind::shared; });
   for (const auto* const all : {&device_.all, &given_up_}) {
     for (std::byte* const memory : *all) {
-      must(*driver_, driver_->cuMemFree(address(memory)), "cuMemFree");
+      must(*driver_, driver_->blocking(cuda::MayWait{}).cuMemFree(address(memory)), "cuMemFree");
     }
   }
   device_ = {};

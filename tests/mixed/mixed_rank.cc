@@ -4,7 +4,7 @@
 //
 //   mixed_rank SEED PROGRAMS CALLS DEVICE [FAULT VICTIM DIRECTORY]
 //
-// DEVICE is "none" or "cuda": then some buffers are in the memory of a device, by the driver
+// DEVICE is "none" or "cuda". With "cuda", some buffers are in device memory, over the driver
 // libcuda.so.1. Ranks share devices if there are more ranks than devices.
 //
 // Prints "worst SECONDS", the longest wait for an error, and exits with 0 if everything was right.

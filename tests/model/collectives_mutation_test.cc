@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests the verifier with mutants of right plans. It must reject each mutant, or the mutant must be
-// right: then it gives right results in a hundred executions that differ in order, sizes, slots and
-// aliasing.
+// Tests the verifier with mutants of right plans. If the verifier accepts a mutant, the mutant must
+// give right results in a hundred executions that differ in order, sizes, slots and aliasing.
 #include "model/executor.h"
 #include "model/mapped_plans.h"
 #include "model/mutations.h"

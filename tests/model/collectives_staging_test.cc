@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every staged plan is proved right, and touches the user's memory only by copies.
+// Every staged plan is proved right, and accesses the user's memory only by copies.
 #include "model/plans.h"
 #include "support/sanitizer.h"
 #include "xylem/collectives/pipeline.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The next slice of a step may run when its dependencies are met, it is the step's turn on its
-// lane, and there is a slot, message or signal for it. Running a slice reads, computes and writes
-// at once.
+// The next slice of a step may run when its dependencies have completed, it is the step's turn on
+// its lane, and there is a slot, message or signal for it. Running a slice reads, computes and
+// writes at once.
 #include "model/executor.h"
 
 #include "xylem/base/hash.h"

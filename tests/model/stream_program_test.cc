@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream programs of several calls in a row, run for all ranks in orders that a seed draws: each
-// rank takes its steps one after the other, and a flag is set, awaited and cleared as a mesh does
-// it (execution/src/cuda/cuda_mesh.h). No flag may be set that is still set.
+// Runs stream programs of several consecutive calls for all ranks, in random orders. Each rank
+// executes its steps in sequence. Flags are set, awaited and cleared as by a mesh
+// (execution/src/cuda/cuda_mesh.h). A flag must be clear when it is set.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs on two hosts whose network is long, loses packets, or falls silent. docs/starting.md
-// promises what such jobs do.
+// Jobs on two hosts whose network has a long delay, loses packets, or stops. docs/starting.md
+// states how such jobs behave.
 #include "process/bad_wire.h"
 #include "process/hosts.h"
 #include "support/subprocess.h"

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that only starts. It meets the other ranks as its environment says, gathers every rank's
-// number, and then prints what it hears about the job until its standard input ends:
+// A rank that only starts. It joins the job that its environment describes, gathers every rank's
+// number, and then prints the reports of the control plane until its standard input ends:
 //
-//   joined 1/3 by xylem over lo        gathered 0 1 2        lost 2: …        left 1        heard 5
-//   from 0
+//   joined 1/3 by xylem over lo
+//   gathered 0 1 2
+//   lost 2: …
+//   left 1
+//   heard 5 from 0
 //
 //   bootstrap_rank [--starts N | --fork]
 //
 // With --starts it starts N times, one after another, and does not wait for standard input. With
 // --fork it starts once, and then forks a child that does nothing. A line "flood N" on standard
-// input floods N messages. After a line "stay", the rank goes on when its standard input ends.
+// input floods N messages. After a line "stay", the rank continues when its standard input ends.
 #include "bootstrap/control_plane.h"
 #include "bootstrap/launcher.h"
 #include "config.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem bench --device cuda` end to end, over the driver that LD_LIBRARY_PATH names: the stand-in
-// of tests/fakes/cuda_driver in CI. Each rank loads it by itself.
+// `xylem bench --device cuda` end to end, over the driver in LD_LIBRARY_PATH, which in CI is the
+// stand-in of tests/fakes/cuda_driver. Each rank loads the driver by itself.
 #include "process/command.h"
 
 #include <gmock/gmock.h>

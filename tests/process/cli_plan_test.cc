@@ -203,7 +203,7 @@ TEST(Plan, RefusesWhatCannotBe) {
   EXPECT_THAT(message({"all_reduce", "2 gpus", "--staged", "--device", "host"}),
               HasSubstr("only memory of GPUs is staged"));
   EXPECT_THAT(message({"all_reduce", "--device", "gpu"}), HasSubstr("is none of host, cuda"));
-  EXPECT_THAT(message({"all_reduce", "--slice", "0"}), HasSubstr("at least one byte"));
+  EXPECT_THAT(message({"all_reduce", "--slice", "0"}), HasSubstr("at least 1 byte"));
   EXPECT_THAT(message({"all_reduce", "none.xml"}), HasSubstr("none.xml: cannot read it"));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The promises of docs/threading.md and docs/errors.md that need real processes: fork, signals,
-// stopped ranks, and that nothing is left behind.
+// stopped ranks, ends of programs, and shared memory without remains.
 #include "support/shared_memory.h"
 #include "support/subprocess.h"
 #include "xylem/base/unique_fd.h"

@@ -2,9 +2,9 @@
 //
 // A rank whose peer is killed while streams wait for a call. The ranks make calls on device memory
 // over the stand-in for the CUDA driver, in the order of a stream. At a given phase of a call, the
-// victim kills itself. The survivors check that their streams go on in time, that the Work names
-// the victim, that no command uses the victim's memory any more, and that they can go on without
-// the victim.
+// victim kills itself. The survivors check that their streams continue in time, that the Work names
+// the victim, that no command uses the victim's memory any more, and that they can make further
+// calls without the victim.
 //
 //   cuda_death_rank OP VICTIM PHASE COUNT
 //

@@ -7,8 +7,8 @@
 //   cuda_fault_rank VICTIM CODE CALLS DIRECTORY
 //
 // CALLS are the calls that fail, such as "1,2,5". CODE is the error that they return. After each
-// run, the ranks have either right results or an error, and streams have gone on. The first error
-// of each run is printed, and at the end the functions that the victim did not call.
+// run, the ranks have either right results or an error, and streams have continued. Prints the
+// first error of each run, and at the end the functions that the victim did not call.
 #include "process/cuda_bench.h"
 #include "xylem/xylem.h"
 
@@ -31,6 +31,7 @@ constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 #define XYLEM_TEXT_OF(name) #name
 #define XYLEM_CUDA(name) XYLEM_TEXT_OF(name),
 constexpr const char* kFunctions[] = {
+#include "cuda/blocking_functions.inc"
 #include "cuda/driver_functions.inc"
 };
 #undef XYLEM_CUDA

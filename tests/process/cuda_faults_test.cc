@@ -2,7 +2,7 @@
 //
 // Faults while ranks, which are processes, make calls on device memory: a call of the driver fails,
 // a device is lost, a process is killed. Every call ends soon, with a right result or with an
-// error, and the streams that wait for it go on.
+// error, and the streams that wait for it continue.
 #include "support/sanitizer.h"
 #include "support/subprocess.h"
 

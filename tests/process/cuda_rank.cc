@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank with buffers in the memory of a CUDA device, by the driver libcuda.so.1. It makes all
+// A rank with buffers in the memory of a CUDA device, over the driver libcuda.so.1. It makes all
 // calls, and checks every element of their outputs.
 //
 //   cuda_rank HOST_RANK MOST
 //
-// The buffers of HOST_RANK are on the host, and those of all ranks on devices if it is "none". Of
-// each operation, at most MOST cases are run. Prints "opened N", the number of allocations of other
-// processes that this process opened, as the stand-in for the driver counts them.
+// The buffers of HOST_RANK are in host memory, and those of the other ranks on devices. "none": all
+// are on devices. At most MOST cases of each operation are run. Prints "opened N": how many
+// allocations of other processes this process opened, as the stand-in for the driver counts them.
 #include "conformance/run_case.h"
 #include "support/cuda_memory.h"
 #include "xylem/xylem.h"

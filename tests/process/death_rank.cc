@@ -2,7 +2,7 @@
 //
 // A rank of death_test. It calls one operation over and over, and the victim kills itself at a
 // given phase of a given call. Each survivor checks that its Work soon ends with peer_lost naming
-// the victim, and that nothing touches its buffers afterwards.
+// the victim, and that nothing accesses its buffers afterwards.
 //
 //   death_rank OP VICTIM CALLS PHASE BYTES MEMORY
 //

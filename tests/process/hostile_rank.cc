@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of a job that strangers disturb. It adds up numbers with the other ranks until a file
-// appears, and checks each sum.
+// A rank of a job that other processes disturb. It makes all_reduces with the other ranks until a
+// file appears, and checks each sum.
 //
 //   hostile_rank FILE
 //

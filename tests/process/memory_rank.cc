@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank of memory_test. It calls one operation, which the last rank begins late. Until then the
-// last rank waits for another message, so its transports keep receiving. Each rank prints by how
-// much its resident memory at the peak exceeded its resident memory before the call, when all
-// buffers were already written. With a limit, the process may use only so much more address space
-// (as with `ulimit -v`), and the call may also end with `exhausted`.
+// last rank waits for another message, so its transports continue to receive. Before the call, all
+// buffers are written. Each rank prints by how much the peak of its resident memory exceeded its
+// resident memory before the call. With a limit, the process can use only that much more address
+// space (as with `ulimit -v`), and the call may also end with `exhausted`.
 //
 //   memory_rank OPERATION BYTES [MILLISECONDS OF LATENESS [MIB OF LIMIT]]
 #include "xylem/xylem.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UCX moves device memory between two processes by CUDA IPC, without Xylem: what a driver, which
-// the loader finds as libcuda.so.1, and a UCX with CUDA do together. In CI these are the stand-in
-// (tests/fakes/cuda_driver) and the unmodified wheel of UCX from PyPI. Both processes run this
-// executable anew; they are no forks, since a process that uses UCX must not fork.
+// UCX moves device memory between two processes by CUDA IPC, without Xylem. This tests a driver,
+// found as libcuda.so.1, together with a UCX that supports CUDA. In CI these are the stand-in
+// (tests/fakes/cuda_driver) and the unmodified wheel of UCX from PyPI. Both processes execute this
+// program anew instead of forking, since a process that uses UCX must not fork.
 #include "fakes/cuda_driver/fake_cuda.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a UCX transport behaves when its peer's process is killed in the middle of traffic. The peer
-// runs this executable with --peer; it is not a fork, since a process that uses UCX must not fork.
-#include "support/shared_memory.h"
+// How a UCX transport behaves when its peer's process is killed while messages are under way. The
+// peer executes this program with --peer, since a process that uses UCX must not fork.
 #include "unit/transport_fixture.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/ucx.h"
@@ -22,9 +21,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <fstream>
-#include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,16 +53,16 @@ std::vector<std::byte> take_address(int fd) {
   return address;
 }
 
-Result<std::unique_ptr<Transport>> make(UcxReach reach) {
+Result<std::unique_ptr<Transport>> make() {
   UcxOptions options;
-  options.reach = reach;
+  options.reach = UcxReach::tcp;
   return make_ucx(options, Logger());
 }
 
 // The peer answers pings and moves two large messages, until it is killed.
-int run_peer(UcxReach reach) {
+int run_peer() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto transport = make(reach);
+  auto transport = make();
   if (!transport || !give_address(kPeerSocket, (*transport)->address())) return 1;
   auto survivor = (*transport)->connect(take_address(kPeerSocket));
   if (!survivor) return 1;
@@ -91,7 +87,7 @@ int run_peer(UcxReach reach) {
 
 class Peer {
  public:
-  explicit Peer(UcxReach reach) {
+  Peer() {
     int sockets[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return;
     socket_.reset(sockets[0]);
@@ -101,8 +97,7 @@ class Peer {
     posix_spawn_file_actions_adddup2(&actions, theirs.get(), kPeerSocket);
     std::string program = "/proc/self/exe";
     std::string role = "--peer";
-    std::string wire = reach == UcxReach::host ? "host" : "tcp";
-    char* arguments[] = {program.data(), role.data(), wire.data(), nullptr};
+    char* arguments[] = {program.data(), role.data(), nullptr};
     if (::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environ) != 0)
       pid_ = -1;
     posix_spawn_file_actions_destroy(&actions);
@@ -126,32 +121,12 @@ class Peer {
   bool dead_ = false;
 };
 
-// Counts the System V segments that a process created and that still exist.
-int segments_of(pid_t creator) {
-  std::ifstream table("/proc/sysvipc/shm");
-  std::string line;
-  std::getline(table, line);
-  int count = 0;
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::int64_t key = 0;
-    std::int64_t id = 0;
-    std::string mode;
-    std::uint64_t size = 0;
-    pid_t cpid = 0;
-    fields >> key >> id >> mode >> size >> cpid;
-    count += cpid == creator;
-  }
-  return count;
-}
-
-class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
+class UcxPeerDeath : public ::testing::Test {
  protected:
   void SetUp() override {
-    before = test::shared_memory_names();
-    peer = std::make_unique<Peer>(GetParam());
+    peer = std::make_unique<Peer>();
     ASSERT_GT(peer->pid(), 0);
-    auto made = make(GetParam());
+    auto made = make();
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
     transport = std::move(*made);
     auto endpoint = transport->connect(take_address(peer->socket()));
@@ -162,13 +137,6 @@ class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
 
   bool progress_until(auto condition, Clock::duration patience = kPatience) {
     return drive({transport.get()}, condition, patience);
-  }
-
-  // Over shared memory UCX does not detect deaths; the transport's owner does, and closes the
-  // endpoint.
-  void kill_peer() {
-    peer->kill();
-    if (GetParam() == UcxReach::host) transport->close(to_peer);
   }
 
   // Pings the peer and waits for the answer, `rounds` times.
@@ -184,13 +152,12 @@ class UcxPeerDeath : public ::testing::TestWithParam<UcxReach> {
     }
   }
 
-  std::set<std::string> before;
   std::unique_ptr<Peer> peer;
   std::unique_ptr<Transport> transport;
   EndpointId to_peer = 0;
 };
 
-TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
+TEST_F(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   ping(10);
   const std::vector<std::byte> source(kLarge, std::byte{2});
   std::vector<std::byte> target(kLarge);
@@ -206,7 +173,7 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   ASSERT_TRUE(progress_until([&] { return target[0] != std::byte{0}; }));
   ASSERT_FALSE(arriving.ended());
 
-  kill_peer();
+  peer->kill();
   const auto death = Clock::now();
   ASSERT_TRUE(
       progress_until([&] { return unreceived.ended() && flowing.ended(); }, kDeathSeenWithin));
@@ -236,7 +203,7 @@ TEST_P(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
 
 // The control plane may see the death first, so the owner closes the endpoint first. Messages to
 // living peers go on meanwhile; here the process sends to itself.
-TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
+TEST_F(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   auto self = transport->connect(transport->address());
   ASSERT_TRUE(self.is_ok()) << self.status().to_string();
   ping(10);
@@ -264,15 +231,15 @@ TEST_P(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   settle({transport.get()});
 }
 
-TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
+TEST_F(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   ping(10);
-  kill_peer();
+  peer->kill();
   std::uint64_t word = 0;
   Code last = Code::ok;
   std::deque<Tracked> sent;
   ASSERT_TRUE(progress_until(
       [&] {
-        // Only a few sends are in flight, since shared memory fills up if nobody reads.
+        // Only a few sends are in flight, since the queue fills up if nobody reads.
         while (!sent.empty() && sent.front().ended()) {
           if (sent.front().code != Code::ok) last = sent.front().code;
           sent.pop_front();
@@ -286,12 +253,12 @@ TEST_P(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   EXPECT_EQ(last, Code::peer_lost);
 }
 
-TEST_P(UcxPeerDeath, WakesASurvivorThatSleeps) {
+TEST_F(UcxPeerDeath, WakesASurvivorThatSleeps) {
   ping(10);
   const std::vector<std::byte> source(kLarge, std::byte{2});
   Tracked sent;
   send(*transport, to_peer, kNeverReceived, source.data(), kLarge, sent);
-  kill_peer();
+  peer->kill();
   const auto deadline = Deadline::after(kDeathSeenWithin);
   while (!sent.ended() && !deadline.passed()) {
     if (transport->progress() > 0) continue;
@@ -304,31 +271,12 @@ TEST_P(UcxPeerDeath, WakesASurvivorThatSleeps) {
   EXPECT_EQ(sent.code, Code::peer_lost);
 }
 
-TEST_P(UcxPeerDeath, LeavesNoSharedMemory) {
-  ping(10);
-  peer->kill();
-  transport->close(to_peer);
-  transport.reset();
-  EXPECT_EQ(segments_of(peer->pid()), 0);
-  EXPECT_EQ(test::left_in_shared_memory(before), std::set<std::string>());
-}
-
-INSTANTIATE_TEST_SUITE_P(Over,
-                         UcxPeerDeath,
-                         ::testing::Values(UcxReach::host, UcxReach::tcp),
-                         [](const auto& row) {
-                           return row.param == UcxReach::host ? "host" : "tcp";
-                         });
-
 }  // namespace
 }  // namespace xylem::transport::testing
 
 int main(int argc, char** argv) {
-  using xylem::transport::UcxReach;
-  const std::vector<std::string_view> arguments(argv, argv + argc);
-  if (arguments.size() == 3 && arguments[1] == "--peer") {
-    return xylem::transport::testing::run_peer(arguments[2] == "host" ? UcxReach::host
-                                                                      : UcxReach::tcp);
+  if (argc == 2 && std::string_view(argv[1]) == "--peer") {
+    return xylem::transport::testing::run_peer();
   }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks for programs in C that test the C interface. The first that fails ends the program.
+// Checks for programs in C that test the C interface. The first failing check ends the program.
 #pragma once
 
 #include <xylem/xylem_c.h>

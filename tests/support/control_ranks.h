@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that are threads of one process. They meet through a store in memory and have a control
-// plane.
+// Ranks that are threads of one process. They find each other through a store in memory, and have a
+// control plane.
 #pragma once
 
 #include "runtime/src/bootstrap/control_join.h"
@@ -36,7 +36,7 @@ class MemoryStore final : public Store {
 /// A deadline that no correct test reaches, even on a busy machine.
 Deadline soon_enough();
 
-/// The placement of a rank whose rank, size and job are given by its program.
+/// The placement of a rank whose program sets rank, size and job.
 runtime::Placement placement_of(std::uint32_t rank,
                                 std::uint32_t size,
                                 const std::string& job = "test");
@@ -44,7 +44,7 @@ runtime::Placement placement_of(std::uint32_t rank,
 /// The loopback interface.
 runtime::InterfaceChoice loopback();
 
-/// Records what a control plane tells its listener.
+/// Records what a control plane reports.
 struct Recorder final : runtime::ControlListener {
   void on_peer_lost(std::uint32_t rank, std::string_view how) override {
     lost[rank].emplace_back(how);
@@ -61,7 +61,8 @@ struct Recorder final : runtime::ControlListener {
   std::map<std::uint32_t, Status> unmet;
 };
 
-/// Serves the control plane until `enough` returns true. Returns false if the deadline comes first.
+/// Serves the control plane until `enough` returns true. Returns false if the deadline passes
+/// first.
 bool serve_until(runtime::ControlPlane& plane,
                  Recorder& recorder,
                  const std::function<bool()>& enough,
@@ -70,8 +71,7 @@ bool serve_until(runtime::ControlPlane& plane,
 /// Calls `body` once for each rank, each time on a new thread, and waits for all threads.
 void on_each_rank(std::uint32_t size, const std::function<void(std::uint32_t rank)>& body);
 
-/// Ends the use of a shared store. Rank 0 returns last, since it may be the rank that serves the
-/// store.
+/// Ends the use of a shared store. Rank 0 returns last, since it may serve the store.
 void finish(Store& store, std::uint32_t rank, std::uint32_t size);
 
 using Planes = std::vector<Result<std::unique_ptr<runtime::ControlPlane>>>;

@@ -11,7 +11,7 @@ namespace cuda = execution::cuda;
 
 namespace {
 
-/// Test code has no use for an error of the driver.
+/// Test code does not handle errors of the driver.
 void must(const cuda::Driver& driver, CUresult result, const char* function) {
   const Status status = driver.check(result, function);
   XYLEM_CHECK(status.is_ok(), status.message());
@@ -34,7 +34,7 @@ CudaMemory::~CudaMemory() {
   {
     const cuda::CurrentContext current(*driver_, context_);
     driver_->cuStreamDestroy(stream_);
-    driver_->cuMemFree(base_);
+    driver_->blocking(cuda::MayWait{}).cuMemFree(base_);
   }
   driver_->cuDevicePrimaryCtxRelease(device_);
 }

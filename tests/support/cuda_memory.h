@@ -11,7 +11,7 @@
 
 namespace xylem::test {
 
-/// Device memory that a rank's buffers are in, and a stream on which the rank reads and writes it.
+/// Device memory for a rank's buffers, and a stream on which the rank reads and writes it.
 class CudaMemory final : public BufferMemory {
  public:
   CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver, int device, std::size_t bytes);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/cuda_ranks.h"
 
-#include "runtime/src/calls/device_kernels.h"
 #include "xylem/base/check.h"
+#include "xylem/execution/device_kernels.h"
 
 #include <dlfcn.h>
 
@@ -21,7 +21,8 @@ std::string driver_name() {
   return name == nullptr ? "libcuda.so.1" : name;
 }
 
-/// A GPU takes up to seconds to make a context, so the process keeps those that it has made.
+/// Making a context of a GPU takes up to seconds, so the process retains the contexts that it has
+/// made.
 void keep_context(const cuda::Driver& driver, int device) {
   CUcontext context = nullptr;
   const Status kept =
@@ -66,7 +67,7 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   execution::CudaOptions options;
   options.device = kind(rank).device;
   options.queues = 1 + rank % 4;
-  options.kernel_names = runtime::device_kernel_names();
+  options.kernel_names = execution::device_kernel_names();
   options.driver = driver_name();
   options.mesh_scratch_bytes = mesh_scratch_bytes_;
   options.streams_may_wait = streams_may_wait_;

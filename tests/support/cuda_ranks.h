@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA devices for ranks that are threads, by the driver that CUDA_DRIVER names: the stand-in of
-// tests/fakes/cuda_driver in CI, libcuda.so.1 on a machine with a GPU.
+// CUDA devices for ranks that are threads. CUDA_DRIVER names the driver: in CI, the stand-in of
+// tests/fakes/cuda_driver; on a machine with a GPU, libcuda.so.1.
 #pragma once
 
 #include "cuda/driver.h"
@@ -18,20 +18,20 @@
 
 namespace xylem::test {
 
-/// How often a function of the stand-in was called, named as exported; 0 if the driver is a GPU's,
-/// which does not count. Needs a driver that was opened.
+/// Number of calls of an exported function of the stand-in; 0 with the driver of a GPU, which does
+/// not count. Call it after a driver was opened.
 unsigned long calls_of_stand_in(const char* function);
-/// Whether the driver that CUDA_DRIVER names is the stand-in, whose streams are late for sure.
-/// Needs a driver that was opened.
+/// Whether the driver that CUDA_DRIVER names is the stand-in, whose streams always run late. Call
+/// it after a driver was opened.
 bool is_stand_in();
 
-/// Gives each rank a device, which it may share with other ranks, and memory there.
+/// Assigns each rank a device, which ranks may share, and memory on the device.
 class CudaRanks {
  public:
   explicit CudaRanks(std::uint32_t ranks, std::size_t bytes = std::size_t{32} << 20);
-  /// Scratch of each rank for calls that the devices carry out by themselves.
+  /// Sets the scratch memory of each rank, in bytes, for calls that run on a mesh.
   void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
-  /// As if the program ran with CUDA_DEVICE_MAX_CONNECTIONS=1.
+  /// Makes devices as in a program with CUDA_DEVICE_MAX_CONNECTIONS=1.
   void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
 
   /// As many ranks, over shared memory, with their devices.
@@ -42,7 +42,7 @@ class CudaRanks {
   Memory kind(std::uint32_t rank) const noexcept {
     return {MemoryKind::cuda, static_cast<std::int32_t>(rank) % devices_};
   }
-  /// How many devices this process sees.
+  /// The number of devices of this process.
   int devices() const noexcept { return devices_; }
   const execution::cuda::Driver& driver() const noexcept { return *driver_; }
   const std::shared_ptr<const execution::cuda::Driver>& shared_driver() const noexcept {

@@ -87,8 +87,8 @@ struct EngineCall {
                                          ProgramOptions options) const {
     options.counts.count = count;
     options.counts.element_bytes = sizeof(std::uint32_t);
-    if (reduces(collective())) options.kernel = &add;
-    if (is_scaled) options.scale = &multiply;
+    if (reduces(collective())) options.arithmetic.reduce = &add;
+    if (is_scaled) options.arithmetic.scale = &multiply;
     auto made = compile(plan, options);
     EXPECT_TRUE(made) << made.status().message();
     return *made;

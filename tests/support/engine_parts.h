@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of the engine's parts: a device and views that do as the test says, and a listener that
-// notes what it hears.
+// Fakes for tests of the engine's parts: a device and views that the test controls, and a listener
+// that records errors.
 #pragma once
 
 #include "support/engine_ranks.h"
@@ -18,7 +18,7 @@
 
 namespace xylem::execution {
 
-/// A device that is done with a piece of work when the test says so. It only notes the work.
+/// A device that does nothing. Its work completes when the test sets `done`.
 class HandDriven final : public Compute {
  public:
   std::uint32_t queues() const noexcept override { return 1; }
@@ -34,12 +34,12 @@ class HandDriven final : public Compute {
   void forget(Ticket /*gate*/) noexcept override {}
   Status health() const override { return {}; }
 
-  std::vector<std::uint64_t> pieces;  ///< The bytes of each.
+  std::vector<std::uint64_t> pieces;  ///< The size of each piece of work, in bytes.
   std::vector<std::uint64_t> cancelled;
   std::uint64_t done = 0;
 };
 
-/// Views of nothing, with one slot. They note what is done with them.
+/// Views without messages, with one slot. They record the calls of the engine.
 class NotedViews final : public transport::Views {
  public:
   using EndpointId = transport::EndpointId;
@@ -82,7 +82,7 @@ class NotedViews final : public transport::Views {
   std::byte slot[4096];
 };
 
-/// Notes the messages that failed.
+/// Records the messages that failed.
 class NotedErrors final : public EngineListener {
  public:
   void on_wire_error(Execution& /*execution*/, std::uint32_t peer, Code code) override {

@@ -34,7 +34,7 @@ inline void add(void* target,
   }
 }
 
-/// What tells the communicator in tags of messages to a rank; another slot at each.
+/// The communicator's part of the tags of messages to a rank. Each rank has a different slot.
 inline transport::Tag group_of(std::uint32_t rank) noexcept {
   return execution::group_tag(execution::TagKind::collective, 7 + rank);
 }
@@ -94,7 +94,7 @@ class Rank final : public EngineListener {
     program_ = program;
     execution.run.program = program.get();
     execution.run.base[static_cast<int>(Buffer::scratch)] =
-        execution.run.scratch.reserve(program->scratch_bytes, nullptr);
+        execution.run.scratch.reserve(program->host_scratch_bytes(), nullptr);
   }
   void begin() {
     engine.activate(execution);

@@ -9,8 +9,8 @@
 
 namespace xylem::test {
 
-/// Sets the soft limit of this process, and restores it. A file to which the test program itself
-/// prints is limited, too, so nothing should be printed meanwhile.
+/// Sets the soft limit of this process, and restores it at the end. The limit also applies to a
+/// file to which the test program prints, so print nothing meanwhile.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport that passes every call to another one, for tests that change a few of them.
+// A transport that forwards its calls to another one, for tests that override a few of them.
 #pragma once
 
 #include "xylem/transport/transport.h"

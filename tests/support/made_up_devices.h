@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Made-up devices for ranks that are threads: each computes on the CPU, but behaves like a device.
+// Made-up devices for ranks that are threads. They compute on the CPU, but behave like devices.
 #pragma once
 
 #include "fakes/delayed_compute.h"
@@ -18,10 +18,10 @@
 namespace xylem::test {
 
 inline constexpr Memory kDevice{MemoryKind::cuda, 0};
-/// The stream of a made-up device. What it was given before a call is done at a random moment.
+/// The stream of a made-up device. Work that precedes a call on it completes at a random moment.
 inline constexpr Stream kStream{nullptr, kDevice};
 
-/// Gives each rank a made-up device with memory of its own.
+/// A made-up device for each rank, with memory of its own.
 class MadeUpDevices {
  public:
   explicit MadeUpDevices(std::uint32_t ranks,
@@ -32,8 +32,8 @@ class MadeUpDevices {
   }
   MadeUpDevices(const MadeUpDevices&) = delete;
   MadeUpDevices& operator=(const MadeUpDevices&) = delete;
-  /// Destroy this only after all ranks have ended. Checks that by then every gate that was made has
-  /// been forgotten, and that every call on a stream has let it go on, except after never_finish().
+  /// Destroy this only after all ranks have ended. Checks that every gate has been forgotten, and
+  /// that every call on a stream has let the stream continue, except after never_finish().
   ~MadeUpDevices() {
     for (const auto& compute : made_) {
       if (!finishes_) break;

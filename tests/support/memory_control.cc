@@ -48,15 +48,14 @@ class MemoryControl final : public runtime::ControlPlane {
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;
-    // The inbox may hold sockets, and the ranks at their other ends would think that they are open.
+    // The inbox may contain sockets. While they are open, the ranks at their other ends do not
+    // notice that this rank has ended.
     hub_->inbox_[rank_].clear();
   }
 
   std::uint32_t rank() const noexcept override { return rank_; }
   std::uint32_t size() const noexcept override { return hub_->size_; }
-  std::string address() const override { return "memory"; }
   std::string interface() const override { return "memory"; }
-  std::string interface_reason() const override { return "ranks are threads"; }
 
   Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
                                                          Deadline deadline) override {

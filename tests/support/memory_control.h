@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A control plane in memory, for ranks that are threads of a test. It keeps the contract of the
-// control plane over TCP, and lets a test kill a rank.
+// A control plane in memory, for ranks that are threads of a test. It follows the contract of
+// ControlPlane, and a test can use it to kill a rank.
 #pragma once
 
 #include "runtime/src/bootstrap/control_plane.h"
@@ -27,8 +27,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   void kill(std::uint32_t rank);
   /// Reports to all other ranks that this rank said goodbye.
   void part(std::uint32_t rank);
-  /// Shuts down the connection between two ranks, as a failing network might. Returns false if the
-  /// two have not met.
+  /// Shuts down the connection between two ranks, as a failing network might. False if the two have
+  /// no connection.
   bool cut(std::uint32_t a, std::uint32_t b);
   /// From now on, neither rank receives anything from the other's host, not even acknowledgements.
   bool silence(std::uint32_t a, std::uint32_t b);

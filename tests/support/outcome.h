@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests expect of a Status or a Result, in the namespace of those, so that every test finds
-// it.
+// Checks and matchers for Status and Result. They are in the namespace of these types, so that
+// every test finds them.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -21,14 +21,14 @@ inline void must(const Status& status) {
   if (!status) throw std::runtime_error(status.to_string());
 }
 
-/// The value of `result`. Without one, the test ends with the message.
+/// The value of `result`. If it has none, the test ends with the message of its error.
 template <typename T>
 T value_of(Result<T> result) {
   must(result.status());
   return *std::move(result);
 }
 
-/// Calls `body` on a thread of a test, and makes what it throws a failure of the test.
+/// Calls `body` on a thread of a test. An exception becomes a failure of the test.
 template <typename Body>
 void report_exceptions(const Body& body) try {
   body();

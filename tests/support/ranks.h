@@ -26,14 +26,14 @@ struct RankOptions {
   std::uint64_t seed = 0;              ///< Seed of loopback's message order.
   std::uint64_t eager_bytes = 8192;    ///< Largest message that loopback buffers.
   std::vector<std::uint32_t> hosts{};  ///< Host of each rank; if empty, all ranks share one host.
-  /// The rank that fails to make its wire within the host. Only for loopback.
+  /// The rank that fails to make its transport within the host. Only for loopback.
   std::optional<std::uint32_t> without_host_wire{};
   /// Only for shm: senders always write slots with non-temporal stores, as for a core that shares
   /// no cache.
   bool past_cache = false;
   /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
   bool allocates_buffers = false;
-  /// The devices of each rank, besides the CPU. Those of the machine if this is empty.
+  /// Returns the devices of a rank, besides the CPU. If empty, ranks use those of the machine.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
   /// Changes the kinds of transport that a rank may use.
   std::function<void(std::uint32_t rank, std::vector<runtime::WireKind>&)> adjust_wires = nullptr;

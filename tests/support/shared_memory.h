@@ -22,8 +22,8 @@ inline std::set<std::string> shared_memory_names() {
   return names;
 }
 
-/// Names that did not exist `before` and do not go away. Other processes on the machine may create
-/// names meanwhile, but they remove them again.
+/// Names that did not exist `before` and are not removed within 20 s. Other processes on the
+/// machine may create names, but remove them again.
 inline std::set<std::string> left_in_shared_memory(const std::set<std::string>& before) {
   std::set<std::string> left;
   const auto deadline = Deadline::after(std::chrono::seconds(20));

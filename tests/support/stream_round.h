@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work on a rank's stream around a call: what produces its input, and what consumes its output.
+// Work on a rank's stream around a call: copies that produce its input and consume its output.
 #pragma once
 
 #include "support/cuda_ranks.h"
@@ -18,11 +18,11 @@ namespace xylem::test {
 using execution::cuda::CurrentContext;
 using execution::cuda::Driver;
 
-/// Words of a Round.
+/// Number of words of a Round.
 inline constexpr std::uint64_t kCount = 3000;
 inline constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 
-/// Memory of the host that streams read and write later than the copy is given to them.
+/// Pinned host memory, so that a stream reads or writes it after the call that enqueues the copy.
 class Pinned {
  public:
   Pinned(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
@@ -35,7 +35,7 @@ class Pinned {
   Pinned& operator=(const Pinned&) = delete;
   ~Pinned() {
     const CurrentContext current(driver_, context_);
-    driver_.cuMemFreeHost(words_);
+    driver_.blocking(execution::cuda::MayWait{}).cuMemFreeHost(words_);
   }
   std::span<std::uint32_t> words() const { return {words_, kCount}; }
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(words_); }
@@ -46,8 +46,8 @@ class Pinned {
   std::uint32_t* words_ = nullptr;
 };
 
-/// A rank's stream: writes values into a buffer, lets a call reduce it, reads the result, and
-/// writes other values into the buffer, all without waiting.
+/// One all_reduce on a rank's stream, with copies around it. They write values into a buffer before
+/// the call. After it they read the result, and write other values. Nothing waits in between.
 class Round {
  public:
   Round(CudaRanks& devices, std::uint32_t rank, std::uint32_t ranks)
@@ -66,7 +66,8 @@ class Round {
     consume();
     return work;
   }
-  /// Without a consumer, which must not touch the buffer while the call or a peer may use it.
+  /// Without a consumer. Call consume() only when neither the call nor a peer can use the buffer
+  /// any more.
   Work begin(const Communicator& comm, std::uint32_t number) {
     produce(number);
     return comm.all_reduce(buffer_, buffer_, RedOp::sum);
@@ -76,12 +77,12 @@ class Round {
     std::fill(after_.words().begin(), after_.words().end(), 0xdead);
     copy(address(), before_.address());
   }
-  /// Sets what a copy of produce() reads that has not run yet, such as one in a graph.
+  /// Sets the values that a copy of produce() reads, if it has not run yet, as in a graph.
   void fill(std::uint32_t number) {
     number_ = number;
     std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
   }
-  /// Lets another stream copy what fill() has set.
+  /// Copies the values that fill() has set on another stream.
   void produce_on(CUstream stream) const {
     const CurrentContext current(driver_, memory_.context());
     EXPECT_EQ(driver_.cuMemcpyAsync(address(), before_.address(), kBytes, stream), CUDA_SUCCESS);

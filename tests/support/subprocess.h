@@ -42,8 +42,8 @@ class Process {
   std::unique_ptr<Command> command_;
 };
 
-/// Starts the ranks of one job, which meet in `directory`. Each runs `program` of bin/ with
-/// `arguments` and this process's environment, changed by `environment`.
+/// Starts the ranks of one job, which find each other through `directory`. Each runs `program` of
+/// bin/ with `arguments` and this process's environment, changed by `environment`.
 std::vector<Process> start_ranks(const TemporaryDirectory& directory,
                                  std::uint32_t ranks,
                                  const std::string& program,

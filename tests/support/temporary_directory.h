@@ -22,8 +22,8 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Writes a file, in place of an earlier one, and returns its path. `name` may lead through
-  /// directories, which are made.
+  /// Writes a file, replacing an earlier one, and returns its path. Creates the directories in
+  /// `name`.
   std::string write(const std::string& name, const std::string& text) const {
     const std::filesystem::path path = path_ + "/" + name;
     std::filesystem::create_directories(path.parent_path());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of every length and alignment move all their bytes and change no others.
+// Copies of every length and alignment copy all their bytes and change no others.
 #include "xylem/base/copy.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which CPUs `xylem run --bind` gives to ranks.
+// Which CPUs `xylem run --bind` assigns to ranks.
 #include "run/binding.h"
 
 #include "support/outcome.h"

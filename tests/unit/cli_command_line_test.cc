@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What command lines mean, and the messages about wrong ones.
+// Parsing of command lines, and the messages about invalid ones.
 #include "tools/src/command_line.h"
 
 #include <gmock/gmock.h>

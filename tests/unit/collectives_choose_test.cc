@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predicted times equal closed formulas, and choices follow the constants and can be explained.
+// Predicted times equal closed formulas. Choices depend on the constants and can be explained.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "support/outcome.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the cost model says of calls on the memory of a device.
+// The times that the cost model predicts for calls on device memory.
 #include "model/plans.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/collectives/verify.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hand-written wrong schedules, at least one for each claim. The verifier must reject each under
-// the right claim and name the place.
+// Hand-written wrong schedules, at least one for each claim of the verifier. The verifier must
+// report the right claim and the place of the error.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/builder.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The handles: what an empty one answers, and a communicator whose runtime has shut down.
+// Handles of the C++ interface: empty ones, and a communicator whose runtime has shut down.
 #include "support/outcome.h"
 #include "support/ranks.h"
 

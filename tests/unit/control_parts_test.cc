@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of start-up without threads: handshake, frames, gather, neighbours, interface choice,
-// attendance, silent hosts.
+// The parts of start-up without threads: handshake, frames, gather, floods, neighbours, interface
+// choice, attendance, silent hosts.
 #include "runtime/src/bootstrap/attendance.h"
 #include "runtime/src/bootstrap/bruck_gather.h"
 #include "runtime/src/bootstrap/card.h"
 #include "runtime/src/bootstrap/control_frame.h"
+#include "runtime/src/bootstrap/control_news.h"
+#include "runtime/src/bootstrap/gather_inbox.h"
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/interface.h"
 #include "runtime/src/bootstrap/neighbours.h"
@@ -515,6 +517,45 @@ TEST(Silence, OfMoreThanTheLimitIsFoundWithinThePromisedTime) {
                                          testing::Each(testing::Le(promised))))
         << each.name();
   }
+}
+
+TEST(GatherInbox, TakesOnlyWhatANeighbourHasToSend) {
+  // Rank 2 of 8 receives from ranks 3, 4 and 6.
+  GatherInbox inbox(2, 8);
+  const ByteVector bytes(3);
+  const auto hear = [&](std::uint32_t from, std::uint32_t gather, std::uint8_t round, bool last) {
+    return inbox.hear(from, GatherFrame{gather, round, last, bytes});
+  };
+  EXPECT_TRUE(hear(3, 0, 0, false)) << "a neighbour may be in the next gather";
+  EXPECT_FALSE(hear(3, 1, 0, false)) << "but no further";
+  EXPECT_FALSE(hear(4, 0, 0, false)) << "this round comes from rank 3";
+  EXPECT_TRUE(hear(4, 0, 1, false));
+  EXPECT_FALSE(hear(3, 0, 32, false));
+
+  EXPECT_EQ(inbox.begin(), 0U);
+  EXPECT_FALSE(inbox.incoming(0, 0).is_complete);
+  EXPECT_TRUE(hear(3, 0, 0, true));
+  EXPECT_TRUE(inbox.incoming(0, 0).is_complete);
+  EXPECT_EQ(inbox.incoming(0, 0).bytes.size(), 6U);
+  EXPECT_FALSE(hear(3, 0, 0, true)) << "nothing follows the last piece";
+  EXPECT_TRUE(hear(3, 1, 0, true));
+  inbox.forget(0, 0);
+  EXPECT_TRUE(inbox.incoming(0, 0).bytes.empty());
+}
+
+TEST(ControlNews, AreNewOnce) {
+  ControlNews news(3);
+  EXPECT_TRUE(news.hear_message(1, 1));
+  EXPECT_FALSE(news.hear_message(1, 1));
+  EXPECT_TRUE(news.hear_message(2, 1));
+  EXPECT_TRUE(news.hear_message(1, 5));
+  EXPECT_FALSE(news.hear_message(1, 4));
+  EXPECT_TRUE(news.hear_invitation(1, 1)) << "invitations have numbers of their own";
+  EXPECT_FALSE(news.hear_invitation(1, 1));
+  EXPECT_TRUE(news.end(1, Presence::left));
+  EXPECT_FALSE(news.end(1, Presence::lost));
+  EXPECT_EQ(news.presence(1), Presence::left);
+  EXPECT_EQ(news.presence(2), Presence::here);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which cores the ranks of a host have together, and how cgroups limit them.
+// On which cores the ranks of a host can run, and how cgroups limit this.
 #include "runtime/src/progress/cores.h"
 
 #include "support/subprocess.h"

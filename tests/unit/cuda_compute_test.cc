@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,14 @@ namespace xylem::execution::cuda {
 namespace {
 
 using testing::HasSubstr;
+
+// A call that may wait for streams does not compile without a proof, which has to be acquired.
+template <class Any>
+concept CanFree = requires(const Any& driver) {
+  driver.cuMemFree(0);
+};
+static_assert(CanFree<BlockingDriver> && !CanFree<Driver>);
+static_assert(!std::is_default_constructible_v<NoStreamWaits>);
 
 /// A driver that begins anew with these settings (fake_cuda.h).
 class CudaComputeTest : public testing::Test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory of another process, opened by a CUDA device over the stand-in for the driver: how
-// much of it stays open.
+// How many allocations of another process a CUDA device holds open, over the stand-in for the
+// driver.
 #include "cuda/cuda_compute.h"
 #include "unit/fake_cuda_processes.h"
 

@@ -5,7 +5,7 @@
 
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/host_kernel.h"
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device kernels, compiled for the host, against the CPU's kernels, bit for bit: every
-// reduction of every type, at every alignment, in place, by several threads in any order, every
-// value of the 16-bit types, and every pair of the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1
-// every pair of the 16-bit types, too, which takes 3 minutes.
+// Compares the device kernels, compiled for the host, with the CPU's kernels, bit for bit. The
+// tests cover every reduction of every type, every alignment, calls in place, several threads in
+// any order, every value of the 16-bit types, and every pair of the 8-bit floats. With
+// XYLEM_DEVICE_KERNELS_ALL=1 they also cover every pair of the 16-bit types, which takes 3 minutes.
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/host_kernel.h"
-#include "kernels/reduce.h"
 #include "unit/device_kernels_launch.h"
 #include "unit/device_kernels_values.h"
 #include "unit/kernels_types.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -31,10 +31,10 @@
 namespace xylem::execution::cuda {
 namespace {
 
-using runtime::kFloats;
-using runtime::kIntegers;
-using runtime::Random;
-using runtime::type_name;
+using execution::kFloats;
+using execution::kIntegers;
+using execution::Random;
+using execution::type_name;
 
 /// Memory that begins at a boundary of 16 bytes.
 class Memory {
@@ -79,8 +79,8 @@ class DeviceKernel : public testing::TestWithParam<DataType> {
     Memory expected((shift + count) * size);
     Memory got = expected;
     std::byte* target = got.data() + shift * size;
-    runtime::reduce_kernel(op, GetParam())(expected.data() + shift * size, addresses.data(),
-                                           sources, count, {divisor});
+    reduce_kernel(op, GetParam())(expected.data() + shift * size, addresses.data(), sources, count,
+                                  {divisor});
     const std::size_t in_place = random_() % (sources + 1);
     if (in_place < sources) {
       std::memcpy(target, addresses[in_place], count * size);
@@ -127,7 +127,7 @@ TEST_P(DeviceScale, EqualsTheCpuKernelBitForBit) {
         const std::byte* source = pool.data() + shift * size;
         Memory expected((shift + count) * size);
         Memory got = expected;
-        runtime::scale_kernel(GetParam())(expected.data() + shift * size, source, count, factor);
+        scale_kernel(GetParam())(expected.data() + shift * size, source, count, factor);
         std::byte* target = got.data() + shift * size;
         const bool in_place = count % 2 == 1;
         if (in_place) std::memcpy(target, source, count * size);
@@ -155,8 +155,8 @@ class DeviceHalf : public testing::TestWithParam<DataType> {
   }
 
   void check(RedOp op, const std::vector<const void*>& sources, std::uint32_t divisor = 1) {
-    runtime::reduce_kernel(op, GetParam())(expected_.data(), sources.data(), sources.size(),
-                                           expected_.size(), {divisor});
+    reduce_kernel(op, GetParam())(expected_.data(), sources.data(), sources.size(),
+                                  expected_.size(), {divisor});
     launch_reduce(op, GetParam(), got_.data(), sources, got_.size(), divisor, 1);
     if (got_ == expected_) return;
     for (std::size_t i = 0; i < got_.size(); ++i) {
@@ -211,7 +211,7 @@ TEST_P(DeviceFloat8, IsRightForEveryPair) {
   for (const RedOp op : {RedOp::sum, RedOp::product, RedOp::min, RedOp::max, RedOp::avg}) {
     for (const std::uint32_t divisor : kDivisors) {
       if (op != RedOp::avg && divisor != 1) continue;
-      runtime::reduce_kernel(op, GetParam())(expected.data(), sources.data(), 2, kPairs, {divisor});
+      reduce_kernel(op, GetParam())(expected.data(), sources.data(), 2, kPairs, {divisor});
       launch_reduce(op, GetParam(), got.data(), sources, kPairs, divisor, 1);
       for (std::size_t i = 0; i < kPairs; ++i) {
         ASSERT_EQ(got[i], expected[i])

@@ -4,7 +4,7 @@
 // whose sums round.
 #pragma once
 
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include <cstddef>
 #include <cstdint>

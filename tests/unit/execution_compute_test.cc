@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine with a made-up device. It finishes later, in an order drawn from a seed, has up to
-// four queues and gates, and the CPU may not touch its memory. Messages go over loopback, whose
-// copies are made by the CPU, so programs are staged.
+// The engine with a made-up device. The device has gates and up to four queues. Its work completes
+// later, in a random order, and the CPU must not access its memory. Messages use loopback, which
+// copies with the CPU, so programs are staged.
 #include "fakes/delayed_compute.h"
 #include "support/engine_call.h"
 #include "support/engine_parts.h"

@@ -34,7 +34,7 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     options.counts.element_bytes = sizeof(std::uint32_t);
     options.slice_bytes = 256;
     options.window = 3;
-    options.kernel = &add;
+    options.arithmetic.reduce = &add;
     auto made = compile(planner.plan({planner.collective, GetParam()}, rank), options);
     EXPECT_TRUE(made) << made.status().message();
     return *made;

@@ -48,7 +48,7 @@ struct ExchangeRank {
     run.program = program.get();
     run.base[0] = reinterpret_cast<std::byte*>(input.data());
     run.base[1] = reinterpret_cast<std::byte*>(output.data());
-    run.base[2] = run.scratch.reserve(program->scratch_bytes, nullptr);
+    run.base[2] = run.scratch.reserve(program->host_scratch_bytes(), nullptr);
   }
   bool try_start() { return runner.try_start(execution, *exchange); }
   void turn() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: misuse, planned faults, contexts and what is not there.
+// The stand-in of the CUDA driver: misuse, planned faults, contexts, access between devices, and
+// lookup of functions.
 #include "unit/fake_cuda_fixture.h"
 
 #include <atomic>

@@ -2,9 +2,9 @@
 //
 // Conversion of floats of 16 and 8 bits on every instruction set of this machine: all values, every
 // boundary between two neighbours, and fp32 values of every size.
-#include "kernels/reduce.h"
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 constexpr std::uint32_t kQuietNan = 0x7FC00000;
@@ -199,4 +199,4 @@ TEST_P(KernelConversion, TreatsEveryPositionAndCountAlike) {
 INSTANTIATE_TEST_SUITE_P(Narrow, KernelConversion, testing::ValuesIn(kNarrowFloats), type_name);
 
 }  // namespace
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions of 8-bit floats on every instruction set of this machine: all pairs of values, and
-// what the formats' users rely on.
-#include "kernels/reduce.h"
+// Reductions of 8-bit floats on every instruction set of this machine: all pairs of values,
+// overflow, NaN, and rounding.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -146,4 +146,4 @@ TEST(KernelFloat8MinMax, PropagateNanAndOrderZeros) {
 }
 
 }  // namespace
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

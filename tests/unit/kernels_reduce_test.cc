@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every reduction of every type against plain arithmetic, on every instruction set of this machine:
-// small and odd counts, one to eight sources, in place on each of them, at addresses that are only
-// aligned to the element.
-#include "kernels/reduce.h"
+// Compares every reduction of every type with plain arithmetic, on every instruction set of this
+// machine: small and odd counts, one to eight sources, in place on each source, at addresses that
+// are only aligned to the element.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 namespace {
 
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 1000};
@@ -371,4 +371,4 @@ TEST(KernelDeathTest, RefusesAnUncheckedCombination) {
 }
 
 }  // namespace
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

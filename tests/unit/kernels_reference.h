@@ -4,7 +4,7 @@
 // type: fp64 for floats up to fp32, and unsigned 64-bit integers for integers.
 #pragma once
 
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 #include <span>
 #include <type_traits>
 
-namespace xylem::runtime::reference {
+namespace xylem::execution::reference {
 
 /// A floating-point format of `bytes` bytes: a sign bit, the exponent, then `mantissa_bits`. The
 /// smallest normal number is 2^min_exponent. The other fields are bits of positive elements.
@@ -262,4 +262,4 @@ inline void reduce(RedOp op,
   }
 }
 
-}  // namespace xylem::runtime::reference
+}  // namespace xylem::execution::reference

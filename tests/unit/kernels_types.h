@@ -3,7 +3,7 @@
 // The element types over which tests of kernels run.
 #pragma once
 
-#include "xylem/runtime/types.h"
+#include "xylem/base/data_type.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <random>
 #include <string>
 
-namespace xylem::runtime {
+namespace xylem::execution {
 
 inline constexpr std::array kIntegers{DataType::int8,   DataType::uint8, DataType::int16,
                                       DataType::uint16, DataType::int32, DataType::uint32,
@@ -31,4 +31,4 @@ inline std::string type_name(const testing::TestParamInfo<DataType>& test) {
 
 using Random = std::mt19937_64;
 
-}  // namespace xylem::runtime
+}  // namespace xylem::execution

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the variables of each launcher mean, which launcher wins, and which store is used.
+// What the variables of each launcher mean, which launcher takes precedence, and which store is
+// used.
 #include "runtime/src/bootstrap/launcher.h"
 
 #include "runtime/src/bootstrap/slurm_nodes.h"

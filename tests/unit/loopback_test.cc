@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only loopback promises: an order by seed, eager and offered messages, many threads, and no
-// allocation in steady traffic.
+// What only loopback promises: a message order that follows from a seed, small messages that are
+// buffered and large ones that wait, many threads, and no allocation in steady traffic.
 #include "xylem/transport/loopback.h"
 
 #include "support/sanitizer.h"

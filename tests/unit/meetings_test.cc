@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Meetings: connections for payload that the ranks of a control plane make on demand. Ranks are
-// threads over loopback. The tests cover who is invited, who is told, and what strangers at the
-// open port can do.
+// threads that connect over the loopback interface. The tests cover which ranks are invited and
+// notified, and what other processes can do at the open port.
 #include "runtime/src/bootstrap/meetings.h"
 
 #include "runtime/src/bootstrap/control_plane.h"

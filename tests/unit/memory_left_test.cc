@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory the machine and the control groups of a process leave to it.
+// How much memory is available to a process, by the machine and its control groups.
 #include "shm/memory_left.h"
 
 #include "support/temporary_directory.h"

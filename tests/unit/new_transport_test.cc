@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport that Xylem does not have, whose endpoints need connections. Its kind is entered in
-// the list of the kinds of transport; ranks then use it beside two others.
+// Adds a transport that Xylem does not have, and whose endpoints need connections, to the list of
+// kinds of transport. Ranks then use it together with two others.
 #include "runtime/src/wires/transports.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a call polls for something that should come soon.
+// How long a call polls for a message that should arrive soon.
 #include "xylem/execution/patience.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgramThread: whether the thread that makes the calls is running, and where. CoreBinding, and
-// Progress, which uses both for a thread that waits beside the program.
+// ProgramThread: whether the thread that makes the calls is running, and on which core.
+// CoreBinding. Progress, which uses both for a thread that waits beside the program.
 #include "progress/core_binding.h"
 #include "progress/progress.h"
 #include "xylem/base/clock.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roll calls: which ranks have answered since a rank asked, and when the silent ones are given up.
+// Roll calls: which ranks have answered a rank's question, and when the others count as silent.
 #include "runtime/src/failure/roll_calls.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What protects connections: the sealing of frames, the records of the control plane, and the keys
-// that a handshake agrees on.
+// The protection of connections: sealed frames, the records of the control plane, and the keys on
+// which a handshake agrees.
 #include "xylem/transport/seal.h"
 
 #include "runtime/src/bootstrap/control_link.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory over shm: it is shown to peers whose devices reach it, and copied through slots
-// otherwise. The devices are made up; the host may not touch their memory.
+// Device memory over shm: peers whose devices reach it read it in place, and for others it is
+// copied through slots. The devices are made up, and the host must not access their memory.
 #include "shm/segment.h"
 #include "xylem/transport/device_memory.h"
 #include "xylem/transport/shm.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared memory keeps few messages that nobody receives, and these never hold up received ones.
+// Shared memory stores few messages that have no receive. They never block messages that have one.
 #include "shm/hold.h"
 #include "support/sanitizer.h"
 #include "unit/transport_fixture.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages that are viewed where they are: in slots, in memory that their sender shares, or in the
-// sender's process.
+// Messages that are read in place: in slots, in memory that their sender shares, or in the sender's
+// process.
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "support/outcome.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLearner, with a fixed time for each way of waiting; and how an idle period begins.
+// SpinLearner, with a fixed time for each way of waiting. Also the beginning of an idle period.
 #include "progress/waiting.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery learns from the CUDA driver alone, here from the stand-in that also runs Xylem's
+// What discovery reads from the CUDA driver alone. Here this is the stand-in that also runs Xylem's
 // kernels (fakes/cuda_driver).
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"

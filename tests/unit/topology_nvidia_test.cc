@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery learns from NVIDIA's driver. A fake of its libraries (fakes/nvidia_driver.cc)
-// plays the driver.
+// What discovery reads from NVIDIA's driver. Here this is a fake of its libraries
+// (fakes/nvidia_driver.cc).
 #include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures: nothing overlaps, everything is there, and names from outside stay plain text.
+// Pictures: nothing overlaps, nothing is missing, and names from input are escaped.
 #include "picture/layout.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings, trees and bounds are compared with brute force over the links, which uses neither the
-// graphs nor the searches under test.
+// Compares rings and bounds with brute force over the links, which uses neither the graphs nor the
+// searches under test.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/rings.h"
 
@@ -135,51 +135,6 @@ double best_of_all_rings(const Topology& topology) {
   return best;
 }
 
-struct BestTree {
-  double rate = 0;
-  std::uint32_t depth = 0;
-};
-
-/// The number of hops to the root over parents; nothing if there is a cycle.
-std::optional<std::uint32_t> depth_of(const std::vector<std::uint32_t>& parents,
-                                      std::uint32_t root) {
-  std::uint32_t deepest = 0;
-  for (std::uint32_t start = 0; start < parents.size(); ++start) {
-    std::uint32_t hops = 0;
-    for (std::uint32_t at = start; at != root; at = parents[at]) {
-      if (++hops > parents.size()) return std::nullopt;
-    }
-    deepest = std::max(deepest, hops);
-  }
-  return deepest;
-}
-
-BestTree best_of_all_trees(const Topology& topology) {
-  const auto gpus = static_cast<std::uint32_t>(topology.gpus().size());
-  BestTree best;
-  for (std::uint32_t root = 0; root < gpus; ++root) {
-    std::vector<std::uint32_t> parents(gpus, 0);
-    while (true) {
-      if (const auto depth = depth_of(parents, root)) {
-        Traffic traffic(topology);
-        for (std::uint32_t i = 0; i < gpus; ++i) {
-          if (i == root) continue;
-          traffic.send(i, parents[i]);
-          traffic.send(parents[i], i);
-        }
-        const double rate = traffic.rate();
-        const bool is_more = rate > best.rate * (1 + 1e-9);
-        const bool is_flatter = rate > best.rate * (1 - 1e-9) && *depth < best.depth;
-        if (is_more || is_flatter) best = {rate, *depth};
-      }
-      std::uint32_t at = 0;
-      while (at < gpus && ++parents[at] == gpus) parents[at++] = 0;
-      if (at == gpus) break;
-    }
-  }
-  return best;
-}
-
 bool visits_all_once(const Ring& ring, std::size_t gpus) {
   const std::set<std::uint32_t> seen(ring.gpus.begin(), ring.gpus.end());
   return ring.gpus.size() == gpus && seen.size() == gpus && *seen.rbegin() == gpus - 1;
@@ -292,9 +247,6 @@ TEST(Rings, OfMoreThanAnyHostHasAreNotSought) {
   EXPECT_EQ(plan_rings(many).fabric, GpuFabric::unknown);
   EXPECT_FALSE(plan_rings(many).best_is_exact);
   EXPECT_FALSE(bandwidth_bounds(many).all_gather);
-  const TreePlan tree = plan_tree(many);
-  EXPECT_EQ(tree.depth, 128U);
-  EXPECT_FALSE(tree.is_exact);
   EXPECT_TRUE(plan_rings(described("128 gpus, 8 switches, nvswitch")).best_is_exact);
 }
 
@@ -335,18 +287,6 @@ TEST(Rings, OfMachinesByChanceAreTheBestToo) {
     const BandwidthBounds bounds = bandwidth_bounds(topology);
     ASSERT_LE(plan.bandwidth->value, bounds.all_gather->value * (1 + 1e-6)) << seed;
     ASSERT_LE(plan.bandwidth->value, bounds.all_reduce->value * (1 + 1e-6)) << seed;
-  }
-}
-
-TEST(Trees, OfMachinesByChanceAreTheBestToo) {
-  for (std::uint32_t seed = 0; seed < 100; ++seed) {
-    const Topology topology = drawn(seed);
-    if (topology.gpus().size() > 5) continue;
-    const TreePlan plan = plan_tree(topology);
-    const BestTree best = best_of_all_trees(topology);
-    ASSERT_TRUE(plan.is_exact && plan.bandwidth) << seed;
-    ASSERT_NEAR(plan.bandwidth->value, best.rate, 1e-6) << seed;
-    ASSERT_EQ(plan.depth, best.depth) << seed;
   }
 }
 
@@ -396,25 +336,6 @@ TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   EXPECT_TRUE(plan_rings(topology).bandwidth_is_bound) << "between the two boards";
 }
 
-// These GPUs differ only in which of their two links to the package is NVLink.
-TEST(Trees, TellApartWhatOnlyRoutesTellApart) {
-  Machine machine = plain_machine();
-  const std::array<std::pair<double, double>, 3> rates{{{16, 32}, {32, 16}, {16, 16}}};
-  for (std::uint8_t i = 0; i < 3; ++i) {
-    machine.gpus.emplace_back().pci =
-        function(static_cast<std::uint8_t>(1 + i), kRoot, rates[i].second);
-    machine.links.push_back({gpu(i),
-                             {NodeKind::package, 0},
-                             LinkKind::nvlink,
-                             {GBps{rates[i].first}, Origin::read, {}, {}}});
-  }
-  const auto topology = value_of(Topology::create(machine));
-  const TreePlan plan = plan_tree(topology);
-  const std::vector<std::uint32_t> swapped{1, 0, 2};
-  EXPECT_EQ(plan.depth, plan_tree(topology, swapped).depth);
-  EXPECT_EQ(plan.root, 1U) << "its NVLink carries both children";
-}
-
 // If no link has a known bandwidth, the ring has an order but no bandwidth.
 TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
   const Topology vm = golden("flat_vm.v2.xml");
@@ -434,23 +355,6 @@ TEST(Rings, BelongToTheMachineNotToItsOrder) {
   const auto other = value_of(Topology::create(swapped));
   EXPECT_EQ(plan_rings(other).bandwidth, plan_rings(pairs).bandwidth);
   EXPECT_THAT(plan_rings(other).best.gpus, ElementsAre(0, 2, 1, 3));
-}
-
-TEST(Trees, AreAsGoodAsTheBestOfAllShapes) {
-  for (const std::string text :
-       {"2 gpus", "2 packages, 5 gpus, pcie gen4 x16", "4 gpus, nvswitch", "4 gpus, nvlink mesh x4",
-        "2 packages, 2 switches, 3 gpus/switch, pcie gen3 x16",
-        "6 gpus, nvlink ring x2, pcie gen4 x16",
-        "2 packages, 4 gpus, nvlink pairs x12, pcie gen4 x16", "5 gpus, xgmi mesh"}) {
-    const Topology topology = described(text);
-    const TreePlan plan = plan_tree(topology);
-    const BestTree best = best_of_all_trees(topology);
-    EXPECT_TRUE(plan.is_exact) << text;
-    ASSERT_TRUE(plan.bandwidth.has_value()) << text;
-    EXPECT_NEAR(plan.bandwidth->value, best.rate, 1e-6) << text;
-    EXPECT_EQ(plan.depth, best.depth) << text;
-    EXPECT_FALSE(plan.parents[plan.root].has_value()) << text;
-  }
 }
 
 TEST(Bounds, OfATwoLevelTreeAreAboveItsRing) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery learns from sysfs, with made-up trees for each test. Also discovery of the machine
-// that runs this test, of which only general facts can be checked.
+// What discovery reads from sysfs, in made-up trees for each test. Also discovery of the machine
+// that runs the test, about which only general facts can be checked.
 #include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"

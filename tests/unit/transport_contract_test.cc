@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The claims of the transport contract, each tested on every transport. Two transports of one
-// process are driven by one thread, or by one thread each.
+// Tests each claim of the transport contract on every transport. Two transports of one process are
+// driven by one thread, or by one thread each.
 #include "support/sanitizer.h"
 #include "unit/transport_subject.h"
 
@@ -566,9 +566,6 @@ TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
   settle({a.get(), b.get()});
   b->close(to_a);
   b.reset();
-  // Over shared memory UCX watches the peer's process, which is this one and still lives: only
-  // closing the endpoint ends the send.
-  if (GetParam().kind == Subject::Kind::ucx_host) a->close(to_b);
   ASSERT_TRUE(drive({a.get()}, [&] { return before.ended(); }));
   EXPECT_EQ(before.code, Code::peer_lost);
   Tracked after;
@@ -618,7 +615,6 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
     case Subject::Kind::loopback: allowed = {"loopback"}; break;
     case Subject::Kind::shm: allowed = {"shm"}; break;
     case Subject::Kind::tcp: allowed = {"tcp"}; break;
-    case Subject::Kind::ucx_host: allowed = {"posix", "sysv", "cma", "self"}; break;
     case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
   }
   const auto lanes = a->paths(to_b);
@@ -681,9 +677,8 @@ TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
 std::vector<Subject> withdrawing_subjects() {
   auto subjects = all_subjects();
   // UCX cannot withdraw messages.
-  std::erase_if(subjects, [](const Subject& subject) {
-    return subject.kind == Subject::Kind::ucx_host || subject.kind == Subject::Kind::ucx_tcp;
-  });
+  std::erase_if(subjects,
+                [](const Subject& subject) { return subject.kind == Subject::Kind::ucx_tcp; });
   return subjects;
 }
 

@@ -25,7 +25,7 @@ namespace xylem::transport::testing {
 
 /// One transport under test, with its options.
 struct Subject {
-  enum class Kind : std::uint8_t { loopback, shm, tcp, ucx_host, ucx_tcp };
+  enum class Kind : std::uint8_t { loopback, shm, tcp, ucx_tcp };
   Kind kind = Kind::loopback;
   std::uint64_t seed = 0;  ///< Only for loopback.
   Protection protection = Protection::auth;
@@ -36,7 +36,6 @@ struct Subject {
       case Kind::loopback: return "loopback_seed" + std::to_string(seed);
       case Kind::shm: return "shm";
       case Kind::tcp: return tcp_label();
-      case Kind::ucx_host: return "ucx_host";
       case Kind::ucx_tcp: return "ucx_tcp";
     }
     return "unknown";
@@ -56,8 +55,7 @@ inline std::string label_of(const ::testing::TestParamInfo<Subject>& row) {
 inline std::vector<Subject> all_subjects() {
   using Kind = Subject::Kind;
   std::vector<Subject> subjects{{Kind::loopback, 0}, {Kind::loopback, 1}, {Kind::loopback, 2},
-                                {Kind::loopback, 3}, {Kind::shm},         {Kind::ucx_host},
-                                {Kind::ucx_tcp}};
+                                {Kind::loopback, 3}, {Kind::shm},         {Kind::ucx_tcp}};
   subjects.push_back({.kind = Kind::tcp, .protection = Protection::off});
   for (const Protection protection : {Protection::auth, Protection::encrypt}) {
     for (const Cipher cipher : {Cipher::aes256_gcm, Cipher::chacha20_poly1305}) {
@@ -88,7 +86,7 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
 
   std::unique_ptr<Transport> make() const {
     UcxOptions options;
-    options.reach = GetParam().kind == Subject::Kind::ucx_host ? UcxReach::host : UcxReach::tcp;
+    options.reach = UcxReach::tcp;
     switch (GetParam().kind) {
       case Subject::Kind::loopback: return fabric->attach();
       case Subject::Kind::shm: return value_of(make_shm({.endpoints = 4}));

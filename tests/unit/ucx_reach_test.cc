@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which settings of UCX a reach needs, on machines of every kind, which are given as values.
+// Which settings of UCX a reach needs. The tests describe machines of every kind as values.
 #include "support/outcome.h"
 #include "transport/src/ucx/reach.h"
 
@@ -43,11 +43,6 @@ std::string transports(UcxReach reach, const std::vector<UcxDevice>& devices) {
   return allowed ? *allowed : allowed.status().to_string();
 }
 
-TEST(UcxReach, HostIsSharedMemoryAndNeverTheNetwork) {
-  EXPECT_EQ(transports(UcxReach::host, kBareMachine), "cma,posix,self,sysv");
-  EXPECT_EQ(transports(UcxReach::host, gpu_machine()), "cma,posix,self,sysv");
-}
-
 TEST(UcxReach, NetworkIsEveryWireAndNeverSharedMemory) {
   EXPECT_EQ(transports(UcxReach::network, kBareMachine), "self,tcp");
   EXPECT_EQ(transports(UcxReach::network, gpu_machine()), "cuda_copy,rc_mlx5,self,tcp,ud_mlx5");
@@ -61,7 +56,7 @@ TEST(UcxReach, TcpIsTcpAlone) {
 TEST(UcxReach, WithoutAWireTheErrorNamesWhatThereIs) {
   const std::vector<UcxDevice> lonely = {{"self", "memory0", Kind::self},
                                          {"cma", "memory", Kind::shared_memory}};
-  for (const UcxReach reach : {UcxReach::host, UcxReach::network, UcxReach::tcp}) {
+  for (const UcxReach reach : {UcxReach::network, UcxReach::tcp}) {
     const auto status = allowed_transports(reach, lonely).status();
     EXPECT_THAT(status, fails_as(Code::unsupported, "cma/memory, self/memory0"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(name(reach))));
@@ -71,7 +66,6 @@ TEST(UcxReach, WithoutAWireTheErrorNamesWhatThereIs) {
 }
 
 TEST(UcxReach, OnlyRdmaReadsASendLater) {
-  EXPECT_TRUE(copies_on_send(UcxReach::host, gpu_machine()));
   EXPECT_TRUE(copies_on_send(UcxReach::tcp, gpu_machine()));
   EXPECT_TRUE(copies_on_send(UcxReach::network, kBareMachine));
   EXPECT_FALSE(copies_on_send(UcxReach::network, gpu_machine()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which wire two ranks use: both ends decide alike, whatever one of them lacks.
+// Which transport two ranks use. Both choose the same one, even if one of them lacks others.
 #include "runtime/src/wires/wires.h"
 
 #include "support/forwarding_transport.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A source of work that sleeps and wakes. It is entered in the list of sources, and nowhere else;
-// waiters, their sleep, and the progress thread then serve it.
+// A source of work that sleeps and wakes. It is added only to the list of sources. Waiters, also
+// sleeping ones, and the progress thread then serve it.
 #include "runtime/src/progress/work_source.h"
 
 #include "runtime/src/progress/progress.h"
@@ -37,6 +37,7 @@ class Mailbox final : public WorkSource {
     EXPECT_EQ(::write(descriptor_.get(), &one, sizeof one), 8);
   }
   unsigned turn(Token /*token*/) override {
+    if (++turns == ending_turn) *ended = true;
     std::uint64_t drained = 0;
     if (::read(descriptor_.get(), &drained, sizeof drained) != 8) return 0;
     delivered.fetch_add(static_cast<int>(drained));
@@ -56,6 +57,9 @@ class Mailbox final : public WorkSource {
   std::atomic<int> posted{0}, delivered{0}, sleeps{0}, ticks{0};
   Need need_of_letters = Need::turns;
   bool polls = false;
+  int turns = 0;
+  int ending_turn = 0;  ///< The turn that sets `ended`, and reports that nothing happened.
+  std::atomic<bool>* ended = nullptr;
 
  private:
   UniqueFd descriptor_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
@@ -113,6 +117,16 @@ TEST_F(AMailbox, WakesAWaiterThatSleeps) {
   is_over = true;
   progress.notify();
   waiter.join();
+}
+
+TEST_F(AMailbox, MayEndAnOperationInATurnInWhichNothingElseHappens) {
+  for (mailbox.ending_turn = 1; mailbox.ending_turn <= 2; ++mailbox.ending_turn) {
+    std::atomic<bool> ended{false};
+    mailbox.ended = &ended;
+    mailbox.turns = 0;
+    EXPECT_TRUE(progress.wait(ended, patience));
+    EXPECT_EQ(mailbox.sleeps, 0) << "the second turn is that of the sleep";
+  }
 }
 
 TEST_F(AMailbox, KeepsAWaiterAwakeWhileItNeedsPolling) {

@@ -44,8 +44,7 @@ void describe_run(CLI::App& app, RunOptions& options) {
                                           whole_number(1, kMostRanks), "N", "Ranks to start")
       ->required();
   add_value<std::optional<std::chrono::nanoseconds>, std::chrono::nanoseconds>(
-      app, "--timeout", options.timeout,
-      [](const std::string& text) { return parse_duration(text); }, "TIME",
+      app, "--timeout", options.timeout, parse_duration, "TIME",
       "End the job after this time, with status 124 (90s, 10min)");
   app.add_flag(
       "--bind", options.bind,
@@ -72,13 +71,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
       "Exit status: 0 on success; 1 if something differs; 2 if a file cannot be read");
   app.add_option("file", options.source, "Machine to show instead of this one")->type_name("FILE");
   add_value<TopoOptions::Format, TopoOptions::Format>(
-      app, "--format", options.format,
-      [](const std::string& text) -> Result<TopoOptions::Format> {
-        XYLEM_TRY(const std::string format, one_of(text, kFormats));
-        return static_cast<TopoOptions::Format>(std::ranges::find(kFormats, format) -
-                                                kFormats.begin());
-      },
-      "FORMAT",
+      app, "--format", options.format, choice<TopoOptions::Format>(kFormats), "FORMAT",
       "tree, matrix (as nvidia-smi topo -m), json, svg, html, xml (of hwloc) or nccl [tree]");
   CLI::Option* const compare = app.add_option(
       "--compare", options.compare,
@@ -91,6 +84,57 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
   compare->type_name("SMI")->excludes(diff)->excludes(explain);
   diff->type_name("FILE")->excludes(explain);
   explain->type_name("DEVICE")->expected(1, 2);
+}
+
+/// What the plan is for, and how the job is made to run it.
+void describe_planned_job(CLI::App& app, PlanOptions& options) {
+  add_value<collectives::Collective, collectives::Collective>(
+      app, "operation", options.collective,
+      [](const std::string& text) { return collectives::parse_collective(text); }, "OPERATION",
+      "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter or "
+      "barrier")
+      ->required();
+  app.add_option("file", options.sources, "Machines to plan for instead of this one")
+      ->type_name("FILE");
+  add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
+                                          whole_number(1, kMostPlannedRanks), "N",
+                                          "Ranks in all [one for each GPU]");
+  add_value<std::uint32_t, std::uint32_t>(app, "--hosts", options.hosts,
+                                          whole_number(1, kMostPlannedRanks), "N",
+                                          "Number of hosts; the machines are repeated [each once]");
+  app.add_option("--network", options.network,
+                 "The network between the hosts: oversubscription N, latency N us, rail N Gb/s")
+      ->type_name("TEXT");
+  add_value<Bytes, Bytes>(app, "-b,--bytes", options.bytes, parse_bytes, "SIZE",
+                          "Data of the call, as bench counts it [1M]");
+  add_value<std::uint32_t, std::uint32_t>(
+      app, "--root", options.root, whole_number(0, kMostPlannedRanks - 1), "RANK", "Root [0]");
+  app.add_option("--algorithm", options.algorithm,
+                 "Plan with this algorithm, even if another one is faster")
+      ->type_name("NAME");
+  using Device = PlanOptions::Device;
+  add_value<Device, Device>(
+      app, "--device", options.device, choice<Device>(kPlanDevices), "DEVICE",
+      "Whose memory has the data: host or cuda [cuda if each rank has a GPU]");
+  app.add_flag("--staged", options.is_staged,
+               "Send GPU memory between hosts through pinned memory, as Xylem does today, and not\n"
+               "directly over NVLink and the network");
+  add_value<Bytes, Bytes>(
+      app, "--slice", options.slice, parse_size, "SIZE",
+      "Slices of this size, as XYLEM_SLICE sets [256K; 4M if GPUs send directly]");
+}
+
+/// What `plan` prints.
+void describe_plan_output(CLI::App& app, PlanOptions& options) {
+  add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
+                                          whole_number(0, kMostPlannedRanks - 1), "RANK",
+                                          "The rank whose steps are printed [0]");
+  using Format = PlanOptions::Format;
+  add_value<Format, Format>(
+      app, "--format", options.format, choice<Format>(kPlanFormats), "FORMAT",
+      "text; svg: a picture of the messages between ranks over time; or schedules: those of all "
+      "ranks, for XYLEM_SCHEDULES [text]");
+  app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
 }
 
 void describe_plan(CLI::App& app, PlanOptions& options) {
@@ -111,64 +155,8 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan all_reduce --ranks 4 --algorithm ring --format schedules > ring.txt\n"
       "  xylem plan all_reduce '8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --bytes 1G --staged\n\n"
       "Exit status: 0, even without a proof; 1 if the plan is wrong; 2 if it cannot be made");
-  add_value<collectives::Collective, collectives::Collective>(
-      app, "operation", options.collective,
-      [](const std::string& text) { return collectives::parse_collective(text); }, "OPERATION",
-      "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter or "
-      "barrier")
-      ->required();
-  app.add_option("file", options.sources, "Machines to plan for instead of this one")
-      ->type_name("FILE");
-  add_value<std::uint32_t, std::uint32_t>(app, "-n,--ranks", options.ranks,
-                                          whole_number(1, kMostPlannedRanks), "N",
-                                          "Ranks in all [one for each GPU]");
-  add_value<std::uint32_t, std::uint32_t>(app, "--hosts", options.hosts,
-                                          whole_number(1, kMostPlannedRanks), "N",
-                                          "Number of hosts; the machines are repeated [each once]");
-  app.add_option("--network", options.network,
-                 "The network between the hosts: oversubscription N, latency N us, rail N Gb/s")
-      ->type_name("TEXT");
-  add_value<Bytes, Bytes>(
-      app, "-b,--bytes", options.bytes, [](const std::string& text) { return parse_bytes(text); },
-      "SIZE", "Data of the call, as bench counts it [1M]");
-  add_value<std::uint32_t, std::uint32_t>(
-      app, "--root", options.root, whole_number(0, kMostPlannedRanks - 1), "RANK", "Root [0]");
-  app.add_option("--algorithm", options.algorithm,
-                 "Plan with this algorithm, even if another one is faster")
-      ->type_name("NAME");
-  add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
-                                          whole_number(0, kMostPlannedRanks - 1), "RANK",
-                                          "The rank whose steps are printed [0]");
-  using Format = PlanOptions::Format;
-  add_value<Format, Format>(
-      app, "--format", options.format,
-      [](const std::string& text) -> Result<Format> {
-        XYLEM_TRY(const std::string format, one_of(text, kPlanFormats));
-        return static_cast<Format>(std::ranges::find(kPlanFormats, format) - kPlanFormats.begin());
-      },
-      "FORMAT",
-      "text; svg: a picture of the messages between ranks over time; or schedules: those of all "
-      "ranks, for XYLEM_SCHEDULES [text]");
-  app.add_flag("--no-steps", options.no_steps, "Leave the steps out");
-  using Device = PlanOptions::Device;
-  add_value<Device, Device>(
-      app, "--device", options.device,
-      [](const std::string& text) -> Result<Device> {
-        XYLEM_TRY(const std::string device, one_of(text, kPlanDevices));
-        return device == "cuda" ? Device::cuda : Device::host;
-      },
-      "DEVICE", "Whose memory has the data: host or cuda [cuda if each rank has a GPU]");
-  app.add_flag("--staged", options.is_staged,
-               "Send GPU memory between hosts through pinned memory, as Xylem does today, and not\n"
-               "directly over NVLink and the network");
-  add_value<Bytes, Bytes>(
-      app, "--slice", options.slice,
-      [](const std::string& text) -> Result<Bytes> {
-        XYLEM_TRY(const Bytes slice, parse_bytes(text));
-        if (slice.value > 0) return slice;
-        return failure(Code::invalid_argument, "a slice has at least one byte");
-      },
-      "SIZE", "Slices of this size, as XYLEM_SLICE sets [256K; 4M if GPUs send directly]");
+  describe_planned_job(app, options);
+  describe_plan_output(app, options);
 }
 
 void describe_info(CLI::App& app) {

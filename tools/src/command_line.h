@@ -38,8 +38,9 @@ struct PlanOptions {
   /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, as
   /// XYLEM_SCHEDULES takes them.
   enum class Format : std::uint8_t { text, svg, schedules };
-  /// In whose memory the data is. `automatic`: of the GPUs if each rank has one, else of the hosts.
-  enum class Device : std::uint8_t { automatic, host, cuda };
+  /// The memory that has the data. `automatic`: that of the GPUs if each rank has one, otherwise
+  /// that of the hosts.
+  enum class Device : std::uint8_t { host, cuda, automatic };
 
   collectives::Collective collective = collectives::Collective::all_reduce;
   /// Files or descriptions, one for each host; empty: this machine.

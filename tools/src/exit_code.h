@@ -10,7 +10,7 @@ namespace xylem::tools {
 inline constexpr int kExitRight = 0;
 inline constexpr int kExitWrongResult = 1;
 inline constexpr int kExitUsage = 2;   ///< The command line, a file or the environment is wrong.
-inline constexpr int kExitPeer = 3;    ///< A peer was lost, disagreed or did not come in time.
+inline constexpr int kExitPeer = 3;    ///< A peer was lost, disagreed or did not answer in time.
 inline constexpr int kExitOutput = 4;  ///< The output could not be written.
 inline constexpr int kExitTimedOut = 124;  ///< `run --timeout` has passed; the value of timeout(1).
 /// The program was found, but cannot be started; the value of shells.

@@ -97,4 +97,10 @@ Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most) {
   };
 }
 
+Result<Bytes> parse_size(const std::string& text) {
+  XYLEM_TRY(const Bytes size, parse_bytes(text));
+  if (size.value > 0) return size;
+  return failure(Code::invalid_argument, "a size is at least 1 byte");
+}
+
 }  // namespace xylem::tools

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "bench/options.h"
+#include "xylem/base/quantity.h"
 #include "xylem/base/status.h"
 
 #include <CLI/App.hpp>
@@ -13,6 +14,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -65,8 +67,21 @@ std::string hint_for_foreign_flag(std::string_view verb, std::string_view argume
 /// Fails unless `text` is one of `known`; the message lists all of them, and the nearest.
 Result<std::string> one_of(const std::string& text, std::span<const std::string_view> known);
 
+/// Reads one of the words `known` as the value with its place in that list. `known` outlives the
+/// parser.
+template <typename Enum>
+Parser<Enum> choice(std::span<const std::string_view> known) {
+  return [known](const std::string& text) -> Result<Enum> {
+    XYLEM_TRY(const std::string word, one_of(text, known));
+    return static_cast<Enum>(std::ranges::find(known, word) - known.begin());
+  };
+}
+
 /// Reads a whole number within the given range.
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most);
+
+/// Reads a size of at least one byte.
+Result<Bytes> parse_size(const std::string& text);
 
 inline constexpr std::uint32_t kMostRanks = 4096;
 /// The largest number of ranks for `xylem plan`; verify() accepts no more.

@@ -61,8 +61,8 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
 
 namespace {
 
-/// Opens each standard stream that is closed, in the wrong direction, so that using it fails as on
-/// a closed stream. Otherwise a file that is opened later would take its number.
+/// Opens /dev/null in the wrong direction for each standard stream that is closed, so that using
+/// the stream fails. Otherwise a file that is opened later would get its number.
 void occupy_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
@@ -71,7 +71,7 @@ void occupy_standard_streams() {
   }
 }
 
-/// `error` is errno, or 0 if it is not known any more.
+/// `error` is errno, or 0 if that is no longer known.
 int lost_output(int error) {
   std::fprintf(stderr, "xylem: the output cannot be written%s%s\n", error != 0 ? ": " : "",
                error != 0 ? std::strerror(error) : "");
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   try {
     const int status =
         xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
-    if (status == xylem::tools::kExitOutput) return status;  // The verb has said why.
+    if (status == xylem::tools::kExitOutput) return status;  // The verb has printed the reason.
     // Otherwise a failure to write the rest of the buffer would go unnoticed.
     if (std::ferror(stdout) != 0) return lost_output(0);
     return std::fflush(stdout) == 0 ? status : lost_output(errno);

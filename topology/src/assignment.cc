@@ -26,7 +26,7 @@ std::optional<GBps> rate_of(const Nic& nic) {
 namespace {
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// A NIC whose rate is below this share of the fastest one serves other purposes.
+/// A NIC whose rate is below this share of the fastest NIC's rate is not assigned (NicUse::slow).
 constexpr double kSlow = 0.25;
 
 bool is_down(const Nic& nic) {
@@ -52,8 +52,8 @@ std::vector<NicUse> uses_of(const Topology& topology) {
   return uses;
 }
 
-/// The optimal semi-matching. GPUs are placed one after the other: each takes the least loaded NIC
-/// that an alternating path reaches, and each GPU on that path moves on by one NIC.
+/// The optimal semi-matching. GPUs are assigned one after the other. Each gets the least loaded NIC
+/// that an alternating path reaches, and each other GPU on that path changes to the next NIC on it.
 class SemiMatching {
  public:
   SemiMatching(const std::vector<GpuNics>& gpus, std::size_t nics)
@@ -72,7 +72,7 @@ class SemiMatching {
  private:
   void place(std::uint32_t gpu) {
     // Breadth-first search over NICs: from a NIC to the other NICs of each GPU that it serves.
-    // For each NIC, the GPU from which the search reached it.
+    // reached_from[n] is the GPU from which the search reached NIC n.
     std::vector<std::uint32_t> reached_from(loads_.size(), kNobody);
     std::deque<std::uint32_t> open;
     std::uint32_t best = kNobody;

@@ -50,8 +50,8 @@ Result<HwlocTopology> look() {
   if (hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0) {
     return refused("hwloc_topology_set_flags");
   }
-  // Without this filter hwloc drops all devices. "Important" drops only devices that no driver is
-  // interested in.
+  // Without this filter hwloc drops all devices. "Important" keeps devices of common kinds, such as
+  // network, storage and display.
   if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
       hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0) {
     return refused("hwloc_topology_set_io_types_filter");
@@ -89,7 +89,7 @@ void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
     if (facts) return nvidia::add_facts(told, *facts);
     trouble += fmt::format("{}{}", trouble.empty() ? "" : "; ", facts.status().message());
   };
-  // NVML comes last, since it tells more: where both answer, its answers count.
+  // NVML comes last, since it reports more: its facts replace those of the CUDA driver.
   add(options.cuda, nvidia::ask_cuda);
   add(options.nvml, nvidia::ask_nvml);
   const bool has_gpus = std::ranges::any_of(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What NVIDIA's driver lets GPUs, processes and NICs do with the memory of GPUs, for people.
+// Lines for people on what NVIDIA's driver allows GPUs, processes and NICs to do with the memory of
+// GPUs.
 #include "words.h"
 #include "xylem/topology/writers.h"
 
@@ -14,8 +15,8 @@
 namespace xylem::topology {
 namespace {
 
-/// "…: all GPUs", "…: not GPU1", "…: GPU0, and unknown of the others"; empty if it is not known of
-/// any GPU.
+/// "…: all GPUs", "…: not GPU1", "…: GPU0, unknown of others"; empty if the fact is unknown for all
+/// GPUs.
 std::string line_of(const Topology& topology,
                     std::string_view what,
                     std::optional<bool> Gpu::*fact) {
@@ -35,7 +36,7 @@ std::string line_of(const Topology& topology,
   return fmt::format("{}: {}{}", what, which, are_all_known ? "" : ", unknown of others");
 }
 
-/// A line for each answer that some pair has.
+/// A line for each kind of access that some pair has.
 std::vector<std::string> pair_lines(const Topology& topology) {
   std::map<PeerAccess, std::vector<std::string>> by_access;
   for (const GpuPair& pair : topology.gpu_pairs()) {

@@ -7,7 +7,6 @@
 #include "xylem/topology/device.h"
 #include "xylem/topology/link.h"
 #include "xylem/topology/path.h"
-#include "xylem/topology/rings.h"
 
 #include <array>
 #include <optional>
@@ -52,10 +51,6 @@ constexpr auto names_of(InterfaceKind /*of*/) noexcept {
 constexpr auto names_of(PathClass /*of*/) noexcept {
   return std::to_array<std::string_view>(
       {"loc", "nvl", "pix", "pxb", "phb", "node", "sys", "unknown"});
-}
-constexpr auto names_of(GpuFabric /*of*/) noexcept {
-  return std::to_array<std::string_view>(
-      {"none", "pcie", "partial", "mesh", "nvswitch", "unknown"});
 }
 
 /// The name of `value`; "unknown" for a number that is not an enumerator.

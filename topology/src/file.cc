@@ -10,7 +10,7 @@
 namespace xylem::topology {
 namespace {
 
-/// The first element tells the format; comments and declarations may precede it.
+/// The first element determines the format; comments and declarations may precede it.
 Result<Topology> read_xml(std::string_view text, const std::string& path) {
   std::size_t at = text.find('<');
   while (at != std::string_view::npos && at + 1 < text.size()) {

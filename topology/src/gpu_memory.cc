@@ -23,10 +23,10 @@ struct DataSheet {
   std::string_view name;
 };
 
-/// The first entry counts whose words are all in the name. The figures are those of the data sheets
-/// that NVIDIA publishes as PDF for each product, "memory bandwidth" or "GPU memory bandwidth"; of
-/// DGX B200 and B300 an eighth of the system's; of GeForce cards the figures of the architecture's
-/// white papers (GA102, AD102, RTX Blackwell).
+/// The first entry whose words are all in the name of the GPU is used. The figures are from the
+/// data sheets that NVIDIA publishes as PDF for each product, "memory bandwidth" or "GPU memory
+/// bandwidth". Those of DGX B200 and B300 are an eighth of the system's. Those of GeForce cards are
+/// from the architecture's white papers (GA102, AD102, RTX Blackwell).
 constexpr std::array kDataSheets = std::to_array<DataSheet>({
     {"b300", 8000, "B300"},
     {"gb300", 8000, "GB300"},
@@ -66,7 +66,7 @@ constexpr std::array kDataSheets = std::to_array<DataSheet>({
     {"rtx 3090", 936, "GeForce RTX 3090"},
 });
 
-/// The slowest memory of a data centre's GPU of each compute capability, by the same data sheets.
+/// For each compute capability, the slowest memory of a data centre GPU, by the same data sheets.
 struct Architecture {
   std::string_view name;
   double gigabytes_per_second;
@@ -84,8 +84,8 @@ constexpr std::array kLeastOf = std::to_array<Architecture>({
     {"sm_120", 1597},
 });
 
-/// For a GPU of which nothing is known: the least of those with the newest NVLink of the data
-/// sheets above, which one-line descriptions have.
+/// For a GPU of which nothing is known, as in a one-line description. Such descriptions assume the
+/// NVLinks of an H100, so this is the slowest memory of an H100 by the data sheets above.
 constexpr double kAssumed = 2000;
 
 /// The words of a name in lower case: "Tesla V100-SXM2-16GB" has tesla, v100, sxm2 and 16gb.
@@ -128,7 +128,7 @@ KnownRate memory_rate(const Gpu& gpu) {
 }
 
 std::optional<GBps> host_rate(const Topology& topology, std::uint32_t gpu) {
-  // For each bridge, the GPUs below it.
+  // For each bridge, the number of GPUs below it.
   std::vector<std::uint32_t> below(topology.bridges().size(), 0);
   const auto for_each_bridge = [&](std::uint32_t index, auto&& visit) {
     auto at = topology.gpus()[index].pci.parent;

@@ -117,7 +117,7 @@ class Graph::Builder {
  private:
   enum class VertexKind : std::uint8_t { device, nvswitches, host };
   using Vertex = std::pair<VertexKind, NodeRef>;
-  /// What is known of a connection, as in Edge. By default its bandwidth is unknown.
+  /// The properties of a connection, as in Edge. By default its bandwidth is unknown.
   struct Way {
     double capacity = kUnlimited;
     bool is_fast = false;
@@ -166,8 +166,8 @@ class Graph::Builder {
     ++degree_[b];
   }
 
-  /// Removes vertices that are not GPUs and have at most two links, merging their links; no two
-  /// neighbours in one call. False if there was none.
+  /// Removes vertices that are not GPUs and have at most two links, and merges their links. Of two
+  /// neighbours, removes only one in a call. False if there was nothing to remove.
   bool contract() {
     bool did = false;
     std::vector<std::vector<decltype(links_)::iterator>> at(count_);

@@ -47,8 +47,8 @@ class WritingArchive {
  public:
   template <typename T>
   void operator()(const char* key, const T& value) {
-    // For numbers, enumerations and addresses, the first value is not a default but a value like
-    // any other.
+    // Numbers, enumerations and addresses are always written, since their T{} is a value like any
+    // other and does not mean that the field is absent.
     constexpr bool kAlways = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) ||
                              std::is_enum_v<T> || std::is_same_v<T, PciAddress> ||
                              std::is_same_v<T, NodeRef>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lists of a machine as separate JSON texts, for file formats that cannot express all facts and
-// carry the others in addition.
+// The lists of a machine as separate JSON texts. File formats that cannot express all facts use
+// them to carry the rest.
 #pragma once
 
 #include "xylem/topology/topology.h"

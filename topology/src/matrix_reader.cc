@@ -132,8 +132,8 @@ class MatrixReader {
       if (heading == kNumaAffinity) row.numa = clean_text(cells[i]);
       const auto column = by_name_.find(heading);
       if (column == by_name_.end()) continue;
-      // Only as many cells as the line has, since a forged heading with thousands of columns must
-      // not allocate the square of that number.
+      // Allocates only as many cells as the line has: a forged heading with thousands of columns
+      // must not allocate the square of that number.
       row.cells.resize(std::max(row.cells.size(), column->second + 1));
       row.cells[column->second] = clean_text(cells[i]);
       matrix_.shows_nvlink |= cells[i].starts_with("NV") || cells[i] == "XGMI";
@@ -141,7 +141,7 @@ class MatrixReader {
     return Status::ok();
   }
 
-  /// Gives NICs the names from the legend.
+  /// Names the NICs as the legend does.
   void name_nics() {
     for (Matrix::Row& row : matrix_.rows) {
       if (is_numbered(row.name, "GPU")) continue;

@@ -131,9 +131,9 @@ Reach reach_of(std::span<const Link> links) {
   return reach;
 }
 
-/// The path through NVSwitches, as wide as the narrower end: the NVSwitches of a host are made to
-/// be one fabric. If two GPUs reach different NVSwitches (as on the two boards of a DGX-2), no
-/// source reports the links between these NVSwitches.
+/// The path through NVSwitches. The NVSwitches of a host form one fabric, so the path is as wide as
+/// the narrower of the two ends. If two GPUs reach different NVSwitches (as on the two boards of a
+/// DGX-2), no source reports the links between these NVSwitches.
 Path by_switches(const Reach& a, const Reach& b) {
   Path path = a.way;
   if (b.way.bandwidth && (!path.bandwidth || *b.way.bandwidth < *path.bandwidth)) {

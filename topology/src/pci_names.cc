@@ -20,8 +20,8 @@
 namespace xylem::topology {
 namespace {
 
-/// Names that are wanted and, once found, their text: the name of a vendor (device absent) or of
-/// one of its devices.
+/// The names to find, and their text once they are found. A key without a device stands for the
+/// name of the vendor.
 using Wanted = std::map<std::pair<std::uint16_t, std::optional<std::uint16_t>>, std::string>;
 
 template <typename Visit>

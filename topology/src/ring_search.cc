@@ -224,80 +224,6 @@ class ManyRings {
   std::vector<std::vector<std::uint32_t>> rings_, best_;
 };
 
-/// Searches for one tree. It grows level by level, and each GPU in turn gets its children.
-class OneTree {
- public:
-  OneTree(const SearchSpace& space, double rate, std::uint64_t steps)
-      : space_(space),
-        graph_(space.graph()),
-        slots_(graph_, rate),
-        steps_(steps),
-        is_used_(graph_.gpus(), false) {}
-
-  TreeFound run(std::uint32_t deepest) {
-    deepest_ = deepest;
-    for (std::uint32_t root = 0; root < graph_.gpus(); ++root) {
-      if (space_.first_twin(root) != root) continue;
-      found_.root = root;
-      found_.parents.assign(graph_.gpus(), std::nullopt);
-      grown_.assign(1, {root, 0});
-      is_used_.assign(graph_.gpus(), false);
-      is_used_[root] = true;
-      if (grow(0, 0)) {
-        found_.depth = grown_.back().depth;
-        return found_;
-      }
-      if (steps_.are_used_up()) break;
-    }
-    TreeFound none;
-    none.is_exact = !steps_.are_used_up();
-    return none;
-  }
-
- private:
-  struct Grown {
-    std::uint32_t vertex = 0;
-    std::uint32_t depth = 0;
-  };
-
-  /// True once the tree contains all GPUs. `from` is the position in `grown_` of the GPU that gets
-  /// children, and `child` the first of its neighbours that it may still get.
-  bool grow(std::size_t from, std::size_t child) {
-    if (grown_.size() == graph_.gpus()) return true;
-    if (from == grown_.size() || !steps_.take()) return false;
-    const Grown at = grown_[from];
-    if (at.depth == deepest_) return false;
-    const auto& neighbours = space_.neighbours(at.vertex);
-    for (std::size_t i = child; i < neighbours.size(); ++i) {
-      const std::uint32_t next = neighbours[i];
-      if (is_used_[next] || is_repeated(space_, is_used_, next)) continue;
-      if (!slots_.fits(at.vertex, next) || !slots_.fits(next, at.vertex)) continue;
-      slots_.take(at.vertex, next);
-      slots_.take(next, at.vertex);
-      is_used_[next] = true;
-      grown_.push_back({next, at.depth + 1});
-      found_.parents[next] = at.vertex;
-      if (grow(from, i + 1)) return true;
-      found_.parents[next].reset();
-      grown_.pop_back();
-      is_used_[next] = false;
-      slots_.give_back(next, at.vertex);
-      slots_.give_back(at.vertex, next);
-      if (steps_.are_used_up()) return false;
-    }
-    return grow(from + 1, 0);
-  }
-
-  const SearchSpace& space_;
-  const Graph& graph_;
-  Slots slots_;
-  Steps steps_;
-  std::uint32_t deepest_ = 0;
-  std::vector<bool> is_used_;
-  std::vector<Grown> grown_;  ///< GPUs in the order in which they were added.
-  TreeFound found_;
-};
-
 }  // namespace
 
 Slots::Slots(const Graph& graph, double rate) : graph_(graph) {
@@ -350,13 +276,6 @@ std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    std::uint32_t most,
                                                    std::uint64_t steps) {
   return ManyRings(space, rate, most, steps).run();
-}
-
-TreeFound find_tree(const SearchSpace& space,
-                    double rate,
-                    std::uint32_t deepest,
-                    std::uint64_t steps) {
-  return OneTree(space, rate, steps).run(deepest);
 }
 
 }  // namespace xylem::topology

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Searches for rings and trees in a Graph: depth-first over hops that still fit, with a limited
+// Searches for rings in a Graph: depth-first over hops that still fit, with a limited
 // number of steps.
 #pragma once
 
@@ -22,7 +22,7 @@ class Slots {
   /// Takes one slot of each edge on the route. Requires fits(a, b).
   void take(std::uint32_t a, std::uint32_t b);
   void give_back(std::uint32_t a, std::uint32_t b);
-  /// How many more rings the links of every single GPU allow.
+  /// An upper bound for the number of further rings: each of them enters and leaves every GPU.
   std::uint32_t rings_left() const;
 
  private:
@@ -67,22 +67,5 @@ std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    double rate,
                                                    std::uint32_t most,
                                                    std::uint64_t steps);
-
-struct TreeFound {
-  /// The parent of each vertex. Empty: no tree was found.
-  std::vector<std::optional<std::uint32_t>> parents;
-  std::uint32_t root = 0;
-  std::uint32_t depth = 0;
-  bool is_exact = true;
-
-  bool is_none() const noexcept { return parents.empty(); }
-};
-
-/// A tree of depth `deepest` or less in which every hop carries `rate` in both directions at the
-/// same time.
-TreeFound find_tree(const SearchSpace& space,
-                    double rate,
-                    std::uint32_t deepest,
-                    std::uint64_t steps);
 
 }  // namespace xylem::topology

@@ -21,7 +21,6 @@ constexpr std::uint32_t kMostChannels = 16;
 /// Steps of one search. On real hosts a search finishes after far fewer.
 constexpr std::uint64_t kRingSteps = 200'000;
 constexpr std::uint64_t kChannelSteps = 50'000;
-constexpr std::uint64_t kTreeSteps = 200'000;
 /// Number of attempts to find a set of rings, each at another rate.
 constexpr int kMostAttempts = 12;
 
@@ -79,31 +78,29 @@ Load load_of(const Graph& graph, const std::vector<std::vector<std::uint32_t>>& 
   return load;
 }
 
-/// Calls `find(rate)` in a binary search for the highest rate with a result; higher rates are
-/// harder. The `is_exact` of the result tells whether it is certainly the highest.
-template <typename Find>
-auto at_highest(const Graph& graph, Find find) {
+/// A ring of the highest rate, by a binary search: higher rates are harder. The `is_exact` of the
+/// result tells whether its rate is certainly the highest.
+RingFound best_ring(const SearchSpace& space) {
+  const Graph& graph = space.graph();
   std::vector<double> rates = rates_of(graph, graph.gpus());
-  const double cut = graph.narrowest_cut();  // Every ring and every tree crosses every cut.
+  const double cut = graph.narrowest_cut();  // Every ring crosses every cut.
   std::erase_if(rates, [&](double rate) { return rate > cut * (1 + kRounding); });
   std::size_t low = 0, high = rates.size();  // Rates from `high` on have results.
   bool is_exact = true;  // Whether the rate before `high` certainly has no result.
-  auto best = find(0.0);
-  double best_rate = 0;
+  RingFound best = find_ring(space, 0, kRingSteps);
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
-    auto found = find(rates[middle]);
+    RingFound found = find_ring(space, rates[middle], kRingSteps);
     if (found.is_none()) {
       low = middle + 1;
       is_exact = found.is_exact;
     } else {
       high = middle;
       best = std::move(found);
-      best_rate = rates[middle];
     }
   }
   best.is_exact = best.is_exact && is_exact;
-  return std::pair(std::move(best), best_rate);
+  return best;
 }
 
 /// Rings that together carry more than one ring at rate `alone`; empty if there are none.
@@ -215,8 +212,7 @@ RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpu
     return plan;
   }
   const SearchSpace space(graph);
-  const RingFound found =
-      at_highest(graph, [&](double rate) { return find_ring(space, rate, kRingSteps); }).first;
+  const RingFound found = best_ring(space);
   const Load alone = load_of(graph, {found.order});
   plan.best = {named(gpus, found.order), in_gbps(alone.rate)};
   plan.best_is_exact = found.is_exact && fabric_is_exact;
@@ -229,41 +225,6 @@ RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpu
   }
   if (together.rate) plan.bandwidth = GBps{*together.rate * static_cast<double>(rings.size())};
   plan.bandwidth_is_bound = together.is_bound;
-  return plan;
-}
-
-TreePlan plan_tree(const Topology& topology) { return plan_tree(topology, all_gpus(topology)); }
-
-TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus) {
-  check_gpus(topology, gpus);
-  TreePlan plan;
-  plan.parents.assign(gpus.size(), std::nullopt);
-  if (!gpus.empty()) plan.root = gpus.front();
-  if (gpus.size() > kMostSearchedGpus) {
-    for (std::size_t i = 1; i < gpus.size(); ++i) plan.parents[i] = gpus[i - 1];
-    plan.depth = static_cast<std::uint32_t>(gpus.size() - 1);
-    plan.is_exact = false;
-    return plan;
-  }
-  const auto [graph, fabric, fabric_is_exact] = choose_graph(topology, gpus);
-  if (fabric == GpuFabric::none) return plan;
-  const SearchSpace space(graph);
-  const std::uint32_t deepest = graph.gpus() - 1;
-  auto [found, rate] =
-      at_highest(graph, [&](double at) { return find_tree(space, at, deepest, kTreeSteps); });
-  plan.is_exact = found.is_exact && fabric_is_exact;
-  for (std::uint32_t depth = 1; depth < found.depth; ++depth) {
-    TreeFound flatter = find_tree(space, rate, depth, kTreeSteps);
-    plan.is_exact = plan.is_exact && flatter.is_exact;
-    if (!flatter.is_none()) found = std::move(flatter);
-  }
-  plan.root = gpus[found.root];
-  plan.depth = found.depth;
-  if (rate > 0) plan.bandwidth = GBps{rate};
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    const auto& parent = found.parents[i];
-    if (parent) plan.parents[i] = gpus[*parent];
-  }
   return plan;
 }
 

@@ -237,9 +237,8 @@ void add_link_facts(PciDevice& pci,
   pci.uplink = pcie_rate(*speed, *width);
 }
 
-/// The link of a device ends at the bridge above it. For a bridge it is unknown whether it faces up
-/// or down, so only its own values are used; the port at the other end of its link is on every path
-/// anyway.
+/// The link of a device ends at the bridge above it. Whether a bridge faces up or down is unknown,
+/// so only its own values are used; the port at the other end of its link is on every path anyway.
 void add_device_facts(const Machine& machine, PciDevice& pci, const Directory& functions) {
   std::optional<Directory> above;
   if (pci.parent && pci.parent->kind == NodeKind::bridge) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Phrases for the writers for people: NIC numbers, rates, path classes.
+// Phrases that the writers use in output for people: NIC numbers, rates, path classes.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -22,8 +22,8 @@ std::string cell_of(const Path& path);
 /// The rate of a network, such as "200 Gb/s". It is in bits, as is usual for networks.
 std::string in_gigabits(GBps rate);
 
-/// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if there is no
-/// choice.
+/// The GID to use for an Ethernet port, such as "RoCE v2 GID 3 (IPv4)"; empty if preferred_gid()
+/// returns none, or one of InfiniBand.
 std::string gid_text(const Port& port);
 
 /// A PCIe link, such as "PCIe gen 4 x16, 31.51 GB/s", or the known parts of it; empty if nothing is
@@ -36,7 +36,7 @@ std::string memory_text(const NumaNode& node);
 /// "memory 80.0 GiB at 3352 GB/s", or the known part of it, as the driver reports it.
 std::string memory_text(const Gpu& gpu);
 
-/// "possible", "not possible: the chipset does not support it".
+/// "possible", "not possible (the chipset does not support it)".
 std::string_view peer_access_text(PeerAccess access);
 
 /// What connects the GPUs: "NVSwitches", "PCIe"; "nothing" if nothing was found.

@@ -18,7 +18,7 @@ namespace xylem::topology {
 class XmlText {
  public:
   /// `source` names the text in errors, and `remedy` tells how to make a valid file ("export the
-  /// machine again with lstopo FILE.xml"). The result refers to `text` as long as it lives.
+  /// machine again with lstopo FILE.xml"). `text` must outlive the result.
   static Result<std::unique_ptr<XmlText>> parse(std::string_view text,
                                                 std::string_view source,
                                                 std::string_view remedy);

@@ -37,7 +37,7 @@ void Matcher::post(const Receive& receive) {
 }
 
 bool Matcher::cancel(const Operation& operation) {
-  // A receive that has met its message is no longer in the list.
+  // A receive that has matched a message is no longer in the list.
   if (operation.state == nullptr) return false;
   auto& list = *static_cast<std::list<Posted>*>(operation.state);
   const auto at = std::ranges::find_if(
@@ -82,7 +82,7 @@ Arrived* Matcher::keep(std::uint32_t channel,
   if (channel >= kept_.size()) kept_.resize(channel + 1);
   if (spare_arrived_.empty()) spare_arrived_.emplace_back();
   Arrived& arrived = spare_arrived_.front();
-  // If this throws for want of memory, the node stays in the spare list.
+  // If resize() throws, the node stays in the spare list.
   const std::size_t capacity = arrived.payload.capacity();
   arrived.payload.resize(payload);
   spare_bytes_ -= capacity;
@@ -132,8 +132,8 @@ void Matcher::uncount(const Arrived& arrived) noexcept {
   kept_[arrived.channel] -= arrived.weight;
 }
 
-/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing, but frees
-/// what exceeds kMostSpare after a burst.
+/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing. After a
+/// burst, frees what exceeds kMostSpare.
 void Matcher::recycle(std::list<Arrived>& from, ArrivedAt at) noexcept {
   constexpr std::uint64_t kMostSpare = 1 << 20;
   const std::uint64_t bytes = at->payload.capacity() + kNodeBytes;

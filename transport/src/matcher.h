@@ -31,8 +31,8 @@ struct StreamId {
 struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
-  std::uint32_t channel = 0;  ///< The channel by which it came.
-  std::uint64_t weight = 0;   ///< How much of what the channel may keep this message uses.
+  std::uint32_t channel = 0;  ///< The channel on which it arrived.
+  std::uint64_t weight = 0;   ///< What it counts towards the channel's limit, in bytes.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -44,7 +44,7 @@ class Matcher {
   /// Moves the receive that matches this message into `met`; false if there is none.
   bool take_receive(Tag tag, Receive& met);
   void post(const Receive& receive);
-  /// Cancels a posted receive. False if it is not posted (any more).
+  /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
 
   /// The message that matches a receive; null if there is none. Call drop() after use.
@@ -73,9 +73,9 @@ class Matcher {
   /// Keeps the payload of a message in place for a view, until take_back().
   void lend(Arrived& arrived);
   void take_back(const std::byte* payload);
-  /// Drops all streams of this channel that have met no receive.
+  /// Drops all streams of this channel that no receive has matched.
   void drop_streams(std::uint32_t channel);
-  /// Drops this stream, unless it has met a receive.
+  /// Drops this stream, unless a receive has matched it.
   void drop_stream(const StreamId& stream);
 
  private:

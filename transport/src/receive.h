@@ -16,7 +16,7 @@ struct Receive {
   Operation* operation = nullptr;
   Tag* sender_tag = nullptr;
   bool wants_view = false;  ///< The receiver accepts a view instead of a copy.
-  Memory reader{};          ///< Whose device will read the view; by default the CPU.
+  Memory reader{};          ///< The memory whose device will read the view; by default the CPU.
 
   /// The receiver accepts a view of memory that the CPU reaches.
   bool wants_host_view() const noexcept { return wants_view && reader.kind == MemoryKind::host; }

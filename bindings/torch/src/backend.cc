@@ -151,8 +151,8 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
 }
 
 std::shared_ptr<const GroupLabel> Backend::label() {
-  const std::lock_guard lock(labelling_);
   Line& line = here();
+  const Lock lock(line.labelling);
   if (!line.label || line.label->description != getGroupDesc()) {
     auto ranks = group_.global_ranks;
     for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
@@ -190,7 +190,7 @@ Backend::WorkPtr Backend::submit(
     if (is_refused(work)) check(work.status(), pending_->note());
   }
   if (!is_message(type)) task->set_number(++here().begun);
-  const std::lock_guard lock(coalescing_);
+  const Lock lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
   return task;
 }
@@ -205,14 +205,14 @@ std::uint32_t Backend::peer(const char* what, std::int64_t rank) const {
 void Backend::startCoalescing() {
   // If an exception leaves a coalescing block, torch does not end the block; the operations of its
   // calls continue separately.
-  const std::lock_guard lock(coalescing_);
+  const Lock lock(coalescing_);
   coalesced_.emplace();
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
   Begun begun;
   {
-    const std::lock_guard lock(coalescing_);
+    const Lock lock(coalescing_);
     if (!coalesced_) refuse("coalescing has not begun");
     begun.parts = std::move(*coalesced_);
     coalesced_.reset();

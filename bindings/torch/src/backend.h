@@ -13,13 +13,13 @@
 #include "recorder.h"
 #include "sparse.h"
 #include "task.h"
+#include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -125,7 +125,8 @@ class Backend final : public c10d::Backend {
     /// The number of collectives that have begun, without those on sparse tensors.
     std::atomic<std::uint64_t> begun{0};
     std::shared_ptr<SparseReducer> sparse;
-    std::shared_ptr<const GroupLabel> label;
+    Mutex labelling;
+    std::shared_ptr<const GroupLabel> label XYLEM_LOCKING(guarded_by(labelling));
   };
 
   /// The sequence to which the calls of this thread belong.
@@ -167,14 +168,14 @@ class Backend final : public c10d::Backend {
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   std::atomic<std::uint64_t> messages_{0};
-  std::mutex labelling_;
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   /// Number of monitored barriers so far; each has keys of its own in the store.
   std::atomic<std::uint64_t> barriers_{0};
 
   std::atomic<bool> is_closed_{false};
-  std::mutex coalescing_;
-  std::optional<std::vector<TaskPtr>> coalesced_;  ///< Tasks since startCoalescing().
+  Mutex coalescing_;
+  /// Tasks since startCoalescing().
+  std::optional<std::vector<TaskPtr>> coalesced_ XYLEM_LOCKING(guarded_by(coalescing_));
 };
 
 }  // namespace xylem::pytorch

@@ -3,13 +3,13 @@
 
 #include "failure.h"
 #include "store.h"
+#include "xylem/base/mutex.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -33,14 +33,14 @@ class Jobs {
     return *kJobs;
   }
   void add(const JobPtr& job) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
     jobs_.push_back(job);
   }
   /// Those in which the process is this rank of the world, oldest first.
   std::vector<JobPtr> of(std::uint64_t world_rank) const {
     std::vector<JobPtr> found;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const auto& one : jobs_) {
       if (JobPtr job = one.lock(); job && job->world_rank == world_rank) {
         found.push_back(std::move(job));
@@ -52,12 +52,14 @@ class Jobs {
  private:
   Jobs() {
     // No other thread may hold the lock when a process forks: it would stay locked in the child.
-    pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                   [] { get().mutex_.unlock(); });
+    pthread_atfork(lock, unlock, unlock);
   }
 
-  mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<SharedJob>> jobs_;
+  static void lock() XYLEM_LOCKING(acquire_capability(get().mutex_)) { get().mutex_.lock(); }
+  static void unlock() XYLEM_LOCKING(release_capability(get().mutex_)) { get().mutex_.unlock(); }
+
+  mutable Mutex mutex_;
+  std::vector<std::weak_ptr<SharedJob>> jobs_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 /// A job that this rank could use for a new group.

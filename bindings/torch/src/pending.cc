@@ -47,7 +47,7 @@ int Pending::rank_of(std::uint32_t job_rank) const noexcept {
 bool Pending::Callbacks::are_running() noexcept { return outermost != nullptr; }
 
 void Pending::add(const TaskPtr& task) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   task->place_ = tasks_.insert(tasks_.end(), task);
   task->is_listed_.store(true, std::memory_order_relaxed);
   listed_.store(tasks_.size(), std::memory_order_relaxed);
@@ -56,7 +56,7 @@ void Pending::add(const TaskPtr& task) {
 void Pending::remove(Task& task) noexcept {
   if (!task.is_listed_.load(std::memory_order_relaxed)) return;
   TaskPtr last;  // Destroyed after the lock is released.
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!task.is_listed_.exchange(false, std::memory_order_relaxed)) return;
   last = std::move(*task.place_);
   tasks_.erase(task.place_);
@@ -68,7 +68,7 @@ void Pending::sweep(std::size_t looks) noexcept {
   // Their operations have ended. Landings on a device may still have to be made.
   c10::SmallVector<TaskPtr, kFew> ended;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (std::size_t left = std::min(looks, tasks_.size()); left > 0; --left) {
       if (tasks_.front()->works_ended()) ended.push_back(tasks_.front());
       // Check other tasks next time, since the tasks in front may never end.
@@ -83,7 +83,7 @@ void Pending::drain() noexcept {
   while (true) {
     TaskPtr task;
     {
-      const std::lock_guard lock(mutex_);
+      const Lock lock(mutex_);
       if (tasks_.empty()) return;
       task = tasks_.front();
     }
@@ -96,7 +96,7 @@ void Pending::drain() noexcept {
 
 bool Pending::serve(const TaskPtr& task) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (stop_) return false;
     const bool is_callbacks = Callbacks::are_running();
     Server* server = is_callbacks ? borrowed_server() : home_of(*task);
@@ -112,7 +112,7 @@ bool Pending::serve(const TaskPtr& task) {
 void Pending::stop() noexcept {
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     stop_ = true;
     for (Server& server : servers_) threads.push_back(std::move(server.thread));
   }
@@ -151,10 +151,11 @@ Pending::Server* Pending::borrowed_server() const noexcept {
 }
 
 Pending::Server& Pending::borrow() {
-  const auto spare = std::ranges::find_if(servers_, [this](const Server& server) {
+  const auto is_spare = [this](const Server& server) XYLEM_LOCKING(requires_capability(mutex_)) {
     return &server != of_collectives_ && &server != of_messages_ && !server.is_borrowed &&
            server.is_idle;
-  });
+  };
+  const auto spare = std::ranges::find_if(servers_, is_spare);
   Server& server = spare == servers_.end() ? make_server() : *spare;
   outermost->borrowed_.push_back({shared_from_this(), &server});
   server.is_borrowed = true;
@@ -162,7 +163,7 @@ Pending::Server& Pending::borrow() {
 }
 
 void Pending::give_back(Server& server) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   server.is_borrowed = false;
   // If the server is running callbacks, it calls send_home() itself after them.
   if (!server.is_fulfilling) send_home(server);
@@ -184,7 +185,7 @@ void Pending::send_home(Server& server) noexcept {
   changed_.notify_all();
 }
 
-bool Pending::is_through(const Server& server) noexcept {
+bool Pending::is_through(const Server& server) const noexcept {
   return !server.is_fulfilling && std::ranges::none_of(server.queue, [](const Promised& promised) {
     return promised.task->is_ordered();
   });
@@ -211,12 +212,27 @@ std::vector<TaskPtr> Pending::take_ended(Server& server) {
 void Pending::run(Server& own) {
   ::prctl(PR_SET_NAME, "xylem futures");
   auto look = kFirstLook;
-  std::unique_lock lock(mutex_);
-  while (true) {
+  while (await_task(own, look)) {
+    std::vector<TaskPtr> ended;
+    {
+      const Lock lock(mutex_);
+      ended = take_ended(own);
+      own.is_fulfilling = !ended.empty();
+    }
+    look = ended.empty() ? std::min(2 * look, kLongestLook) : kFirstLook;
+    if (!ended.empty()) fulfil(own, std::move(ended));
+  }
+}
+
+bool Pending::await_task(Server& own, std::chrono::microseconds& look) {
+  TaskPtr awaited;
+  auto limit = kLongestLook;
+  {
+    const Lock lock(mutex_);
     if (own.queue.empty()) {
       own.is_idle = true;
-      changed_.wait(lock, [&] { return stop_ || !own.queue.empty(); });
-      if (own.queue.empty()) return;
+      while (!stop_ && own.queue.empty()) changed_.wait(mutex_);
+      if (own.queue.empty()) return false;
       look = kFirstLook;
     }
     // A server that was made for a task has never waited for its first task, so `is_idle` must be
@@ -226,35 +242,28 @@ void Pending::run(Server& own) {
     // them.
     const auto is_ordered = [](const Promised& promised) { return promised.task->is_ordered(); };
     const auto ordered = std::ranges::find_if(own.queue, is_ordered);
-    TaskPtr awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
+    awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
     // Collectives are fulfilled in order, so others need not be checked before this one ends.
     // Messages may end at any time.
-    const auto limit = std::ranges::all_of(own.queue, is_ordered) ? kLongestLook : look;
-    lock.unlock();
-    awaited->wait_for_end(&xylem::Work::wait_beside_program, limit);
-    awaited.reset();
-    lock.lock();
-    std::vector<TaskPtr> ended = take_ended(own);
-    if (ended.empty()) {
-      look = std::min(2 * look, kLongestLook);
-      continue;
-    }
-    look = kFirstLook;
-    own.is_fulfilling = true;
-    lock.unlock();
-    {
-      const Callbacks callbacks;  // Destroying tensors may run Python code, too.
-      for (const TaskPtr& task : ended) {
-        task->settle();
-        task->fulfil();
-      }
-      ended.clear();
-    }
-    lock.lock();
-    own.is_fulfilling = false;
-    const bool is_home = &own == of_collectives_ || &own == of_messages_;
-    if (!is_home && !own.is_borrowed) send_home(own);
+    if (!std::ranges::all_of(own.queue, is_ordered)) limit = look;
   }
+  awaited->wait_for_end(&xylem::Work::wait_beside_program, limit);
+  return true;
+}
+
+void Pending::fulfil(Server& own, std::vector<TaskPtr> ended) {
+  {
+    const Callbacks callbacks;  // Destroying tensors may run Python code, too.
+    for (const TaskPtr& task : ended) {
+      task->settle();
+      task->fulfil();
+    }
+    ended.clear();
+  }
+  const Lock lock(mutex_);
+  own.is_fulfilling = false;
+  const bool is_home = &own == of_collectives_ || &own == of_messages_;
+  if (!is_home && !own.is_borrowed) send_home(own);
 }
 
 }  // namespace xylem::pytorch

@@ -16,15 +16,14 @@
 #pragma once
 
 #include "task.h"
+#include "xylem/base/mutex.h"
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -62,7 +61,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   template <typename Choose>
   Works works_of(const Choose& choose) const {
     Works works;
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const TaskPtr& task : tasks_) {
       if (choose(*task)) works.append(task->works().begin(), task->works().end());
     }
@@ -139,21 +138,25 @@ class Pending : public std::enable_shared_from_this<Pending> {
     std::thread thread;
   };
 
-  Server& make_server();
+  Server& make_server() XYLEM_LOCKING(requires_capability(mutex_));
   /// The group's own server for tasks of this kind (collective or message); null before the first
   /// task of that kind.
-  Server*& home_of(const Task& task) noexcept;
+  Server*& home_of(const Task& task) noexcept XYLEM_LOCKING(requires_capability(mutex_));
   /// The server for calls made by callbacks of this thread, if they have one yet.
   Server* borrowed_server() const noexcept;
   /// Returns the server that callbacks of this thread use, and borrows one if they have none yet.
   /// Requires that callbacks run on this thread.
-  Server& borrow();
-  void give_back(Server& server) noexcept;
-  void send_home(Server& server) noexcept;
+  Server& borrow() XYLEM_LOCKING(requires_capability(mutex_));
+  void give_back(Server& server) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
+  void send_home(Server& server) noexcept XYLEM_LOCKING(requires_capability(mutex_));
   void run(Server& own);
+  /// Waits until a task of the server has ended, or for about as long as `look`. False if it has no
+  /// task and stop() was called.
+  bool await_task(Server& own, std::chrono::microseconds& look);
+  void fulfil(Server& own, std::vector<TaskPtr> ended);
   /// Whether a collective that is added now would be the next to be fulfilled.
-  static bool is_through(const Server& server) noexcept;
-  static std::vector<TaskPtr> take_ended(Server& server);
+  bool is_through(const Server& server) const noexcept XYLEM_LOCKING(requires_capability(mutex_));
+  std::vector<TaskPtr> take_ended(Server& server) XYLEM_LOCKING(requires_capability(mutex_));
 
   /// The outermost Callbacks object of this thread; null while it runs no callbacks.
   static thread_local const Callbacks* outermost;
@@ -164,15 +167,15 @@ class Pending : public std::enable_shared_from_this<Pending> {
   const std::uint64_t id_;
   const std::string note_;
   const std::vector<std::uint32_t> job_ranks_;
-  mutable std::mutex mutex_;
-  std::list<TaskPtr> tasks_;
+  mutable Mutex mutex_;
+  std::list<TaskPtr> tasks_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<std::size_t> listed_{0};  ///< Size of `tasks_`.
-  std::condition_variable changed_;
-  std::list<Server> servers_;
-  Server* of_collectives_ = nullptr;
-  Server* of_messages_ = nullptr;
-  std::uint64_t promised_ = 0;
-  bool stop_ = false;
+  Condition changed_;
+  std::list<Server> servers_ XYLEM_LOCKING(guarded_by(mutex_));
+  Server* of_collectives_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;
+  Server* of_messages_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;
+  std::uint64_t promised_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
+  bool stop_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> has_short_message_{false};
 };

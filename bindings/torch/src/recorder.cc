@@ -112,34 +112,35 @@ Recorder& Recorder::get() {
 
 Recorder::Recorder() {
   // A forked child has made none of the recorded calls.
-  pthread_atfork(
-      [] {
-        get().dumping_.lock();
-        get().mutex_.lock();
-      },
-      [] {
-        get().mutex_.unlock();
-        get().dumping_.unlock();
-      },
-      [] {
-        get().entries_.assign(get().entries_.size(), Entry());
-        get().rank_.reset();
-        get().job_.clear();
-        get().mutex_.unlock();
-        get().dumping_.unlock();
-      });
+  pthread_atfork(lock, unlock,
+                 []() XYLEM_LOCKING(release_capability(get().dumping_, get().mutex_)) {
+                   get().entries_.assign(get().entries_.size(), Entry());
+                   get().rank_.reset();
+                   get().job_.clear();
+                   unlock();
+                 });
+}
+
+void Recorder::lock() {
+  get().dumping_.lock();
+  get().mutex_.lock();
+}
+
+void Recorder::unlock() {
+  get().mutex_.unlock();
+  get().dumping_.unlock();
 }
 
 void Recorder::configure(std::size_t entries, std::string prefix) {
   constexpr std::size_t kMost = 1'000'000;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   prefix_ = std::move(prefix);
   entries = std::min(entries, kMost);
   if (entries != entries_.size()) entries_ = std::vector<Entry>(entries);
 }
 
 void Recorder::set_place(std::uint64_t rank, const std::string& job) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   rank_ = rank;
   job_ = job;
 }
@@ -189,7 +190,7 @@ std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
   const std::int64_t now = now_ns();
   std::vector<Frame> frames;
   if (has_stacks_.load(std::memory_order_relaxed)) frames = python_stack();
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (entries_.empty()) return 0;
   Entry& entry = entries_[next_ % entries_.size()];
   entry.id = next_++;
@@ -207,7 +208,7 @@ std::uint64_t Recorder::begin(const std::shared_ptr<const GroupLabel>& group,
 void Recorder::end(std::uint64_t id, bool well) noexcept {
   if (id == 0) return;
   const std::int64_t now = now_ns();
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (entries_.empty()) return;
   Entry& entry = entries_[id % entries_.size()];
   if (entry.id != id || entry.state != State::started) return;
@@ -218,7 +219,7 @@ void Recorder::end(std::uint64_t id, bool well) noexcept {
 std::string Recorder::pickled() const {
   std::vector<Entry> entries;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::ranges::copy_if(entries_, std::back_inserter(entries),
                          [](const Entry& entry) { return entry.id != 0; });
   }
@@ -289,12 +290,12 @@ c10::IValue Recorder::recorded(const Entry& entry, std::int64_t group_number) {
 }
 
 std::string Recorder::dump() {
-  const std::lock_guard one_at_a_time(dumping_);
+  const Lock one_at_a_time(dumping_);
   constexpr std::size_t kDigits = 16;  // Of a job's name, which has more.
   std::string path;
   bool has_folder = true;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     path = prefix_;
     if (path.empty()) {
       if (job_.empty()) job_ = random_text();
@@ -337,8 +338,8 @@ void Recorder::dump_on_failure_of(const Communicator& group) {
 }
 
 void Recorder::dump_on_signal(int number) {
-  static std::mutex installing;
-  const std::lock_guard lock(installing);
+  static Mutex installing;
+  const Lock lock(installing);
   if (owner.load() != getpid()) {
     const int descriptor = eventfd(0, EFD_CLOEXEC);
     if (descriptor < 0) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tensors.h"
+#include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
 
 #include <array>
@@ -119,14 +120,20 @@ class Recorder {
   /// One record in torch's form.
   static c10::IValue recorded(const Entry& entry, std::int64_t group_number);
 
+  // Around a fork:
+  static void lock() XYLEM_LOCKING(acquire_capability(get().dumping_, get().mutex_));
+  static void unlock() XYLEM_LOCKING(release_capability(get().dumping_, get().mutex_));
+
   std::atomic<bool> has_stacks_{false};
-  mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  ///< A ring buffer; index id % size.
-  std::uint64_t next_ = 1;
-  std::optional<std::uint64_t> rank_;
-  std::string job_;  ///< Drawn at random, so nobody else can have made its folder.
-  std::string prefix_;
-  std::mutex dumping_;
+  mutable Mutex mutex_;
+  /// A ring buffer; index id % size.
+  std::vector<Entry> entries_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::uint64_t next_ XYLEM_LOCKING(guarded_by(mutex_)) = 1;
+  std::optional<std::uint64_t> rank_ XYLEM_LOCKING(guarded_by(mutex_));
+  /// Drawn at random, so nobody else can have made its folder.
+  std::string job_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::string prefix_ XYLEM_LOCKING(guarded_by(mutex_));
+  Mutex dumping_;  ///< Held while the file is written.
   std::once_flag dumped_;
 };
 

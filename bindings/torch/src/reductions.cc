@@ -51,7 +51,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                            const c10d::AllreduceOptions& options) {
   check_count("all_reduce", "tensors", tensors.size(), 1);
   {
-    const std::lock_guard lock(coalescing_);
+    const Lock lock(coalescing_);
     if (coalesced_) refuse("all_reduce of sparse tensors cannot be coalesced: call it outside");
   }
   const ReduceOp op = reduction(options.reduceOp);

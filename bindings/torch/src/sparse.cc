@@ -175,7 +175,7 @@ thread_local const SparseReducer* SparseReducer::of_this_thread = nullptr;
 c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   c10::intrusive_ptr<SparseTask> task;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
     if (!meeting_) begin_meeting(call.timeout);
     if (!thread_.joinable()) {
@@ -210,8 +210,8 @@ void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
   meeting.gathered.set_timeout(timeout);
 }
 
-Status SparseReducer::form() {
-  if (group_.size() != 0) return {};
+Status SparseReducer::form(Communicator& group) {
+  if (group.size() != 0) return {};
   XYLEM_TRY(meeting_->gathered.wait());
   const auto job = job_.lock();
   if (!job) return failure(Code::cancelled, "the group was destroyed");
@@ -227,46 +227,49 @@ Status SparseReducer::form() {
     }
     formation.members.push_back({parent_.world_rank(rank), seat});
   }
-  XYLEM_TRY(auto group, job->runtime.form(std::move(meeting_->seat), formation));
+  XYLEM_TRY(group, job->runtime.form(std::move(meeting_->seat), formation));
   Recorder::dump_on_failure_of(group);
-  const std::lock_guard lock(mutex_);
-  group_ = std::move(group);
+  const Lock lock(mutex_);
+  group_ = group;
   if (is_aborted_) (void)group_.abort(kAborted);
   return {};
 }
 
+c10::intrusive_ptr<SparseTask> SparseReducer::take(Status& state) {
+  const Lock lock(mutex_);
+  while (!is_closed_ && tasks_.empty()) changed_.wait(mutex_);
+  if (tasks_.empty()) return {};
+  auto task = std::move(tasks_.front());
+  tasks_.pop_front();
+  is_busy_ = true;
+  state = state_;
+  return task;
+}
+
 void SparseReducer::run() {
   of_this_thread = this;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return is_closed_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    auto task = std::move(tasks_.front());
-    tasks_.pop_front();
-    is_busy_ = true;
-    Status state = state_;
-    lock.unlock();
-    if (state) state = form();
-    task->carry_out(group_, state, *pending_);
+  Communicator group;
+  Status state;
+  while (auto task = take(state)) {
+    if (state) state = form(group);
+    task->carry_out(group, state, *pending_);
     task->end();
-    lock.lock();
-    is_busy_ = false;
-    ++ended_;
-    changed_.notify_all();
-    lock.unlock();
-    // A thread that waits for the task may destroy the group immediately after this.
     {
-      const Pending::Callbacks callbacks;
-      task->complete_future();
-      task.reset();
+      const Lock lock(mutex_);
+      is_busy_ = false;
+      ++ended_;
+      changed_.notify_all();
     }
-    lock.lock();
+    // A thread that waits for the task may destroy the group immediately after this.
+    const Pending::Callbacks callbacks;
+    task->complete_future();
+    task.reset();
   }
 }
 
 SparseCalls SparseReducer::calls_so_far() const noexcept {
   if (of_this_thread == this) return {};
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (ended_ == called_) return {};
   return {shared_from_this(), called_};
 }
@@ -279,12 +282,13 @@ bool SparseCalls::are_of_this_thread() const noexcept {
 
 void SparseCalls::wait(Deadline deadline) const noexcept {
   if (!reducer || are_of_this_thread()) return;
-  std::unique_lock lock(reducer->mutex_);
-  reducer->changed_.wait_until(lock, deadline.point(), [this] { return ended(); });
+  const Lock lock(reducer->mutex_);
+  while (!ended() && reducer->changed_.wait_until(reducer->mutex_, deadline)) {
+  }
 }
 
 void SparseReducer::abort() noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   is_aborted_ = true;
   (void)group_.abort(kAborted);
 }
@@ -292,20 +296,18 @@ void SparseReducer::abort() noexcept {
 void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
   constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduced";
-  bool goes_on = false;
-  {
-    std::unique_lock lock(mutex_);
-    is_closed_ = true;
-    changed_.notify_all();
-    // If a callback of a task has called close(), this is the thread that executes the tasks. None
-    // of them would end while it waits, so it does not wait.
-    const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
-    goes_on = !changed_.wait_for(lock, patience, [&] { return !is_busy_ && tasks_.empty(); });
-    // After the runtime has shut down, a call on it would be an invalid argument.
-    if (goes_on) state_ = failure(Code::cancelled, kWhy);
+  const Lock lock(mutex_);
+  is_closed_ = true;
+  changed_.notify_all();
+  // If a callback of a task has called close(), this is the thread that executes the tasks. None
+  // of them would end while it waits, so it does not wait.
+  const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
+  const Deadline deadline = Deadline::after(patience);
+  while ((is_busy_ || !tasks_.empty()) && changed_.wait_until(mutex_, deadline)) {
   }
-  const std::lock_guard lock(mutex_);
-  if (goes_on) {
+  if (is_busy_ || !tasks_.empty()) {
+    // After the runtime has shut down, a call on it would be an invalid argument.
+    state_ = failure(Code::cancelled, kWhy);
     is_aborted_ = true;
     (void)group_.abort(kWhy);
     return;
@@ -317,13 +319,18 @@ void SparseReducer::close() noexcept {
 }
 
 void SparseReducer::stop() noexcept {
-  if (!thread_.joinable()) return;
+  std::thread thread;
+  {
+    const Lock lock(mutex_);
+    thread.swap(thread_);
+  }
+  if (!thread.joinable()) return;
   // Detach for the same reason as the group's servers do. In addition, destroying the tensors of a
   // task may destroy the group.
   if (of_this_thread == this || Pending::Callbacks::are_running()) {
-    thread_.detach();
+    thread.detach();
   } else {
-    thread_.join();
+    thread.join();
   }
 }
 

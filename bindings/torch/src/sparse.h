@@ -9,15 +9,14 @@
 #include "jobs.h"
 #include "pending.h"
 #include "tensors.h"
+#include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -114,10 +113,12 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   };
 
   void run();
+  /// The next task, and `state_`; null once the reducer is closed and has no task.
+  c10::intrusive_ptr<SparseTask> take(Status& state);
   /// Begins to make the communicator, in the order of the other calls on `parent_`.
   void begin_meeting(std::chrono::milliseconds timeout);
-  /// Forms the communicator if there is none yet. Returns the reason if this fails.
-  Status form();
+  /// Forms the communicator, if `group` is not one yet. Returns the reason if this fails.
+  Status form(Communicator& group);
 
   /// The reducer whose thread this is, if any.
   static thread_local const SparseReducer* of_this_thread;
@@ -125,18 +126,19 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   const std::weak_ptr<SharedJob> job_;
   const Communicator parent_;
   const std::shared_ptr<Pending> pending_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::deque<c10::intrusive_ptr<SparseTask>> tasks_;
-  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call.
-  Communicator group_;                ///< Empty until it is formed.
-  std::thread thread_;
-  std::uint64_t called_ = 0;              ///< How many calls there were.
-  std::atomic<std::uint64_t> ended_ = 0;  ///< How many of them have ended.
-  bool is_busy_ = false;
-  bool is_closed_ = false;
-  bool is_aborted_ = false;
-  Status state_;  ///< A failure if the reducer was closed before all its calls had ended.
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  std::deque<c10::intrusive_ptr<SparseTask>> tasks_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call, before `thread_` exists.
+  Communicator group_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Empty until it is formed.
+  std::thread thread_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::uint64_t called_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;  ///< How many calls there were.
+  std::atomic<std::uint64_t> ended_ = 0;                        ///< How many of them have ended.
+  bool is_busy_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  bool is_closed_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  bool is_aborted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  /// A failure if the reducer was closed before all its calls had ended.
+  Status state_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::pytorch

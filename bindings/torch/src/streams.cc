@@ -22,12 +22,14 @@ std::atomic<bool> serves_private_device{false};
 /// The driver's handle of a stream, which torch's Python classes report. Each stream is queried
 /// once.
 [[maybe_unused]] void* handle_by_python(const c10::Stream& stream) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never destroyed, since threads may make calls until the process ends.
-  static auto& known = *new std::unordered_map<c10::Stream, void*>;
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static auto* const kKnown XYLEM_LOCKING(pt_guarded_by(mutex)) =
+      new std::unordered_map<c10::Stream, void*>;
   {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(stream); found != known.end()) return found->second;
+    const Lock lock(mutex);
+    if (const auto found = kKnown->find(stream); found != kKnown->end()) return found->second;
   }
   void* handle = nullptr;
   {
@@ -42,8 +44,8 @@ std::atomic<bool> serves_private_device{false};
     const auto number = made.attr("cuda_stream").cast<std::uintptr_t>();
     handle = reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): so is Python's
   }
-  const std::lock_guard lock(mutex);
-  return known.emplace(stream, handle).first->second;
+  const Lock lock(mutex);
+  return kKnown->emplace(stream, handle).first->second;
 }
 
 /// Torch has Stream::native_handle() since version 2.10.
@@ -95,14 +97,14 @@ DeviceStream current_stream(const c10::Device& device) {
 
 DeviceStream OwnStreams::get(const c10::Device& device, Purpose purpose) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto place = streams_.find({device.index(), purpose});
     if (place != streams_.end()) return place->second;
   }
   // Without the mutex, since this may take Python's lock. One of two threads may draw in vain.
   const c10::impl::VirtualGuardImpl guard(device.type());
   const DeviceStream made = known_to_both(guard.getStreamFromGlobalPool(device));
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return streams_.emplace(std::pair(device.index(), purpose), made).first->second;
 }
 

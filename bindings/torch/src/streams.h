@@ -5,6 +5,7 @@
 // torch.
 #pragma once
 
+#include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
 
 #include <c10/core/Device.h>
@@ -12,7 +13,6 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -44,8 +44,9 @@ class OwnStreams {
   DeviceStream get(const c10::Device& device, Purpose purpose);
 
  private:
-  std::mutex mutex_;
-  std::map<std::pair<c10::DeviceIndex, Purpose>, DeviceStream> streams_;
+  Mutex mutex_;
+  std::map<std::pair<c10::DeviceIndex, Purpose>, DeviceStream> streams_
+      XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::pytorch

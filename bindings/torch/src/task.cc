@@ -5,6 +5,7 @@
 #include "pending.h"
 #include "python.h"
 #include "recorder.h"
+#include "xylem/base/keep.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -27,14 +28,8 @@ bool holds_buffers(const Works& works) noexcept {
                              [](const xylem::Work& work) { return work.status().holds_buffers(); });
 }
 
-/// Keeps tensors until the process ends, since a transport may still write to them.
-void keep_for_ever(const Tensors& tensors) {
-  static std::mutex mutex;
-  // Never destroyed. It stays reachable, so leak checkers do not report it.
-  static auto& kept = *new Tensors;
-  const std::lock_guard lock(mutex);
-  kept.insert(kept.end(), tensors.begin(), tensors.end());
-}
+/// Keeps tensors to which a transport may still write.
+void keep(const Tensors& tensors) { keep_until_exit(std::make_shared<Tensors>(tensors)); }
 
 /// The first that failed, or null.
 const xylem::Work* failed_of(const Works& works) noexcept {
@@ -121,7 +116,7 @@ void Task::settle() noexcept {
   Tensors kept;
   std::vector<Landing> landings;
   {
-    const std::lock_guard lock(settling_);
+    const Lock lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
     // On a device, they belong to the thread that enqueues them.
     if (!begun_.device) landings.swap(begun_.landings);
@@ -140,9 +135,9 @@ void Task::settle() noexcept {
       error = std::current_exception();
     }
     if (holds_buffers(begun_.works)) {
-      keep_for_ever(begun_.kept);
-      keep_for_ever(begun_.outputs);
-      for (const Landing& landing : landings) keep_for_ever({landing.memory});
+      keep(begun_.kept);
+      keep(begun_.outputs);
+      for (const Landing& landing : landings) keep({landing.memory});
     }
     kept.swap(begun_.kept);
     Work::finish(error);
@@ -173,20 +168,19 @@ void Task::note_length() const noexcept {
 
 void Task::fulfil() noexcept {
   for (const TaskPtr& part : begun_.parts) part->fulfil();
-  FuturePtr values, results;
+  Futures futures;
   bool is_first = false;
   {
-    const std::lock_guard lock(settling_);
-    values = values_;
-    results = results_;
+    const Lock lock(settling_);
+    futures = futures_;
     is_first = !std::exchange(is_fulfilled_, true);
   }
-  if (!values && !results) return;
+  if (!futures.values && !futures.results) return;
   if (is_first) {
     const Pending::Callbacks callbacks;
-    complete(values, results);
-  } else if (values) {
-    values->wait();
+    complete(futures);
+  } else if (futures.values) {
+    futures.values->wait();
   }
 }
 
@@ -261,34 +255,39 @@ void Task::abort() {
                 "(torch.distributed.distributed_c10d._abort_process_group)"));
 }
 
-Task::FuturePtr Task::promise(FuturePtr& future, c10::TypePtr type) {
-  if (&future == &values_ && is_in_stream_order_ && is_ordered()) return future_in_stream_order();
+Task::FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
+  if (which == &Futures::values && is_in_stream_order_ && is_ordered()) {
+    return future_in_stream_order();
+  }
   auto made = make_future(std::move(type));
   bool is_late = false;
   {
-    const std::lock_guard lock(settling_);
+    const Lock lock(settling_);
     is_late = is_fulfilled_;
+    FuturePtr& future = futures_.*which;
     if (!is_late && future) return future;
     if (!is_late) future = made;
   }
   if (is_late) {
-    const bool is_values = &future == &values_;
-    complete(is_values ? made : nullptr, is_values ? nullptr : made);
+    Futures late;
+    late.*which = made;
+    complete(late);
     return made;
   }
   bool is_served = false;
   try {
     is_served = pending_->serve(TaskPtr::reclaim_copy(this));
   } catch (...) {
-    const std::lock_guard lock(settling_);
-    if (future == made) future.reset();
+    const Lock lock(settling_);
+    if (futures_.*which == made) (futures_.*which).reset();
     throw;
   }
   if (!is_served) fulfil();
   return made;
 }
 
-void Task::complete(const FuturePtr& values, const FuturePtr& results) const noexcept {
+void Task::complete(const Futures& futures) const noexcept {
+  const auto& [values, results] = futures;
   const auto tell = [](const std::exception& callback) {
     TORCH_WARN("xylem: a callback of a future failed: ", callback.what());
   };
@@ -323,11 +322,11 @@ void Task::complete(const FuturePtr& values, const FuturePtr& results) const noe
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Task::getFuture() {
-  return promise(values_, c10::ListType::ofTensors());
+  return promise(&Futures::values, c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Task::getFutureResult() {
-  return promise(results_, c10::IntType::get());
+  return promise(&Futures::results, c10::IntType::get());
 }
 
 }  // namespace xylem::pytorch

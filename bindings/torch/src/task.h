@@ -19,6 +19,7 @@
 
 #include "on_device.h"
 #include "tensors.h"
+#include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
 
 #include <atomic>
@@ -26,7 +27,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -168,6 +168,9 @@ class Task final : public c10d::Work {
  private:
   friend class Pending;
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+  struct Futures {
+    FuturePtr values, results;
+  };
 
   template <typename Visit>
   void for_each_work(const Visit& visit) const {
@@ -196,9 +199,9 @@ class Task final : public c10d::Work {
   FuturePtr future_in_stream_order();
   FuturePtr make_future(c10::TypePtr type) const;
   /// A future that is completed with the task, either now or by the thread that serves futures.
-  FuturePtr promise(FuturePtr& future, c10::TypePtr type);
+  FuturePtr promise(FuturePtr Futures::*which, c10::TypePtr type);
   void note_length() const noexcept;
-  void complete(const FuturePtr& values, const FuturePtr& results) const noexcept;
+  void complete(const Futures& futures) const noexcept;
 
   /// Where the landings on a device are. Those on the CPU are made by settle().
   enum class Landed : std::uint8_t {
@@ -216,9 +219,10 @@ class Task final : public c10d::Work {
   bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
   std::atomic<bool> settled_{false};
   mutable std::atomic<bool> blocks_streams_{false};
-  std::mutex settling_;
-  FuturePtr values_, results_;  ///< Made on request, before the task is fulfilled.
-  bool is_fulfilled_ = false;
+  Mutex settling_;
+  /// Made on request, before the task is fulfilled.
+  Futures futures_ XYLEM_LOCKING(guarded_by(settling_));
+  bool is_fulfilled_ XYLEM_LOCKING(guarded_by(settling_)) = false;
   std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
   std::atomic<Landed> landed_{Landed::given};

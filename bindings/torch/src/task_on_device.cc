@@ -85,7 +85,7 @@ void Task::block_current_stream() {
 void Task::drop_kept() noexcept {
   for (const TaskPtr& part : begun_.parts) part->drop_kept();
   Tensors kept;  // Destroyed after the lock is released, as in settle().
-  const std::lock_guard lock(settling_);
+  const Lock lock(settling_);
   kept.swap(begun_.kept);
 }
 
@@ -98,8 +98,8 @@ Task::FuturePtr Task::make_future(c10::TypePtr type) const {
 Task::FuturePtr Task::future_in_stream_order() {
   const WithoutPython released;  // The driver may wait for room in a stream.
   {
-    const std::lock_guard lock(settling_);
-    if (values_) return values_;
+    const Lock lock(settling_);
+    if (futures_.values) return futures_.values;
   }
   const FuturePtr made = make_future(c10::ListType::ofTensors());
   if (settle_if_ended() && exception()) {
@@ -110,9 +110,9 @@ Task::FuturePtr Task::future_in_stream_order() {
     const c10::StreamGuard guard(own.torch);
     made->markCompleted(c10::IValue(begun_.outputs));
   }
-  const std::lock_guard lock(settling_);
-  if (!values_) values_ = made;
-  return values_;
+  const Lock lock(settling_);
+  if (!futures_.values) futures_.values = made;
+  return futures_.values;
 }
 
 }  // namespace xylem::pytorch

@@ -40,7 +40,7 @@ Result<void*> Allocations::add(std::shared_ptr<const Driver> driver,
                    fmt::format("{} bytes on CUDA device {}: {}", bytes, device, why.message()));
   }
   auto* const memory = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   owners_.emplace(memory, std::move(owner));
   return memory;
 }
@@ -48,7 +48,7 @@ Result<void*> Allocations::add(std::shared_ptr<const Driver> driver,
 std::optional<Status> Allocations::remove(void* memory) {
   Owner owner;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found = owners_.find(memory);
     if (found == owners_.end()) return std::nullopt;
     owner = std::move(found->second);
@@ -61,7 +61,8 @@ std::optional<Status> Allocations::remove(void* memory) {
     freed = owner.driver->check(current.result(), "cuCtxPushCurrent");
     if (freed) {
       const auto address = reinterpret_cast<CUdeviceptr>(memory);
-      freed = owner.driver->check(owner.driver->cuMemFree(address), "cuMemFree");
+      freed =
+          owner.driver->check(owner.driver->blocking(MayWait{}).cuMemFree(address), "cuMemFree");
     }
   }
   owner.driver->cuDevicePrimaryCtxRelease(owner.device);

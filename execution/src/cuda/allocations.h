@@ -4,10 +4,10 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -29,8 +29,8 @@ class Allocations {
     CUcontext context = nullptr;  ///< The primary context of the device, which is kept.
   };
 
-  std::mutex mutex_;
-  std::unordered_map<void*, Owner> owners_;  // «mutex_»
+  Mutex mutex_;
+  std::unordered_map<void*, Owner> owners_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -23,17 +23,20 @@ constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as
 
 namespace {
 
-/// Ends a Compute. While streams of the process wait for calls, its memory cannot be freed: the
-/// driver waits for these streams, and holds the threads that carry out the calls. It is then ended
-/// with a later one.
+/// Ends a Compute. While streams of the process wait for calls, its memory cannot be freed
+/// (BlockingDriver). It is then freed with a later one.
 void end(CudaCompute* compute) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never destroyed, not even when the process ends.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-  static auto& kept = *new std::vector<std::unique_ptr<CudaCompute>>();
-  const std::lock_guard lock(mutex);
-  kept.emplace_back(compute);
-  if (const NoStreamWaits none; none) kept.clear();
+  static auto* const kKept XYLEM_LOCKING(pt_guarded_by(mutex)) =
+      new std::vector<std::unique_ptr<CudaCompute>>();
+  const Lock lock(mutex);
+  kKept->emplace_back(compute);
+  const auto no_stream_waits = NoStreamWaits::try_acquire();
+  if (!no_stream_waits) return;
+  for (const auto& ended : *kKept) ended->free(*no_stream_waits);
+  kKept->clear();
 }
 
 }  // namespace
@@ -69,9 +72,9 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
-  scratch_ = std::make_unique<PinnedPool>(*driver_, context_);
-  device_scratch_ = std::make_unique<DevicePool>(*driver_, context_);
-  meshes_ = std::make_unique<MeshMemories>(*driver_, context_, options.mesh_scratch_bytes);
+  scratch_ = std::make_unique<BlockPool<PinnedSource>>(*driver_, context_);
+  device_scratch_ = std::make_unique<BlockPool<DeviceSource>>(*driver_, context_);
+  meshes_ = std::make_unique<MeshMemories>(*driver_, options.mesh_scratch_bytes);
   XYLEM_TRY(kernels_, LoadedKernels::load(driver_, context_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
@@ -109,24 +112,25 @@ Status CudaCompute::allocate_words() {
   return {};
 }
 
-CudaCompute::~CudaCompute() {
+void CudaCompute::free(const NoStreamWaits& proof) noexcept {
   if (context_ == nullptr) return;
   {
     const CurrentContext current(*driver_, context_);
     const bool has_gates = gates_ != nullptr && gates_->were_made();
+    if (shared_ != nullptr) shared_->close_all(proof);
     shared_.reset();
     gates_.reset();
-    scratch_.reset();
-    meshes_.reset();
-    device_scratch_.reset();
+    if (scratch_ != nullptr) scratch_->free(proof);
+    if (meshes_ != nullptr) meshes_->free(proof);
+    if (device_scratch_ != nullptr) device_scratch_->free(proof);
     for (const Queue& queue : queues_) {
       if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
       if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);
     }
     // If there were gates, streams of the caller may still have to read or write their words. So
     // these stay as long as the process.
-    if (words_ != nullptr && !has_gates) driver_->cuMemFreeHost(words_);
-    kernels_.reset();
+    if (words_ != nullptr && !has_gates) driver_->blocking(proof).cuMemFreeHost(words_);
+    LoadedKernels::release(std::move(kernels_), proof);
   }
   driver_->cuDevicePrimaryCtxRelease(device_);
 }
@@ -142,7 +146,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
     if (!note(current.result(), "cuCtxPushCurrent")) {
       for (const Ticket before : after) follow(own, before);
       issue(own, work);
-      // Written even if the work could not be given to the stream, so that its ticket completes.
+      // Written even if the work could not be enqueued, so that its ticket completes.
       note(driver_->cuStreamWriteValue64(own.stream, own.done_on_device, own.issued + 1, 0),
            "cuStreamWriteValue64");
     }
@@ -150,7 +154,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
   return {++own.issued, queue};
 }
 
-/// Lets what a queue is given next wait for a piece of work.
+/// Lets what is enqueued next on a queue wait for a piece of work.
 void CudaCompute::follow(Queue& queue, Ticket before) noexcept {
   Queue& other = queues_[before.queue];
   if (&other == &queue || is_done(other, before.number)) return;
@@ -205,7 +209,7 @@ bool CudaCompute::has_completed(Ticket ticket) noexcept {
   }
   Queue& queue = queues_[ticket.queue];
   if (is_done(queue, ticket.number)) return true;
-  // After a fault the number may not have been given to the stream. Then the stream's end tells.
+  // After a fault the number may not have been enqueued. Then the stream's end tells.
   return ask(queue) == CUDA_SUCCESS && has_fault_;
 }
 
@@ -233,7 +237,7 @@ CUresult CudaCompute::ask(Queue& queue) noexcept {
 
 bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
   if (result == CUDA_SUCCESS) return false;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (fault_.is_ok()) {
     const Status why = driver_->check(result, function);
     fault_ = failure(Code::internal, fmt::format("CUDA device {}: {}", device_, why.message()));
@@ -244,7 +248,7 @@ bool CudaCompute::note(CUresult result, std::string_view function) noexcept {
 
 Status CudaCompute::health() const {
   if (!has_fault_) return {};
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return fault_;
 }
 

@@ -8,21 +8,20 @@
 // waits.
 #pragma once
 
+#include "cuda/block_pool.h"
 #include "cuda/cuda_mesh.h"
-#include "cuda/device_pool.h"
 #include "cuda/driver.h"
 #include "cuda/gates.h"
 #include "cuda/loaded_kernels.h"
-#include "cuda/pinned_pool.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/cuda.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -33,10 +32,13 @@ class CudaCompute final : public Compute {
  public:
   /// Makes streams and loads the kernels. That may have to wait for what runs on the device, so
   /// make it before any stream waits for a call. The device's primary context is kept while the
-  /// object exists.
+  /// object exists. When the last reference is dropped, the object is freed as soon as no stream
+  /// waits for a call.
   static Result<std::shared_ptr<CudaCompute>> make(std::shared_ptr<const Driver> driver,
                                                    const CudaOptions& options);
-  ~CudaCompute() override;
+
+  /// Gives everything back to the driver. Nothing may be called any more.
+  void free(const NoStreamWaits& proof) noexcept;
 
   Result<Ticket> gate_after(void* stream) override;
   Result<Ticket> gate_before(void* stream) override;
@@ -47,7 +49,7 @@ class CudaCompute final : public Compute {
                  const ComputeWork& work,
                  std::span<const Ticket> after) noexcept override;
   bool has_completed(Ticket ticket) noexcept override;
-  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream does all that it was given.
+  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream does all that is enqueued.
   void open(Ticket gate) noexcept override { gates_->open(gate); }
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;
@@ -100,13 +102,13 @@ class CudaCompute final : public Compute {
   std::vector<Queue> queues_;
   int failed_asks_ = 0;  ///< The last answers of the driver to ask() that were errors.
   std::unique_ptr<Gates> gates_;
-  std::unique_ptr<PinnedPool> scratch_;
-  std::unique_ptr<DevicePool> device_scratch_;
+  std::unique_ptr<BlockPool<PinnedSource>> scratch_;
+  std::unique_ptr<BlockPool<DeviceSource>> device_scratch_;
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
 
-  mutable std::mutex mutex_;
-  Status fault_;                         // «mutex_»
+  mutable Mutex mutex_;
+  Status fault_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
   bool streams_may_wait_ = true;         ///< CudaOptions::streams_may_wait.
   std::atomic<bool> is_dead_ = false;    ///< The device does nothing any more.

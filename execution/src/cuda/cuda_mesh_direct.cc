@@ -15,11 +15,10 @@ namespace xylem::execution::cuda {
 /// memory serves all calls, since they follow each other.
 Result<StreamCall> CudaMesh::within_reach(const StreamProgram& program, const StreamCall& call) {
   StreamCall reached = call;
-  if (is_one_device_) return reached;
-  if (program.input_bytes > 0 && !shared_->is_reached_by_others(call.input)) {
+  if (program.input_bytes > 0 && !peers_.is_reached_by_all(call.input)) {
     XYLEM_TRY(reached.input, copy_of(program.input_bytes, input_copies_));
   }
-  if (program.output_bytes > 0 && !shared_->is_reached_by_others(call.output)) {
+  if (program.output_bytes > 0 && !peers_.is_reached_by_all(call.output)) {
     XYLEM_TRY(reached.output, copy_of(program.output_bytes, output_copies_));
   }
   return reached;
@@ -36,11 +35,6 @@ Result<std::byte*> CudaMesh::copy_of(std::uint64_t bytes, std::vector<MeshMemori
 
 // ---- exchanges ----
 
-/// Where the ranks tell rank `rank` about their calls.
-PeerCall* CudaMesh::told_at(std::uint32_t rank) const noexcept {
-  return reinterpret_cast<PeerCall*>(pointer(peers_[rank].flags + kTold));
-}
-
 ExchangeArguments::Operand CudaMesh::operand_of(const StreamProgram::Operand& operand,
                                                 const StreamCall& call) const noexcept {
   const bool is_output = operand.buffer == StreamProgram::Buffer::output;
@@ -49,20 +43,16 @@ ExchangeArguments::Operand CudaMesh::operand_of(const StreamProgram::Operand& op
   return {address(buffer + operand.offset), ExchangeArguments::kHere};
 }
 
-/// Prepares a copy or a reduction. It is given to the stream when something else than a signal
-/// follows.
-Status CudaMesh::begin_exchange(CUstream stream,
-                                const StreamProgram& program,
-                                const StreamProgram::Step& step,
-                                const StreamCall& call) {
+Status CudaMesh::enqueue_exchange(const StreamProgram& program,
+                                  const StreamProgram::Step& step,
+                                  const StreamCall& call) {
   if (step.bytes == 0) return {};
-  XYLEM_TRY(give_operations(stream));
   const bool is_copy = step.kind == StreamProgram::Kind::copy;
-  ExchangeArguments& a = exchange_.arguments;
+  ExchangeArguments arguments;
   std::uint32_t count = 0;
   const auto add = [&](const StreamProgram::Operand& operand) {
     XYLEM_CHECK(count < kMostOperands, count);
-    a.operands[count++] = operand_of(operand, call);
+    arguments.operands[count++] = operand_of(operand, call);
   };
   const auto sources = program.sources_of(step);
   const auto target = operand_of(step.target, call);
@@ -71,37 +61,16 @@ Status CudaMesh::begin_exchange(CUstream stream,
   const bool is_void = is_copy && target.buffer == source.buffer && target.place == source.place;
   if (!is_void) add(step.target);
   for (const auto& put : program.puts_of(step)) add(put);
-  a.target_count = count;
+  arguments.target_count = count;
   if (count == 0) return {};
   for (const auto& each : sources) add(each);
-  a.source_count = static_cast<std::uint32_t>(sources.size());
-  a.count = step.bytes / program.element_bytes;
-  a.divisor = is_copy ? 1 : program.divisor;
-  a.stop = stop_word();
-  a.told = told_at(rank_);
-  a.call = program.call;
-  a.ended = reinterpret_cast<std::uint32_t*>(pointer(memory_.flags + kEnded));
-  a.flag_count = 0;
-  exchange_.kernel = is_copy ? program.copy : program.reduce;
-  exchange_.bytes = step.bytes;
-  return {};
-}
-
-/// Lets the exchange set the flag of a signal. False if there is no exchange, or if the signal says
-/// more than that.
-bool CudaMesh::add_to_exchange(const StreamProgram::Step& signal) noexcept {
-  auto& a = exchange_.arguments;
-  if (exchange_.bytes == 0 || signal.channel == 0 || a.flag_count == kMostSignals) return false;
-  a.flags[a.flag_count++] = flag_pointer(signal.peer, rank_, signal.channel);
-  return true;
-}
-
-Status CudaMesh::give_exchange(CUstream stream) {
-  if (exchange_.bytes == 0) return {};
-  const CUresult result =
-      site_.kernels->launch(stream, exchange_.kernel, exchange_.bytes, exchange_.arguments);
-  exchange_.bytes = 0;
-  return given(result, "cuLaunchKernel");
+  arguments.source_count = static_cast<std::uint32_t>(sources.size());
+  arguments.count = step.bytes / program.element_bytes;
+  arguments.divisor = is_copy ? 1 : program.divisor;
+  arguments.told = peers_.calls_told_to(rank_);
+  arguments.call = program.call;
+  arguments.ended = peers_.ended_blocks();
+  return batch_.add_exchange(is_copy ? program.copy : program.reduce, step.bytes, arguments);
 }
 
 }  // namespace xylem::execution::cuda

@@ -2,6 +2,7 @@
 #include "xylem/execution/cuda_pointers.h"
 
 #include "cuda/last_library.h"
+#include "xylem/base/mutex.h"
 
 #include <cuda.h>
 
@@ -10,7 +11,6 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 
 namespace xylem::execution {
 
@@ -29,8 +29,8 @@ bool can_be_on_device(CUresult why) noexcept {
 /// What is known of the libraries of the process.
 class CudaPointers::Loaded {
  public:
-  std::mutex mutex;
-  cuda::LastLibrary last;                             // «mutex»
+  Mutex mutex;
+  cuda::LastLibrary last XYLEM_LOCKING(guarded_by(mutex));
   decltype(&::cuPointerGetAttributes) ask = nullptr;  ///< Set before is_driver_loaded_ is.
 };
 
@@ -38,7 +38,7 @@ CudaPointers::CudaPointers() : loaded_(std::make_unique<Loaded>()) {}
 CudaPointers::~CudaPointers() = default;
 
 bool CudaPointers::look_for_driver() noexcept {
-  const std::lock_guard lock(loaded_->mutex);
+  const Lock lock(loaded_->mutex);
   if (is_driver_loaded_.load(std::memory_order_relaxed)) return true;
   // In this order: a driver that is loaded after this line follows that library.
   link_map* const last = loaded_->last.hold();

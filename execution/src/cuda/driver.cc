@@ -53,13 +53,24 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& library) {
     return unsupported(fmt::format("the driver is for CUDA {}; Xylem needs {} or newer",
                                    version_name(driver->version), version_name(kOldestDriver)));
   }
-#define XYLEM_CUDA(name)                                                                        \
-  if (!find(entry, #name, driver->name)) {                                                      \
-    return unsupported(                                                                         \
-        fmt::format("the driver for CUDA {} has no {}", version_name(driver->version), #name)); \
-  }
+  const char* missing = nullptr;
+  const auto fill_in = [&](const char* name, auto& function) {
+    if (missing == nullptr && !find(entry, name, function)) missing = name;
+  };
+#define XYLEM_CUDA(name) fill_in(#name, table->name);
+  {
+    Driver* const table = driver.get();
 #include "cuda/driver_functions.inc"
+  }
+  {
+    BlockingDriver* const table = &driver->blocking_;
+#include "cuda/blocking_functions.inc"
+  }
 #undef XYLEM_CUDA
+  if (missing != nullptr) {
+    return unsupported(
+        fmt::format("the driver for CUDA {} has no {}", version_name(driver->version), missing));
+  }
   if (const CUresult result = driver->cuInit(0); result != CUDA_SUCCESS) {
     return unsupported(driver->check(result, "cuInit").message());
   }

@@ -25,6 +25,20 @@ inline std::byte* pointer(CUdeviceptr address) noexcept {
 /// The oldest driver that is supported, as cuDriverGetVersion() counts: 12.0.
 inline constexpr int kOldestDriver = 12000;
 
+class NoStreamWaits;  // gates.h
+
+/// For Driver::blocking(): the caller's documentation says that it may wait for streams.
+struct MayWait {};
+
+#define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
+
+/// The functions that may wait for all streams of a context, and stop all threads that call the
+/// driver for this context meanwhile. If a stream waits for a call that one of these threads
+/// carries out, nothing goes on. Driver::blocking() returns them.
+struct BlockingDriver {
+#include "cuda/blocking_functions.inc"
+};
+
 /// The driver's functions by their names in cuda.h. Never closed, since cuInit() starts threads and
 /// state that stay in the process. All threads may call it.
 struct Driver {
@@ -41,11 +55,19 @@ struct Driver {
   /// cannot do, and `internal`; the message names the function and CUDA's error.
   Status check(CUresult result, std::string_view function) const;
 
+  /// Functions for use while the argument exists.
+  const BlockingDriver& blocking(const NoStreamWaits& /*proof*/) const noexcept {
+    return blocking_;
+  }
+  const BlockingDriver& blocking(MayWait /*reason*/) const noexcept { return blocking_; }
+
   int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
-#define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
 #include "cuda/driver_functions.inc"
-#undef XYLEM_CUDA
+
+ private:
+  BlockingDriver blocking_;
 };
+#undef XYLEM_CUDA
 
 /// Makes a context current for the calling thread, as long as the object exists. Its calls of the
 /// driver do not invalidate a capture of the user meanwhile, on whatever stream.

@@ -12,8 +12,8 @@ Gates::Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_de
 }
 
 Result<std::uint32_t> Gates::take() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(retired_, [&](std::uint32_t slot) {
+  const Lock lock(mutex_);
+  std::erase_if(retired_, [this](std::uint32_t slot) XYLEM_LOCKING(requires_capability(mutex_)) {
     if (word(slot).load(std::memory_order_acquire) < generations_[slot]) return false;
     free_.push_back(slot);
     return true;
@@ -34,12 +34,12 @@ Result<std::uint32_t> Gates::take() {
 }
 
 bool Gates::were_made() noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return used_ > 0;
 }
 
 void Gates::give_back(std::uint32_t slot) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_.push_back(slot);
 }
 
@@ -77,7 +77,7 @@ Result<Ticket> Gates::before(CUstream stream) {
   const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
                                                       CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) {
-    --waited_for_;
+    --waited_for;
     return give_up(slot, result, "cuStreamWaitValue64");
   }
   return ticket(slot, generation);
@@ -88,13 +88,13 @@ bool Gates::is_open(Ticket gate) const noexcept {
 }
 
 void Gates::open(Ticket gate) noexcept {
-  --waited_for_;
+  --waited_for;
   word(slot_of(gate)).store(generation_of(gate), std::memory_order_release);
   give_back(slot_of(gate));
 }
 
 void Gates::forget(Ticket gate) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   retired_.push_back(slot_of(gate));
 }
 

@@ -6,12 +6,13 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "xylem/base/mutex.h"
 #include "xylem/execution/compute.h"
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <shared_mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -27,10 +28,11 @@ class Gates {
   Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device);
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
+  ~Gates() = default;
 
-  /// A gate that opens when `stream` has done everything that it was given so far.
+  /// A gate that opens when `stream` has done everything that is enqueued on it so far.
   Result<Ticket> after(CUstream stream);
-  /// A gate that open() opens. What `stream` is given after this call waits for it.
+  /// A gate that open() opens. What is enqueued on `stream` after this call waits for it.
   Result<Ticket> before(CUstream stream);
 
   bool is_open(Ticket gate) const noexcept;
@@ -40,25 +42,23 @@ class Gates {
 
   /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
   /// calls of the driver wait for all streams.
-  static bool are_streams_waiting() noexcept { return waited_for_ > 0; }
-  /// Counts something else for which streams wait, such as a call on a mesh, and ends that.
-  static void add_other() { begin_to_wait(); }
-  static void remove_other() noexcept { --waited_for_; }
+  static bool are_streams_waiting() noexcept { return waited_for > 0; }
   /// Whether there was any gate.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
  private:
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
+  friend class CountedWait;
   friend class NoStreamWaits;
-  /// NoStreamWaits holds it exclusively, begin_to_wait() for a moment.
-  inline static std::shared_mutex quiet_;
-  /// Gates of this process for which streams wait.
-  inline static std::atomic<std::uint32_t> waited_for_{0};
+  /// A NoStreamWaits holds it, and begin_to_wait() for a moment.
+  inline static Mutex quiet;
+  /// Gates of this process for which streams wait, and each CountedWait that has begun.
+  inline static std::atomic<std::uint32_t> waited_for{0};
 
   static void begin_to_wait() {
-    const std::shared_lock lock(quiet_);
-    ++waited_for_;
+    const Lock lock(quiet);
+    ++waited_for;
   }
 
   std::atomic_ref<std::uint64_t> word(std::uint32_t slot) const noexcept {
@@ -76,8 +76,8 @@ class Gates {
   static std::uint64_t generation_of(Ticket gate) noexcept { return gate.number / kMost; }
   Status check_not_captured(CUstream stream) const;
   /// A slot with its next generation. It belongs to the caller until it is returned.
-  Result<std::uint32_t> take();
-  void give_back(std::uint32_t slot) noexcept;
+  Result<std::uint32_t> take() XYLEM_LOCKING(locks_excluded(mutex_));
+  void give_back(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
   /// A gate that nobody has seen is given up, since a stream did not take it.
   Status give_up(std::uint32_t slot, CUresult why, std::string_view function);
 
@@ -86,27 +86,54 @@ class Gates {
   const CUdeviceptr words_on_device_;
   /// Not held while the driver is called, since a call may wait for room in a stream that waits for
   /// a gate.
-  std::mutex mutex_;
+  Mutex mutex_;
   /// Of each slot. An element belongs to who took the slot.
   std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
-  std::uint32_t used_ = 0;              // «mutex_» Slots [0, used_) have been taken before.
-  std::vector<std::uint32_t> free_;     // «mutex_»
-  std::vector<std::uint32_t> retired_;  // «mutex_» Forgotten before they were open.
+  /// Slots [0, used_) have been taken before.
+  std::uint32_t used_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
+  std::vector<std::uint32_t> free_ XYLEM_LOCKING(guarded_by(mutex_));
+  /// Forgotten before they were open.
+  std::vector<std::uint32_t> retired_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
-/// True if no stream of this process waits for a call of Xylem. Then none begins to while this
-/// exists: who would let one wait blocks. For calls of the driver that wait for all streams, and
-/// hold all threads meanwhile, such as cuMemFree. Never blocks itself: it is also false while
-/// another thread makes such calls, or lets a stream wait at this moment.
-class NoStreamWaits {
+/// Something else than a gate for which streams may wait, such as the calls of a mesh. Until it
+/// ends, Gates::are_streams_waiting() is true. All threads may call it.
+class CountedWait {
  public:
-  NoStreamWaits() : lock_(Gates::quiet_, std::try_to_lock) {
-    if (lock_.owns_lock() && Gates::are_streams_waiting()) lock_.unlock();
+  void begin() {
+    const Lock lock(mutex_);
+    if (!std::exchange(is_counted_, true)) Gates::begin_to_wait();
   }
-  explicit operator bool() const noexcept { return lock_.owns_lock(); }
+  /// Asks `has_ended` if it has begun. No other thread lets it begin meanwhile.
+  template <class HasEnded>
+  void end_if(HasEnded&& has_ended) {
+    const Lock lock(mutex_);
+    if (!is_counted_ || !has_ended()) return;
+    is_counted_ = false;
+    --Gates::waited_for;
+  }
 
  private:
-  std::unique_lock<std::shared_mutex> lock_;
+  Mutex mutex_;
+  bool is_counted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+};
+
+/// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
+/// one wait blocks. It gives access to the functions of BlockingDriver.
+class NoStreamWaits {
+ public:
+  /// Empty if a stream waits, and while another thread holds such a value or lets a stream wait at
+  /// this moment. Never blocks.
+  static std::optional<NoStreamWaits> try_acquire() {
+    TryLock lock(Gates::quiet);
+    if (!lock || Gates::are_streams_waiting()) return std::nullopt;
+    return NoStreamWaits(std::move(lock));
+  }
+
+ private:
+  explicit NoStreamWaits(TryLock lock) noexcept : lock_(std::move(lock)) {}
+
+  TryLock lock_;
 };
 
 }  // namespace xylem::execution::cuda

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-struct link_map;
+struct link_map;  // NOLINT(readability-identifier-naming)
 
 namespace xylem::execution::cuda {
 

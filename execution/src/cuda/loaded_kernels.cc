@@ -2,12 +2,12 @@
 #include "cuda/loaded_kernels.h"
 
 #include "cuda/device_kernels.h"
+#include "xylem/base/mutex.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <utility>
 
 namespace xylem::execution::cuda {
@@ -21,8 +21,8 @@ constexpr std::uint32_t kBlocksPerProcessor = 32;
 
 /// What is loaded in this process.
 struct Loaded {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<const LoadedKernels>> all;  // «mutex»
+  Mutex mutex;
+  std::vector<std::weak_ptr<const LoadedKernels>> all XYLEM_LOCKING(guarded_by(mutex));
 };
 
 Loaded& loaded() {
@@ -40,7 +40,7 @@ Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
     CUdevice device,
     std::span<const std::string> names) {
   Loaded& known = loaded();
-  const std::lock_guard lock(known.mutex);
+  const Lock lock(known.mutex);
   std::erase_if(known.all, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : known.all) {
     auto one = weak.lock();
@@ -50,9 +50,22 @@ Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
   }
   const std::shared_ptr<LoadedKernels> made(
       new LoadedKernels(std::move(driver), context, {names.begin(), names.end()}));
-  XYLEM_TRY(made->set_up(device));
+  if (Status why = made->set_up(device); !why) {
+    const BlockingDriver& blocking = made->driver_->blocking(MayWait{});
+    if (made->library_ != nullptr) blocking.cuLibraryUnload(made->library_);
+    return why;
+  }
   known.all.push_back(made);
   return std::shared_ptr<const LoadedKernels>(made);
+}
+
+void LoadedKernels::release(std::shared_ptr<const LoadedKernels> kernels,
+                            const NoStreamWaits& proof) {
+  const Lock lock(loaded().mutex);  // load() finds it before, or not at all.
+  if (kernels.use_count() == 1) {
+    kernels->driver_->blocking(proof).cuLibraryUnload(kernels->library_);
+  }
+  kernels.reset();
 }
 
 Status LoadedKernels::set_up(CUdevice device) {
@@ -61,8 +74,8 @@ Status LoadedKernels::set_up(CUdevice device) {
       driver_->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
       "cuDeviceGetAttribute"));
   most_blocks_ = static_cast<std::uint32_t>(processors) * kBlocksPerProcessor;
-  const CUresult result = driver_->cuLibraryLoadData(&library_, device_kernels().data(), nullptr,
-                                                     nullptr, 0, nullptr, nullptr, 0);
+  const CUresult result = driver_->blocking(MayWait{}).cuLibraryLoadData(
+      &library_, device_kernels().data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   Status status = driver_->check(result, "cuLibraryLoadData");
   if (result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION) {
     return failure(Code::unsupported,
@@ -89,12 +102,9 @@ Result<CUkernel> LoadedKernels::find(const std::string& name) const {
   XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),
                            "cuLibraryGetKernel"));
   CUfunction function = nullptr;
-  XYLEM_TRY(driver_->check(driver_->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
+  XYLEM_TRY(driver_->check(driver_->blocking(MayWait{}).cuKernelGetFunction(&function, kernel),
+                           "cuKernelGetFunction"));
   return kernel;
-}
-
-LoadedKernels::~LoadedKernels() {
-  if (library_ != nullptr) driver_->cuLibraryUnload(library_);
 }
 
 CUresult LoadedKernels::copy(CUstream stream,

@@ -17,8 +17,7 @@
 
 namespace xylem::execution::cuda {
 
-/// All threads may call launch() functions. The context must be current for every call, and for the
-/// end of the object.
+/// All threads may call launch() functions. The context must be current for every call.
 class LoadedKernels {
  public:
   /// [id] of `names` is the name of the kernel that KernelId id stands for, or empty. Loads all of
@@ -29,35 +28,23 @@ class LoadedKernels {
                                                            CUcontext context,
                                                            CUdevice device,
                                                            std::span<const std::string> names);
+  /// Gives up a reference, and unloads the kernels if it was the last one. Null is allowed. All
+  /// threads may call it. Kernels whose last reference is dropped otherwise stay loaded.
+  static void release(std::shared_ptr<const LoadedKernels> kernels, const NoStreamWaits& proof);
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;
-  ~LoadedKernels();
 
-  /// Gives a kernel to a stream. `bytes` is the size of the result.
+  /// Enqueues a kernel on a stream. `bytes` is the size of the result. `arguments` are those that
+  /// the kernel takes (arguments.h).
+  template <class Arguments>
   CUresult launch(CUstream stream,
                   KernelId kernel,
                   std::uint64_t bytes,
-                  ReduceArguments& arguments) const noexcept {
-    return launch_any(stream, kernel, bytes, &arguments);
-  }
-  CUresult launch(CUstream stream,
-                  KernelId kernel,
-                  std::uint64_t bytes,
-                  ScaleArguments& arguments) const noexcept {
-    return launch_any(stream, kernel, bytes, &arguments);
+                  Arguments& arguments) const noexcept {
+    return launch_any(stream, kernels_[kernel], bytes, &arguments);
   }
 
-  CUresult launch(CUstream stream,
-                  KernelId kernel,
-                  std::uint64_t bytes,
-                  ExchangeArguments& arguments) const noexcept {
-    return launch_any(stream, kernel, bytes, &arguments);
-  }
-  CUresult launch(CUstream stream, KernelId kernel, SignalArguments& arguments) const noexcept {
-    return launch_any(stream, kernel, 0, &arguments);
-  }
-
-  /// Gives a stream a copy that a kernel makes, between memory that the device reaches by itself.
+  /// Enqueues a copy that a kernel makes, between memory that the device reaches by itself.
   /// Copies by the driver (cuMemcpyAsync) from or to memory of the host have few hardware queues.
   /// One that stands behind a call in a stream of the user, such as the copy of a result to the
   /// host, may stop such a copy of the call itself (seen on an H200, `gpu_questions behind`).
@@ -73,12 +60,6 @@ class LoadedKernels {
       : driver_(std::move(driver)), context_(context), names_(std::move(names)) {}
   Status set_up(CUdevice device);
   Result<CUkernel> find(const std::string& name) const;
-  CUresult launch_any(CUstream stream,
-                      KernelId kernel,
-                      std::uint64_t bytes,
-                      void* arguments) const noexcept {
-    return launch_any(stream, kernels_[kernel], bytes, arguments);
-  }
   CUresult launch_any(CUstream stream,
                       CUkernel kernel,
                       std::uint64_t bytes,

@@ -7,65 +7,64 @@
 
 namespace xylem::execution::cuda {
 
-MeshMemories::~MeshMemories() {
-  if (free_.empty() && free_more_.empty() && kept_.empty()) return;
-  const CurrentContext current(driver_, context_);
+void MeshMemories::free(const NoStreamWaits& proof) noexcept {
+  const BlockingDriver& driver = driver_.blocking(proof);
+  for (const auto& opened : kept_) opened->close_all(proof);
   kept_.clear();
-  for (const More& memory : free_more_) driver_.cuMemFree(memory.start);
+  for (const More& memory : free_more_) driver.cuMemFree(memory.start);
   for (const Memory& memory : free_) {
-    driver_.cuMemFree(memory.scratch);
-    driver_.cuMemFreeHost(memory.done);
+    if (memory.scratch != 0) driver.cuMemFree(memory.scratch);
+    if (memory.done != nullptr) driver.cuMemFreeHost(memory.done);
   }
 }
 
 Result<MeshMemories::Memory> MeshMemories::take() {
-  XYLEM_TRY(Memory memory, take_free());
-  Status made = driver_.check(driver_.cuMemAlloc(&memory.flags, kFlagBytes), "cuMemAlloc");
+  Memory memory = take_free();
+  Status made = complete(memory);
   if (made) return memory;
   give_back(memory);
   return made;
 }
 
-/// Memory without flags.
-Result<MeshMemories::Memory> MeshMemories::take_free() {
-  Memory memory;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      memory = free_.back();
-      free_.pop_back();
-      return memory;
-    }
+/// Null if there is none.
+MeshMemories::Memory MeshMemories::take_free() noexcept {
+  const Lock lock(mutex_);
+  if (free_.empty()) return {};
+  const Memory memory = free_.back();
+  free_.pop_back();
+  return memory;
+}
+
+/// Allocates what is missing, and new flags.
+Status MeshMemories::complete(Memory& memory) const {
+  if (memory.scratch == 0) {
+    XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));
   }
-  XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));
-  void* done = nullptr;
-  Status made =
-      driver_.check(driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
-                    "cuMemHostAlloc");
-  if (made) {
+  if (memory.done == nullptr) {
+    void* done = nullptr;
+    XYLEM_TRY(driver_.check(
+        driver_.cuMemHostAlloc(&done, sizeof(std::uint64_t), CU_MEMHOSTALLOC_PORTABLE),
+        "cuMemHostAlloc"));
     memory.done = static_cast<std::uint64_t*>(done);
-    made = driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, done, 0),
-                         "cuMemHostGetDevicePointer");
   }
-  if (made) return memory;
-  if (done != nullptr) driver_.cuMemFreeHost(done);
-  driver_.cuMemFree(memory.scratch);
-  return made;
+  XYLEM_TRY(driver_.check(driver_.cuMemHostGetDevicePointer(&memory.done_on_device, memory.done, 0),
+                          "cuMemHostGetDevicePointer"));
+  return driver_.check(driver_.cuMemAlloc(&memory.flags, kFlagBytes), "cuMemAlloc");
 }
 
 void MeshMemories::give_back(const Memory& memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_.push_back(memory);
 }
 
 void MeshMemories::keep(std::unique_ptr<SharedMemory> opened) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   kept_.push_back(std::move(opened));
 }
 
 Result<MeshMemories::More> MeshMemories::take_more(std::uint64_t bytes) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto found =
         std::ranges::find_if(free_more_, [&](const More& memory) { return memory.bytes >= bytes; });
     if (found != free_more_.end()) {
@@ -80,7 +79,7 @@ Result<MeshMemories::More> MeshMemories::take_more(std::uint64_t bytes) {
 }
 
 void MeshMemories::give_back(const More& memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   free_more_.push_back(memory);
 }
 

@@ -5,19 +5,19 @@
 
 #include "cuda/driver.h"
 #include "cuda/shared_memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::execution::cuda {
 
-/// The memory of the meshes of one device. It is used again, and given back to the driver only at
-/// the end: to free it waits for the device, where a stream may wait for a call of another
-/// communicator. Only flags are neither freed nor used again, since a peer that makes a call
-/// although this rank has destroyed the communicator still sets them. All threads may call it.
+/// The memory of the meshes of one device. It is used again, and given back to the driver only by
+/// free(): that waits for the device, where a stream may wait for a call of another communicator.
+/// Only flags are neither freed nor used again, since a peer that makes a call although this rank
+/// has destroyed the communicator still sets them. All threads may call it.
 class MeshMemories {
  public:
   static constexpr std::uint64_t kFlagBytes = 4096;
@@ -33,11 +33,10 @@ class MeshMemories {
     std::uint64_t bytes = 0;
   };
 
-  MeshMemories(const Driver& driver, CUcontext context, std::uint64_t scratch_bytes)
-      : driver_(driver), context_(context), scratch_bytes_(scratch_bytes) {}
+  MeshMemories(const Driver& driver, std::uint64_t scratch_bytes)
+      : driver_(driver), scratch_bytes_(scratch_bytes) {}
   MeshMemories(const MeshMemories&) = delete;
   MeshMemories& operator=(const MeshMemories&) = delete;
-  ~MeshMemories();
 
   /// Of each memory.
   std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
@@ -51,17 +50,21 @@ class MeshMemories {
   void give_back(const More& memory) noexcept;
   /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
   void keep(std::unique_ptr<SharedMemory> opened);
+  /// Gives everything back to the driver, except for flags. No mesh uses it any more. The context
+  /// must be current.
+  void free(const NoStreamWaits& proof) noexcept;
 
  private:
-  Result<Memory> take_free();
+  Memory take_free() noexcept;
+  Status complete(Memory& memory) const;
 
   const Driver& driver_;
-  const CUcontext context_;
   const std::uint64_t scratch_bytes_;
-  std::mutex mutex_;
-  std::vector<Memory> free_;                         // «mutex_» Without flags.
-  std::vector<More> free_more_;                      // «mutex_»
-  std::vector<std::unique_ptr<SharedMemory>> kept_;  // «mutex_»
+  Mutex mutex_;
+  std::vector<Memory> free_
+      XYLEM_LOCKING(guarded_by(mutex_));  ///< Without flags; may be incomplete.
+  std::vector<More> free_more_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<std::unique_ptr<SharedMemory>> kept_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -43,27 +43,15 @@ bool has_handle(const DevicePlace& place) noexcept {
   return std::ranges::any_of(place.handle, [](std::byte byte) { return byte != std::byte{0}; });
 }
 
-/// Whether `bytes` bytes from `at` on lie within the `size` bytes from `start` on.
-bool contains(CUdeviceptr start, std::uint64_t size, CUdeviceptr at, std::uint64_t bytes) noexcept {
-  return at >= start && at - start <= size && bytes <= size - (at - start);
-}
-
 }  // namespace
 
-struct SharedMemory::Facts {
-  CUmemorytype type = CU_MEMORYTYPE_HOST;
-  int device = -1;
-  int has_ipc = 0;  ///< Other processes can open it, and other devices can reach it.
-  std::uint64_t allocation = 0;
-  CUdeviceptr start = 0;
-  std::size_t bytes = 0;
-
-  bool is_on_device() const noexcept { return type == CU_MEMORYTYPE_DEVICE; }
-};
-
 SharedMemory::~SharedMemory() {
-  for (const auto& [name, opened] : far_) driver_.cuIpcCloseMemHandle(opened.base);
   if (stream_ != nullptr) driver_.cuStreamDestroy(stream_);
+}
+
+void SharedMemory::close_all(const NoStreamWaits& proof) noexcept {
+  for (const auto& [name, opened] : far_) driver_.blocking(proof).cuIpcCloseMemHandle(opened.base);
+  far_.clear();
 }
 
 Status SharedMemory::set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device) {
@@ -74,82 +62,32 @@ Status SharedMemory::set_up(int priority, std::uint64_t* done, CUdeviceptr done_
       "cuStreamCreateWithPriority");
 }
 
-/// Asks the driver. False if it does not know the address.
-bool SharedMemory::ask(CUdeviceptr address, Facts& facts) const noexcept {
-  std::array<CUpointer_attribute, 6> asked{
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_BUFFER_ID,
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-      CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-  };
-  std::array<void*, 6> answers{&facts.type,       &facts.device, &facts.has_ipc,
-                               &facts.allocation, &facts.start,  &facts.bytes};
-  return driver_.cuPointerGetAttributes(asked.size(), asked.data(), answers.data(), address) ==
-             CUDA_SUCCESS &&
-         contains(facts.start, facts.bytes, address, 1);
-}
-
 // ---- memory of this process ----
 
 bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept {
   const CUdeviceptr at = address(source.data);
-  const Own* const own = find_own(at);
-  if (own == nullptr || !own->is_shared) return false;
-  place = own->place;
+  const auto* const own = own_.find(at, [this](const auto& found) { return name(found); });
+  if (own == nullptr || !*own) return false;
+  place = **own;
   place.offset = at - place.address;
   place.address = at;
   return true;
 }
 
 bool SharedMemory::is_reached_by_others(const std::byte* data) const noexcept {
-  Facts facts;
-  return ask(address(data), facts) && (!facts.is_on_device() || facts.has_ipc != 0);
+  const auto found = DeviceAllocation::of(driver_, address(data));
+  return found && (!found->is_on_device() || found->has_ipc != 0);
 }
 
-/// The allocation that contains an address; null if the driver does not know it.
-const SharedMemory::Own* SharedMemory::find_own(CUdeviceptr address) noexcept {
-  const auto is_here = [&](const auto& known) {
-    return known != own_.end() && known->second.checked_at == renewals_ &&
-           contains(known->first, known->second.bytes, address, 1);
-  };
-  if (is_here(last_own_)) return &last_own_->second;
-  const auto after = own_.upper_bound(address);
-  if (after != own_.begin() && is_here(std::prev(after))) {
-    last_own_ = std::prev(after);
-    return &last_own_->second;
-  }
-  Facts facts;
-  return ask(address, facts) ? &note_own(facts) : nullptr;
-}
-
-/// Remembers an allocation about which the driver was asked. What was known of others at the same
-/// addresses is forgotten, since they have been freed.
-SharedMemory::Own& SharedMemory::note_own(const Facts& facts) noexcept {
-  auto known = own_.find(facts.start);
-  const bool is_same = known != own_.end() && known->second.bytes == facts.bytes &&
-                       known->second.place.allocation == facts.allocation;
-  if (!is_same) {
-    if (own_.size() >= kMostKnown) own_.clear();
-    auto first = own_.lower_bound(facts.start);
-    if (first != own_.begin()) {
-      const auto before = std::prev(first);
-      if (facts.start - before->first < before->second.bytes) first = before;
-    }
-    own_.erase(first, own_.lower_bound(facts.start + facts.bytes));
-    known = own_.emplace(facts.start, Own{}).first;
-    Own& own = known->second;
-    own.bytes = facts.bytes;
-    own.is_shared = own_number() != 0 && facts.is_on_device() && facts.device == device_;
-    own.place.process = own_number();
-    own.place.allocation = facts.allocation;
-    own.place.address = facts.start;
-    if (own.is_shared && facts.has_ipc != 0) find_handle(facts.start, own.place);
-  }
-  known->second.checked_at = renewals_;
-  last_own_ = known;
-  return known->second;
+/// The place of an allocation's first byte. Empty if no peer can reach the allocation.
+std::optional<DevicePlace> SharedMemory::name(const DeviceAllocation& own) const noexcept {
+  if (own_number() == 0 || !own.is_on_device() || own.device != device_) return std::nullopt;
+  DevicePlace place;
+  place.process = own_number();
+  place.allocation = own.number;
+  place.address = own.start;
+  if (own.has_ipc != 0) find_handle(own.start, place);
+  return place;
 }
 
 /// Adds the handle by which other processes open the allocation. Without one, only ranks of this
@@ -232,7 +170,7 @@ bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
 void SharedMemory::take_back_host(std::byte* memory) noexcept {
   lent_.erase(memory);
   const CurrentContext current(driver_, context_);
-  if (current.result() == CUDA_SUCCESS) driver_.cuMemHostUnregister(memory);
+  if (current.result() == CUDA_SUCCESS) driver_.blocking(MayWait{}).cuMemHostUnregister(memory);
 }
 
 // ---- memory of other ranks ----
@@ -263,17 +201,14 @@ const std::byte* SharedMemory::open_near(const DevicePlace& place, std::uint64_t
   auto known = near_.find(place.allocation);
   if (known == near_.end() ||
       !contains(known->second.start, known->second.bytes, place.address, bytes)) {
-    Facts facts;
-    if (!ask(place.address, facts) || !facts.is_on_device() ||
-        facts.allocation != place.allocation) {
-      return nullptr;
-    }
+    const auto found = DeviceAllocation::of(driver_, place.address);
+    if (!found || !found->is_on_device() || found->number != place.allocation) return nullptr;
     // Peer access does not cover memory without a handle.
     const bool is_reached =
-        facts.device == device_ || (facts.has_ipc != 0 && reaches(facts.device));
+        found->device == device_ || (found->has_ipc != 0 && reaches(found->device));
     if (near_.size() >= kMostKnown) near_.clear();
     known =
-        near_.insert_or_assign(facts.allocation, Near{facts.start, facts.bytes, is_reached}).first;
+        near_.insert_or_assign(found->number, Near{found->start, found->bytes, is_reached}).first;
   }
   const Near& near = known->second;
   const bool is_inside = contains(near.start, near.bytes, place.address, bytes);
@@ -310,19 +245,15 @@ SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
   CUipcMemHandle handle{};
   std::memcpy(&handle, place.handle.data(), sizeof handle);
   Far opened;
-  Facts facts;
-  bool is_open = driver_.cuIpcOpenMemHandle(&opened.base, handle,
-                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
-  if (is_open && (!ask(opened.base, facts) || !facts.is_on_device())) {
-    driver_.cuIpcCloseMemHandle(opened.base);
-    is_open = false;
-  }
-  if (!is_open) {
+  if (driver_.cuIpcOpenMemHandle(&opened.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+      CUDA_SUCCESS) {
     if (refused_.size() >= kMostKnown) refused_.clear();
     refused_.insert(name);
     return nullptr;
   }
-  opened.bytes = facts.bytes;
+  // If it is not memory of a device, nothing of it is used until it is closed.
+  const auto found = DeviceAllocation::of(driver_, opened.base);
+  if (found && found->is_on_device()) opened.bytes = found->bytes;
   opened.theirs = place.address - place.offset;
   note_replaced(name, opened);
   return &far_.emplace(name, opened).first->second;
@@ -345,15 +276,15 @@ void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
 bool SharedMemory::make_room() noexcept {
   const CurrentContext current(driver_, context_);
   while (far_.size() >= kKeptOpen) {
-    const NoStreamWaits none;
-    if (!none) break;
+    const auto no_stream_waits = NoStreamWaits::try_acquire();
+    if (!no_stream_waits) break;
     auto oldest = far_.end();
     for (auto at = far_.begin(); at != far_.end(); ++at) {
       const bool is_older = oldest == far_.end() || at->second.used_at < oldest->second.used_at;
       if (at->second.users == 0 && is_older) oldest = at;
     }
     if (oldest == far_.end()) break;
-    driver_.cuIpcCloseMemHandle(oldest->second.base);
+    driver_.blocking(*no_stream_waits).cuIpcCloseMemHandle(oldest->second.base);
     far_.erase(oldest);
   }
   return far_.size() < kMostOpen;

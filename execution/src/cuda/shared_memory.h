@@ -4,6 +4,7 @@
 // of peers for this device.
 #pragma once
 
+#include "cuda/device_allocations.h"
 #include "cuda/driver.h"
 #include "cuda/loaded_kernels.h"
 #include "xylem/base/clock.h"
@@ -14,6 +15,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -43,10 +46,14 @@ class SharedMemory final : public transport::DeviceMemory {
         kernels_(std::move(kernels)),
         context_(context),
         device_(device),
-        note_(std::move(note)) {}
+        note_(std::move(note)),
+        own_(driver) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
+  /// What is open stays open, unless close_all() was called.
   ~SharedMemory();
+  /// Closes all memory of other processes. The context must be current, and nobody reads any more.
+  void close_all(const NoStreamWaits& proof) noexcept;
 
   /// Makes the stream that copies to the host, with this priority. The stream writes how far it is
   /// into the pinned word `done`, which is zero and which `done_on_device` names to the device.
@@ -56,7 +63,7 @@ class SharedMemory final : public transport::DeviceMemory {
   /// pinned memory of the host, or ordinary memory of a device (cuMemAlloc).
   bool is_reached_by_others(const std::byte* data) const noexcept;
 
-  void renew() noexcept override { ++renewals_; }
+  void renew() noexcept override { own_.renew(); }
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,
                         std::uint64_t bytes,
@@ -69,15 +76,6 @@ class SharedMemory final : public transport::DeviceMemory {
   void take_back_host(std::byte* memory) noexcept override;
 
  private:
-  /// What the driver knows about an address.
-  struct Facts;
-  /// An allocation of this process, whose memory ranks of this job send.
-  struct Own {
-    std::uint64_t bytes = 0;
-    std::uint64_t checked_at = 0;    ///< The value of `renewals_` when the driver was asked.
-    bool is_shared = false;          ///< Peers may be able to reach it.
-    transport::DevicePlace place{};  ///< Of its first byte.
-  };
   /// An allocation of another rank of this process.
   struct Near {
     CUdeviceptr start = 0;
@@ -96,9 +94,7 @@ class SharedMemory final : public transport::DeviceMemory {
     std::uint64_t used_at = 0;
   };
 
-  bool ask(CUdeviceptr address, Facts& facts) const noexcept;
-  const Own* find_own(CUdeviceptr address) noexcept;
-  Own& note_own(const Facts& facts) noexcept;
+  std::optional<transport::DevicePlace> name(const DeviceAllocation& own) const noexcept;
   void find_handle(CUdeviceptr start, transport::DevicePlace& place) const noexcept;
   const std::byte* open_near(const transport::DevicePlace& place, std::uint64_t bytes) noexcept;
   bool reaches(int device) noexcept;
@@ -123,9 +119,8 @@ class SharedMemory final : public transport::DeviceMemory {
   CUdeviceptr done_on_device_ = 0;
   Clock::time_point asked_at_{};  ///< When the driver was last asked for the stream's state.
 
-  std::uint64_t renewals_ = 1;
-  std::map<CUdeviceptr, Own> own_;  ///< By their first addresses.
-  std::map<CUdeviceptr, Own>::iterator last_own_ = own_.end();
+  /// Memory that ranks of this job send, with the places of first bytes that peers can reach.
+  DeviceAllocations<std::optional<transport::DevicePlace>> own_;
   std::map<std::uint64_t, Near> near_;  ///< By the driver's numbers.
   std::map<Name, Far> far_;
   std::set<Name> refused_;       ///< Those that cannot be opened.

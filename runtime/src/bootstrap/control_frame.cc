@@ -44,7 +44,7 @@ struct BodyWriter {
         .raw(frame.bytes);
     return Kind::gather;
   }
-  Kind operator()(const InvitationFrame& frame) const {
+  Kind operator()(const Invitation& frame) const {
     WireWriter(body)
         .number(frame.host)
         .number(frame.guest)
@@ -93,7 +93,7 @@ std::optional<ControlFrame> read_body(Kind kind, WireReader& reader) {
       return frame;
     }
     case Kind::invitation: {
-      InvitationFrame frame;
+      Invitation frame;
       frame.host = reader.number<std::uint32_t>();
       frame.guest = reader.number<std::uint32_t>();
       frame.number = reader.number<std::uint32_t>();

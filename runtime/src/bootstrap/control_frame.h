@@ -50,20 +50,20 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
-/// Rank `host` listens at an address for rank `guest`. The frame is forwarded towards the guest, or
-/// flooded.
-struct InvitationFrame {
+/// An invitation: rank `host` listens at an address for rank `guest`. The frame is forwarded
+/// towards the guest, or flooded.
+struct Invitation {
   std::uint32_t host = 0;
   std::uint32_t guest = 0;
-  std::uint32_t number = 0;
-  bool by_all_ways = false;
-  std::string_view address;
+  std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
+  bool by_all_ways = false;  ///< True if it is flooded.
+  std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };
 
 /// Spans and views refer to the buffer that was read, or to the data that is to be written.
 using ControlFrame =
-    std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, InvitationFrame>;
+    std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
 
 /// Appends a frame to `out`. Texts are cut to a length that fits.
 void write_frame(ByteVector& out, const ControlFrame& frame);

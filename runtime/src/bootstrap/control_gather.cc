@@ -15,8 +15,6 @@ namespace {
 
 /// How many bytes are queued on a connection at a time.
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
-/// The largest number of bytes that may arrive in one round of a gather. More is an error.
-constexpr std::size_t kMostGathered = std::size_t{4} << 30;
 /// How often deadlines are checked while waiting.
 constexpr int kTickMs = 100;
 
@@ -44,7 +42,7 @@ Result<std::vector<ByteVector>> ControlNetwork::all_gather(ByteSpan mine, Deadli
 Result<std::vector<ByteVector>> ControlNetwork::gather(ByteSpan mine, Deadline deadline) {
   XYLEM_CHECK(!is_serving_);
   XYLEM_TRY(failure_);
-  const std::uint32_t number = gathers_++;
+  const std::uint32_t number = gathers_.begin();
   BruckGather gather(self_.rank, self_.size, mine);
   while (!gather.is_done()) XYLEM_TRY(exchange(gather, number, deadline));
   XYLEM_TRY(wait_until_sent(deadline));
@@ -58,13 +56,14 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
   const ByteVector outgoing = gather.outgoing();
   ByteSpan left(outgoing);
   bool all_queued = false;
-  Incoming& incoming = incoming_[{number, gather.round()}];
+  const std::uint8_t round = gather.round();
+  const GatherInbox::Incoming& incoming = gathers_.incoming(number, round);
   for (;;) {
     while (!all_queued && to->is_open() && to->queued() < kQueueTarget) {
       const ByteSpan piece = left.first(std::min(left.size(), GatherFrame::kLargestPiece));
       left = left.subspan(piece.size());
       all_queued = left.empty();
-      to->push(GatherFrame{number, gather.round(), all_queued, piece});
+      to->push(GatherFrame{number, round, all_queued, piece});
     }
     // This is checked before waiting, since everything may have arrived already.
     if (all_queued && incoming.is_complete) break;
@@ -79,7 +78,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
     XYLEM_TRY(drive(std::min(deadline.left_ms(), kTickMs)));
   }
   XYLEM_TRY(gather.take(incoming.bytes));
-  incoming_.erase({number, static_cast<std::uint8_t>(gather.round() - 1)});
+  gathers_.forget(number, round);
   return {};
 }
 
@@ -95,23 +94,6 @@ Status ControlNetwork::wait_until_sent(Deadline deadline) {
     }
     XYLEM_TRY(drive(std::min(deadline.left_ms(), kTickMs)));
   }
-}
-
-Status ControlNetwork::hear_gather(const ControlLink& link, const GatherFrame& frame) {
-  // A neighbour may have finished this gather and be in the next gather. It cannot be further
-  // ahead, since it needs this rank for that.
-  const bool expected =
-      !is_serving_ && frame.gather + 1 >= gathers_ && frame.gather <= gathers_ &&
-      frame.round < 32 &&
-      link.rank() == (self_.rank + (std::uint64_t{1} << frame.round)) % self_.size;
-  if (!expected) return failure(Code::internal, "it sent a gather that was not expected");
-  Incoming& incoming = incoming_[{frame.gather, frame.round}];
-  if (incoming.is_complete || incoming.bytes.size() + frame.bytes.size() > kMostGathered) {
-    return failure(Code::internal, "it sent more to gather than it may");
-  }
-  incoming.bytes.insert(incoming.bytes.end(), frame.bytes.begin(), frame.bytes.end());
-  incoming.is_complete = frame.is_last;
-  return {};
 }
 
 }  // namespace xylem::runtime

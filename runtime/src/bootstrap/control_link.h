@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace xylem::runtime {
 
@@ -55,6 +56,8 @@ class ControlLink {
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
   /// Sends as much as the socket accepts. An error says how the connection ended.
   Status flush();
+  /// Notes whether the poller is to tell when the socket takes more. True if that is a change.
+  bool set_wants_write(bool wants) noexcept { return std::exchange(wants_write_, wants) != wants; }
   /// Reads what has arrived; true if there may be more. An error says how the connection ended;
   /// frames that arrived before can still be read.
   Result<bool> receive();
@@ -77,6 +80,7 @@ class ControlLink {
   RecordWriter writer_;
   ByteVector queue_;
   std::size_t sent_ = 0;
+  bool wants_write_ = false;
   RecordReader records_;
   FrameReader reader_;
   Silence silence_;

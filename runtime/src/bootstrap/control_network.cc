@@ -3,15 +3,11 @@
 // Frames, floods and deaths. The gather is in control_gather.cc.
 #include "bootstrap/control_network.h"
 
-#include "bootstrap/socket.h"
 #include "xylem/base/check.h"
 
 #include <fmt/format.h>
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <cerrno>
 
 namespace xylem::runtime {
 namespace {
@@ -19,9 +15,9 @@ namespace {
 /// How often unacknowledged bytes are checked.
 constexpr auto kLookPeriod = std::chrono::milliseconds(500);
 
-// What an event concerns: a link's connection, a link's process, the outbox, or a descriptor of the
-// meetings.
-enum class Source : std::uint64_t { connection, process, wake, meeting };
+// What an event concerns: a link's connection, a link's process, requests of other threads, or a
+// descriptor of the meetings.
+enum class Source : std::uint64_t { connection, process, request, meeting };
 constexpr std::uint64_t tag_of(Source source, std::size_t index) {
   return (static_cast<std::uint64_t>(source) << 32) | index;
 }
@@ -37,11 +33,8 @@ Result<std::unique_ptr<ControlNetwork>> ControlNetwork::create(const Member& sel
                                                                const Logger& logger) {
   std::unique_ptr<ControlNetwork> network(new ControlNetwork(self, std::move(choice), logger));
   XYLEM_TRY(network->poller_, Poller::create());
-  network->wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!network->wake_) {
-    return failure(Code::exhausted, "cannot open the control plane: " + error_text(errno));
-  }
-  XYLEM_TRY(network->poller_.add(network->wake_.get(), tag_of(Source::wake, 0), EPOLLIN));
+  XYLEM_TRY(network->requests_.open());
+  XYLEM_TRY(network->poller_.add(network->requests_.fd(), tag_of(Source::request, 0), EPOLLIN));
   return network;
 }
 
@@ -49,9 +42,8 @@ ControlNetwork::ControlNetwork(const Member& self, InterfaceChoice choice, Logge
     : self_(self),
       choice_(std::move(choice)),
       logger_(std::move(logger)),
-      presence_(self.size, Presence::here),
-      heard_(self.size, 0),
-      heard_invitations_(self.size, 0) {}
+      news_(self.size),
+      gathers_(self.rank, self.size) {}
 
 ControlLink* ControlNetwork::find_link(std::uint32_t rank) const noexcept {
   const auto found =
@@ -66,14 +58,10 @@ Status ControlNetwork::add_link(UniqueFd fd, const Member& peer, const FrameKeys
   if (link->process_fd() >= 0) {
     XYLEM_TRY(poller_.add(link->process_fd(), tag_of(Source::process, index), EPOLLIN));
   }
-  if (link->is_remote() && !has_remote_) {
-    has_remote_ = true;
-    next_look_ = Clock::now() + kLookPeriod;
-  }
+  if (link->is_remote()) next_look_ = std::min(next_look_, Clock::now() + kLookPeriod);
   // A peer that connects after the start has failed is told why.
   if (!failure_) link->push(FailedFrame{failure_.code(), failure_.peer(), failure_.message()});
   links_.push_back(std::move(link));
-  wants_write_.push_back(false);
   return {};
 }
 
@@ -84,13 +72,11 @@ Status ControlNetwork::drive(int milliseconds) {
     const std::uint64_t tag = event.data.u64;
     const auto index = static_cast<std::uint32_t>(tag);
     switch (static_cast<Source>(tag >> 32)) {
-      case Source::connection: handle_link(*links_[index]); break;
-      case Source::process: handle_process(*links_[index]); break;
-      case Source::wake: {
-        eventfd_t ignored = 0;
-        ::eventfd_read(wake_.get(), &ignored);
+      case Source::connection:
+        if (links_[index]->is_open()) hear(*links_[index]);
         break;
-      }
+      case Source::process: hear_out(*links_[index], "its process ended"); break;
+      case Source::request: requests_.clear_wake(); break;
       case Source::meeting:
         if (meetings_) meetings_->on_event(static_cast<int>(index));
         break;
@@ -102,12 +88,6 @@ Status ControlNetwork::drive(int milliseconds) {
   flush_links();
   return is_serving_ ? Status() : failure_;
 }
-
-void ControlNetwork::handle_link(ControlLink& link) {
-  if (link.is_open()) hear(link);
-}
-
-void ControlNetwork::handle_process(ControlLink& link) { hear_out(link, "its process ended"); }
 
 bool ControlNetwork::hear(ControlLink& link, std::string_view how) {
   const auto received = link.receive();
@@ -140,8 +120,8 @@ void ControlNetwork::hear_out(ControlLink& link, std::string_view how) {
 Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) {
   if (const auto* const message = std::get_if<MessageFrame>(&frame)) {
     if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
-    if (message->origin == self_.rank || message->number <= heard_[message->origin]) return {};
-    heard_[message->origin] = message->number;
+    if (message->origin == self_.rank) return {};
+    if (!news_.hear_message(message->origin, message->number)) return {};
     broadcast(frame, &link);
     events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
   } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
@@ -156,8 +136,9 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
       broadcast(frame, &link);
     }
   } else if (const auto* const piece = std::get_if<GatherFrame>(&frame)) {
-    return hear_gather(link, *piece);
-  } else if (const auto* const invitation = std::get_if<InvitationFrame>(&frame)) {
+    if (is_serving_) return nonsense("a gather after the start");
+    return gathers_.hear(link.rank(), *piece);
+  } else if (const auto* const invitation = std::get_if<Invitation>(&frame)) {
     if (invitation->host >= self_.size || invitation->guest >= self_.size) {
       return nonsense("an invitation of a rank that is none");
     }
@@ -166,24 +147,20 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
   return {};
 }
 
-void ControlNetwork::hear_invitation(const ControlLink& link, const InvitationFrame& frame) {
-  if (frame.host == self_.rank) return;
-  if (frame.by_all_ways) {
-    if (frame.number <= heard_invitations_[frame.host]) return;
-    heard_invitations_[frame.host] = frame.number;
-  }
-  if (frame.guest != self_.rank) {
-    return frame.by_all_ways ? broadcast(frame, &link) : send_invitation(frame);
+void ControlNetwork::hear_invitation(const ControlLink& link, const Invitation& invitation) {
+  if (invitation.host == self_.rank) return;
+  if (invitation.by_all_ways && !news_.hear_invitation(invitation.host, invitation.number)) return;
+  if (invitation.guest != self_.rank) {
+    return invitation.by_all_ways ? broadcast(invitation, &link) : send_invitation(invitation);
   }
   if (!meetings_ || has_left_) return;
-  meetings_->on_invited({frame.host, frame.guest, frame.number, frame.by_all_ways,
-                         std::string(frame.address), frame.port});
+  meetings_->on_invited(invitation);
 }
 
-void ControlNetwork::send_invitation(const InvitationFrame& frame) {
-  if (frame.by_all_ways) return broadcast(frame);
+void ControlNetwork::send_invitation(const Invitation& invitation) {
+  if (invitation.by_all_ways) return broadcast(invitation);
   // If no link leads on, its host will flood the invitation later.
-  if (ControlLink* const next = next_towards(frame.guest)) next->push(frame);
+  if (ControlLink* const next = next_towards(invitation.guest)) next->push(invitation);
 }
 
 /// The link that leads furthest towards a rank, counted upwards in the circle of ranks, without
@@ -208,26 +185,17 @@ void ControlNetwork::open_meetings(Key key) {
 
 void ControlNetwork::ask_for(std::uint32_t rank) {
   XYLEM_CHECK(rank < self_.size && rank != self_.rank, rank, self_.size);
-  const std::lock_guard lock(mutex_);
-  wanted_.push_back(rank);
-  ::eventfd_write(wake_.get(), 1);
+  requests_.ask_for(rank);
 }
 
 void ControlNetwork::hold_meetings() {
   if (!meetings_ || has_left_) return;
-  std::vector<std::uint32_t> wanted;
-  {
-    const std::lock_guard lock(mutex_);
-    wanted.swap(wanted_);
-  }
-  for (const std::uint32_t rank : wanted) {
-    if (presence_[rank] == Presence::here) meetings_->ask(rank);
+  for (const std::uint32_t rank : requests_.take_wanted()) {
+    if (news_.presence(rank) == Presence::here) meetings_->ask(rank);
   }
   std::vector<Invitation> invitations;
   meetings_->tick(Clock::now(), invitations);
-  for (const Invitation& one : invitations) {
-    send_invitation({one.host, one.guest, one.number, one.by_all_ways, one.address, one.port});
-  }
+  for (const Invitation& one : invitations) send_invitation(one);
   for (Encounter& encounter : meetings_->take_encounters()) {
     events_.emplace_back(std::move(encounter));
   }
@@ -239,8 +207,7 @@ void ControlNetwork::hold_meetings() {
 void ControlNetwork::declare_lost(std::uint32_t rank,
                                   std::string_view how,
                                   const ControlLink* from) {
-  if (presence_[rank] != Presence::here) return;
-  presence_[rank] = Presence::lost;
+  if (!news_.end(rank, Presence::lost)) return;
   logger_.debug(fmt::format("control: rank {} is lost: {}", rank, how));
   if (failure_.is_ok()) {
     failure_ = failure(Code::peer_lost,
@@ -252,8 +219,7 @@ void ControlNetwork::declare_lost(std::uint32_t rank,
 }
 
 void ControlNetwork::declare_left(std::uint32_t rank, const ControlLink* from) {
-  if (presence_[rank] != Presence::here) return;
-  presence_[rank] = Presence::left;
+  if (!news_.end(rank, Presence::left)) return;
   if (meetings_) meetings_->forget(rank);
   broadcast(LeftFrame{rank}, from);
   events_.emplace_back(Left{rank});
@@ -278,12 +244,7 @@ void ControlNetwork::broadcast(const ControlFrame& frame, const ControlLink* exc
 }
 
 void ControlNetwork::send_outbox() {
-  std::vector<ByteVector> messages;
-  {
-    const std::lock_guard lock(mutex_);
-    messages.swap(outbox_);
-  }
-  for (const ByteVector& message : messages) {
+  for (const ByteVector& message : requests_.take_messages()) {
     broadcast(MessageFrame{self_.rank, ++sent_, message});
   }
 }
@@ -298,8 +259,7 @@ void ControlNetwork::flush_links() {
       if (!link.is_open()) continue;
       Status status = link.flush();
       const bool blocked = link.queued() > 0;
-      if (status && blocked != wants_write_[i]) {
-        wants_write_[i] = blocked;
+      if (status && link.set_wants_write(blocked)) {
         status = poller_.change(link.fd(), tag_of(Source::connection, i),
                                 EPOLLIN | (blocked ? EPOLLOUT : 0U));
       }
@@ -314,7 +274,7 @@ void ControlNetwork::flush_links() {
 }
 
 void ControlNetwork::look_for_silence() {
-  if (!has_remote_) return;
+  if (next_look_ == Clock::time_point::max()) return;
   const auto now = Clock::now();
   if (now < next_look_) return;
   next_look_ = now + kLookPeriod;
@@ -359,9 +319,7 @@ void ControlNetwork::deliver(Event& event, ControlListener& listener) {
 void ControlNetwork::flood(ByteSpan message) {
   XYLEM_CHECK(message.size() <= kMaxMessage, message.size());
   if (self_.size == 1) return;
-  const std::lock_guard lock(mutex_);
-  outbox_.emplace_back(message.begin(), message.end());
-  ::eventfd_write(wake_.get(), 1);
+  requests_.flood(message);
 }
 
 void ControlNetwork::leave(Deadline deadline) {

@@ -67,11 +67,8 @@ class ControlPlane {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
-  /// The address by which this host reaches the rendezvous, its interface ("eth0"), and the reason
-  /// for this choice, for `info`.
-  virtual std::string address() const = 0;
+  /// The interface by which this host reaches the rendezvous ("eth0").
   virtual std::string interface() const = 0;
-  virtual std::string interface_reason() const = 0;
 
   /// The bytes of every rank, in the order of the ranks, gathered in ceil(log2 n) rounds.
   /// Collective; blocks. Call it only before the first serve(). Values may be large (MiB).

@@ -13,6 +13,7 @@
 // because descriptors or ports have run out tries for some seconds, and then reports the failure.
 #pragma once
 
+#include "bootstrap/control_frame.h"
 #include "bootstrap/encounter.h"
 #include "bootstrap/greeter.h"
 #include "bootstrap/handshake.h"
@@ -31,16 +32,6 @@
 #include <vector>
 
 namespace xylem::runtime {
-
-/// An invitation: "rank `guest`, call rank `host` at `address`".
-struct Invitation {
-  std::uint32_t host = 0;
-  std::uint32_t guest = 0;
-  std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
-  bool by_all_ways = false;  ///< True if it is flooded, instead of forwarded towards the guest.
-  std::string address;       ///< Numeric, as from SocketAddress::host().
-  std::uint16_t port = 0;
-};
 
 /// Makes the connections for payload of one rank. Used by one thread only: the thread that serves
 /// the control plane.

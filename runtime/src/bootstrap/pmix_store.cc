@@ -4,6 +4,8 @@
 // distributes them to all hosts. Get then finds them on this host.
 #include "bootstrap/pmix_store.h"
 
+#include "xylem/base/mutex.h"
+
 #include <fmt/format.h>
 
 #ifdef XYLEM_HAVE_PMIX
@@ -18,10 +20,8 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -142,16 +142,16 @@ class Session {
 struct Answer {
   pmix_proc_t about{};
   pmix_info_t flag{};
-  std::mutex mutex;
-  std::condition_variable ready;
-  std::optional<pmix_status_t> status;
-  std::vector<std::byte> value;
+  Mutex mutex;
+  Condition ready;
+  std::optional<pmix_status_t> status XYLEM_LOCKING(guarded_by(mutex));
+  std::vector<std::byte> value XYLEM_LOCKING(guarded_by(mutex));
 };
 using SharedAnswer = std::shared_ptr<Answer>;
 
 void take_status(pmix_status_t status, void* owner) noexcept {
   const std::unique_ptr<SharedAnswer> answer(static_cast<SharedAnswer*>(owner));
-  const std::lock_guard lock((*answer)->mutex);
+  const Lock lock((*answer)->mutex);
   (*answer)->status = status;
   (*answer)->ready.notify_one();
 }
@@ -160,7 +160,7 @@ void take_value(pmix_status_t status, pmix_value_t* value, void* owner) noexcept
   if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
     Answer& answer = **static_cast<SharedAnswer*>(owner);
-    const std::lock_guard lock(answer.mutex);
+    const Lock lock(answer.mutex);
     answer.value.assign(bytes, bytes + value->data.bo.size);
   }
   take_status(status, owner);
@@ -175,9 +175,9 @@ std::optional<pmix_status_t> wait_for_answer(const SharedAnswer& answer,
   const pmix_status_t asked = ask(held.get());
   if (asked != PMIX_SUCCESS) return asked;
   [[maybe_unused]] const SharedAnswer* given = held.release();  // take_status() deletes it.
-  std::unique_lock lock(answer->mutex);
-  (void)answer->ready.wait_until(lock, deadline.point(),
-                                 [&] { return answer->status.has_value(); });
+  const Lock lock(answer->mutex);
+  while (!answer->status && answer->ready.wait_until(answer->mutex, deadline)) {
+  }
   return answer->status;
 }
 
@@ -319,6 +319,7 @@ Result<std::vector<std::byte>> PmixStore::look_up(const std::string& key,
   const auto status = wait_for_answer(answer, deadline, [&](SharedAnswer* held) {
     return library_.get(&answer->about, key.c_str(), &answer->flag, 1, &take_value, held);
   });
+  const Lock lock(answer->mutex);
   if (status == PMIX_SUCCESS && !answer->value.empty()) {
     return std::vector(answer->value.begin() + 1, answer->value.end());
   }

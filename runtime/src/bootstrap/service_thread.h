@@ -5,12 +5,11 @@
 #pragma once
 
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -31,22 +30,23 @@ Result<std::optional<T>> call_until(Deadline deadline,
                                     std::string_view purpose,
                                     Function function) {
   struct Shared {
-    std::mutex mutex;
-    std::condition_variable ready;
-    std::optional<T> result;
+    Mutex mutex;
+    Condition ready;
+    std::optional<T> result XYLEM_LOCKING(guarded_by(mutex));
   };
   const auto shared = std::make_shared<Shared>();
   const auto body = [shared, function = std::move(function)] {
     T result = function();
-    const std::lock_guard lock(shared->mutex);
+    const Lock lock(shared->mutex);
     shared->result.emplace(std::move(result));
     shared->ready.notify_one();
   };
   XYLEM_TRY(auto thread, start_service_thread(purpose, body));
   thread.detach();
 
-  std::unique_lock lock(shared->mutex);
-  shared->ready.wait_until(lock, deadline.point(), [&] { return shared->result.has_value(); });
+  const Lock lock(shared->mutex);
+  while (!shared->result && shared->ready.wait_until(shared->mutex, deadline)) {
+  }
   return std::move(shared->result);
 }
 

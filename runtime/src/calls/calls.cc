@@ -1,140 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/calls.h"
 
+#include "calls/buffer_checks.h"
 #include "xylem/base/hash.h"
 #include "xylem/transport/transport.h"
 
 #include <fmt/format.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 
 namespace xylem::runtime {
 namespace {
 
 using collectives::Collective;
-
-Status bad(std::string message) { return failure(Code::invalid_argument, std::move(message)); }
-
-/// No object can be larger, so a call that needs a larger buffer has a wrong count.
-constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
-constexpr std::size_t kLargestElement = 16;  ///< Bytes of the largest data type.
-
-std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
-
-/// "cuda memory of device 1", "host memory".
-std::string describe(const Memory& memory) {
-  if (memory.kind == MemoryKind::host) return "host memory";
-  return fmt::format("{} memory of device {}", name(memory.kind), memory.device);
-}
-
-/// Checks what the caller says about device memory. A device that computes with memory of another
-/// kind may get a fault that ends its context, and with it all work of the program on the device.
-Status check_statement(const char* which,
-                       const ConstBuffer& buffer,
-                       const ComputeDevices& devices) {
-  if (buffer.count == 0 || !devices.may_find()) return {};
-  const auto found = devices.find(buffer.data);
-  if (found.memory == buffer.memory || found.is_pinned) return {};
-  if (found.memory == execution::kNotTold) return {};  // The device itself will say what is wrong.
-  return bad(fmt::format("{}: it is said to be in {}, but {} is in {}; leave its memory unstated",
-                         which, describe(buffer.memory), buffer.data, describe(found.memory)));
-}
-
-/// Checks one buffer of the user by itself, for reading or writing.
-Status check_buffer(const char* which, const ConstBuffer& buffer, const Caller& caller) {
-  XYLEM_TRY(check_elements(which, buffer.count, buffer.type));
-  if (buffer.data == nullptr && buffer.count > 0) {
-    return bad(fmt::format("{}: null address with {} elements; only an empty buffer may be null",
-                           which, buffer.count));
-  }
-  if (buffer.memory.kind == MemoryKind::host) return {};
-  if (caller.devices == nullptr) return failure(Code::unsupported, "only host memory is allowed");
-  const auto device = caller.devices->of(buffer.memory);
-  if (!device) {
-    return failure(device.status().code(),
-                   fmt::format("{}: {} memory: {}", which, name(buffer.memory.kind),
-                               device.status().message()));
-  }
-  return check_statement(which, buffer, *caller.devices);
-}
-
-/// A quick check that most buffers of messages pass. A buffer that passes needs no other check; a
-/// buffer that does not pass may still be right.
-bool is_plain(const ConstBuffer& buffer) noexcept {
-  constexpr std::uint64_t kMostElements = transport::kLargestMessage / kLargestElement;
-  return static_cast<std::size_t>(buffer.type) < kDataTypeCount && buffer.data != nullptr &&
-         buffer.memory.kind == MemoryKind::host && buffer.count <= kMostElements;
-}
-
-Status check_rank(const char* which, std::uint32_t rank, const Caller& caller) {
-  if (rank < caller.size) return {};
-  return bad(
-      fmt::format("{} {}: the communicator has ranks 0 to {}", which, rank, caller.size - 1));
-}
-
-bool overlap(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes) {
-  const auto x = reinterpret_cast<std::uintptr_t>(a);
-  const auto y = reinterpret_cast<std::uintptr_t>(b);
-  return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
-}
-
-/// What the call reads and writes at this rank, in elements, and where the smaller buffer lies
-/// within the larger one if the call is in place.
-struct Needs {
-  bool input = true, output = true;
-  std::uint64_t input_count = 0, output_count = 0;
-  std::uint64_t in_place_offset =
-      0;  ///< The number of elements from the start of the larger buffer to the smaller one.
-  bool may_be_in_place = true;
-};
-
-/// Checks each of the two buffers by itself, if the call uses it at this rank.
-Status check_buffers(const Needs& needs,
-                     const ConstBuffer& input,
-                     const Buffer& output,
-                     const Caller& caller) {
-  if (needs.input) XYLEM_TRY(check_buffer("input", input, caller));
-  if (needs.output) XYLEM_TRY(check_buffer("output", output, caller));
-  return {};
-}
-
-/// Checks counts, types, memory and overlap of two buffers that have passed check_buffers().
-Status check_pair(Collective collective,
-                  const Needs& needs,
-                  const ConstBuffer& input,
-                  const Buffer& output) {
-  if (needs.input && input.count != needs.input_count) {
-    return bad(fmt::format("{}: the input has {} elements, the call needs {}", name(collective),
-                           input.count, needs.input_count));
-  }
-  if (needs.output && output.count != needs.output_count) {
-    return bad(fmt::format("{}: the output has {} elements, the call needs {}", name(collective),
-                           output.count, needs.output_count));
-  }
-  if (!needs.input || !needs.output) return {};
-  if (input.type != output.type) {
-    return bad(fmt::format("{}: the input is {}, the output {}; they must be alike",
-                           name(collective), name(input.type), name(output.type)));
-  }
-  if (input.memory != output.memory) {
-    return bad(
-        fmt::format("{}: the input is in {}, the output in {}; copy one of them, so that "
-                    "both are in the same memory",
-                    name(collective), describe(input.memory), describe(output.memory)));
-  }
-  if (!overlap(input.data, input.bytes(), output.data, output.bytes())) return {};
-  const bool input_is_part = input.count <= output.count;
-  const auto* whole = static_cast<const std::byte*>(input_is_part ? output.data : input.data);
-  const auto* part = static_cast<const std::byte*>(input_is_part ? input.data : output.data);
-  const auto offset = input.count == output.count ? 0 : needs.in_place_offset * size_of(input.type);
-  if (needs.may_be_in_place && part == whole + offset) return {};
-  return bad(fmt::format(
-      "{}: input and output overlap, but not as an in-place call lays them (see communicator.h)",
-      name(collective)));
-}
 
 /// Which buffers an even collective uses at this rank.
 Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root) {
@@ -152,25 +31,6 @@ Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root
     case Collective::all_to_all: break;
   }
   return needs;
-}
-
-/// The elements of `ranks` parts with `count` elements each.
-Result<std::uint64_t> whole_of(Collective collective,
-                               std::uint64_t count,
-                               DataType type,
-                               std::uint32_t ranks) {
-  if (count <= most_elements(type) / ranks) return count * ranks;
-  return bad(
-      fmt::format("{}: {} ranks with {} elements of {} each have more than the {} that memory can "
-                  "hold; give each rank less",
-                  name(collective), ranks, count, name(type), most_elements(type)));
-}
-
-/// The elements of one rank's part of `whole` elements.
-Result<std::uint64_t> share_of(Collective collective, std::uint64_t whole, std::uint32_t ranks) {
-  if (whole % ranks == 0) return whole / ranks;
-  return bad(fmt::format("{}: {} elements cannot be divided among {} ranks; use the _v call",
-                         name(collective), whole, ranks));
 }
 
 /// Fills in how many elements an even collective needs in each buffer. The buffers have passed
@@ -204,44 +64,7 @@ Result<std::uint64_t> measure_even(const Caller& caller,
   return 0;
 }
 
-/// The sum of the counts of all ranks. `type` is the type of a buffer that has passed
-/// check_buffers().
-Result<std::uint64_t> sum_of(const char* which,
-                             std::span<const std::uint64_t> counts,
-                             DataType type) {
-  const std::uint64_t most = most_elements(type);
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] > most - sum) {
-      return bad(fmt::format(
-          "{}: entry {} ({}) takes the sum above the {} elements of {} that memory can hold; check "
-          "the counts",
-          which, i, counts[i], most, name(type)));
-    }
-    sum += counts[i];
-  }
-  return sum;
-}
-
-Status check_counts(const char* which,
-                    std::span<const std::uint64_t> counts,
-                    const Caller& caller) {
-  if (counts.size() == caller.size) return {};
-  return bad(fmt::format("{}: {} entries for {} ranks; give one per rank", which, counts.size(),
-                         caller.size));
-}
-
 }  // namespace
-
-Status check_elements(const char* which, std::uint64_t count, DataType type) {
-  if (static_cast<std::size_t>(type) >= kDataTypeCount) {
-    return bad(fmt::format("{}: {} is not a DataType", which, static_cast<int>(type)));
-  }
-  if (count <= most_elements(type)) return {};
-  return bad(fmt::format(
-      "{}: {} elements of {} are more than the {} that memory can hold; check the count", which,
-      count, name(type), most_elements(type)));
-}
 
 Result<Call> even_call(const Caller& caller, EvenArguments arguments) {
   auto& [collective, input, output, op, root, label] = arguments;
@@ -338,7 +161,6 @@ Result<Call> uneven_call(const Caller& caller,
   call.collective = collective;
   call.type = input.type;
   if (!gathers) call.op = op;
-  call.uneven = true;
   (gathers ? call.output_counts : call.input_counts).assign(counts.begin(), counts.end());
   call.memory = input.memory;
   call.input = input.data;
@@ -367,7 +189,6 @@ Result<Call> all_to_all_v_call(const Caller& caller,
   Call call;
   call.collective = Collective::all_to_all;
   call.type = input.type;
-  call.uneven = true;
   call.input_counts.assign(send_counts.begin(), send_counts.end());
   call.output_counts.assign(recv_counts.begin(), recv_counts.end());
   call.memory = input.memory;
@@ -483,11 +304,11 @@ std::uint64_t fingerprint_of(const Call& call) noexcept {
   std::uint64_t hash = call.root;
   for (const auto part :
        {static_cast<std::uint64_t>(call.collective),
-        std::uint64_t{call.uneven} | std::uint64_t{call.on_mesh} << 1,
+        std::uint64_t{call.is_uneven()} | std::uint64_t{call.on_mesh} << 1,
         static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
     hash = hash << kByte | part;
   }
-  if (!call.uneven) return combine(hash, call.count);
+  if (!call.is_uneven()) return combine(hash, call.count);
   // The counts of an all_to_all_v differ from rank to rank, so they cannot be compared.
   if (call.collective == Collective::all_to_all) return hash;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
@@ -505,7 +326,7 @@ CallRecord record_of(const Call& call) noexcept {
   record.op = call.op.op;
   record.root = call.root;
   record.count = call.count;
-  record.uneven = call.uneven;
+  record.uneven = call.is_uneven();
   record.on_mesh = call.on_mesh;
   return record;
 }

@@ -4,8 +4,8 @@
 // that one rank can check by itself is checked here. The watch finds disagreements between ranks.
 #pragma once
 
+#include "calls/caller.h"
 #include "failure/situation.h"
-#include "wires/compute_devices.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
@@ -30,8 +30,8 @@ struct Call {
   std::uint32_t root = 0;  ///< Root of a collective.
   /// The count of collectives::Counts or, point to point, the number of elements of the message.
   std::uint64_t count = 0;
-  bool uneven = false;
-  std::vector<std::uint64_t> input_counts, output_counts;  ///< Set for uneven calls only.
+  /// Set for uneven calls only, whose ranks have shares of different sizes.
+  std::vector<std::uint64_t> input_counts, output_counts;
   const void* input = nullptr;
   void* output = nullptr;
   Memory memory{};  ///< The memory in which both buffers are.
@@ -48,24 +48,9 @@ struct Call {
   /// If the call uses memory of the runtime itself, this keeps that memory alive as long as the
   /// operation. The operation may outlive the call's Work, if a transport still uses the memory.
   std::shared_ptr<const void> owned;
+
+  bool is_uneven() const noexcept { return !input_counts.empty() || !output_counts.empty(); }
 };
-
-/// Who makes a call: the rank, and the size of its communicator.
-struct Caller {
-  std::uint32_t rank = 0;
-  std::uint32_t size = 1;
-  /// The devices in whose memory buffers may be. Null: only host memory is allowed.
-  const ComputeDevices* devices = nullptr;
-};
-
-/// Finds out where buffers are whose memory is not stated. A null buffer is where the other one is.
-inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output);
-/// The same for the buffer of a message.
-template <typename AnyBuffer>
-void find_memory(const Caller& caller, AnyBuffer& buffer);
-
-/// Fails if `type` is not a data type, or if `count` elements of it are more than memory can hold.
-Status check_elements(const char* which, std::uint64_t count, DataType type);
 
 /// The arguments of a collective with equal counts on all ranks. `op` is used only by collectives
 /// that reduce, `root` only by those that have a root.
@@ -143,46 +128,5 @@ void set_recv(Call& call,
 /// What verdicts and fingerprints use of a collective call, without its label. The number of the
 /// call is not set yet.
 CallRecord record_of(const Call& call) noexcept;
-
-// ---- where buffers are ----
-
-namespace detail {
-
-/// Managed memory is found, too: it counts as memory of the device on which it was allocated.
-inline bool must_be_found(const Memory& memory) noexcept {
-  return memory.kind == MemoryKind::unknown || memory.kind == MemoryKind::cuda_managed;
-}
-
-template <typename AnyBuffer>
-void ask_for(const ComputeDevices& devices, AnyBuffer& buffer) {
-  if (buffer.data != nullptr && must_be_found(buffer.memory)) {
-    buffer.memory = devices.find(buffer.data).memory;
-  }
-}
-
-}  // namespace detail
-
-template <typename AnyBuffer>
-void find_memory(const Caller& caller, AnyBuffer& buffer) {
-  if (caller.devices != nullptr && caller.devices->may_find()) {
-    detail::ask_for(*caller.devices, buffer);
-  }
-  if (buffer.memory.kind == MemoryKind::unknown) buffer.memory = Memory{};
-}
-
-// Inline, since the smallest calls pass here.
-inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output) {
-  const auto is_unknown = [](const auto& buffer) {
-    return buffer.memory.kind == MemoryKind::unknown;
-  };
-  if (caller.devices != nullptr && caller.devices->may_find()) {
-    detail::ask_for(*caller.devices, input);
-    detail::ask_for(*caller.devices, output);
-    if (is_unknown(input)) input.memory = output.memory;
-    if (is_unknown(output)) output.memory = input.memory;
-  }
-  if (is_unknown(input)) input.memory = Memory{};
-  if (is_unknown(output)) output.memory = Memory{};
-}
 
 }  // namespace xylem::runtime

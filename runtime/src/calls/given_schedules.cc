@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/given_schedules.h"
 
-#include "kernels/reduce.h"
 #include "named_file.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/staging.h"
 #include "xylem/collectives/symmetry.h"
 #include "xylem/collectives/text.h"
 #include "xylem/collectives/verify.h"
+#include "xylem/execution/host_kernels.h"
 #include "xylem/execution/program.h"
 #include "xylem/execution/verify_program.h"
 
@@ -49,8 +49,8 @@ Status prove_programs(const std::vector<Schedule>& ranks,
   // With a single element, most chunks of a plan with several blocks are empty.
   options.counts.count = std::max<std::uint64_t>(1, options.counts.count);
   if (reduces(collective)) {
-    options.kernel = reduce_kernel(RedOp::sum, DataType::float32);
-    if (stages_input) options.scale = scale_kernel(DataType::float32);
+    options.arithmetic.reduce = execution::reduce_kernel(RedOp::sum, DataType::float32);
+    if (stages_input) options.arithmetic.scale = execution::scale_kernel(DataType::float32);
   }
   std::vector<std::shared_ptr<const Program>> programs;
   std::vector<const Program*> addresses;

@@ -9,7 +9,7 @@ namespace {
 /// Bytes of host scratch that a program needs. It replaces scratch of the device if the device has
 /// none.
 std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
-  return program.scratch_bytes + (has_device_scratch ? 0 : program.device_scratch_bytes);
+  return program.host_scratch_bytes() + (has_device_scratch ? 0 : program.device_scratch_bytes());
 }
 
 }  // namespace
@@ -30,8 +30,8 @@ void reserve_memory(Operation& operation, bool is_staged) {
   if (operation.plan != nullptr) {
     const Program& program = *operation.plan->program;
     const bool has_device_scratch =
-        run.device.compute != nullptr && program.device_scratch_bytes > 0 &&
-        run.device_scratch.reserve(program.device_scratch_bytes, run.device.compute) != nullptr;
+        run.device.compute != nullptr && program.device_scratch_bytes() > 0 &&
+        run.device_scratch.reserve(program.device_scratch_bytes(), run.device.compute) != nullptr;
     run.scratch.reserve(host_scratch_bytes(program, has_device_scratch), run.device.compute);
   } else if (is_staged) {
     run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);
@@ -63,17 +63,17 @@ bool set_up_run(
   run.factor = factor;
   constexpr int kScratch = static_cast<int>(collectives::Buffer::scratch);
   if (device == nullptr) {
-    run.base[kScratch] = run.scratch.reserve(program.scratch_bytes, device);
-    return run.base[kScratch] != nullptr || program.scratch_bytes == 0;
+    run.base[kScratch] = run.scratch.reserve(program.host_scratch_bytes(), device);
+    return run.base[kScratch] != nullptr || program.host_scratch_bytes() == 0;
   }
   std::byte* on_device = nullptr;
-  if (program.device_scratch_bytes > 0) {
-    on_device = run.device_scratch.reserved(program.device_scratch_bytes, device);
+  if (program.device_scratch_bytes() > 0) {
+    on_device = run.device_scratch.reserved(program.device_scratch_bytes(), device);
   }
   const std::uint64_t on_host = host_scratch_bytes(program, on_device != nullptr);
   run.base[kScratch] = run.base[execution::kDeviceScratch] = run.scratch.reserved(on_host, device);
   if (on_device != nullptr) {
-    run.base[execution::kDeviceScratch] = on_device - program.scratch_bytes;
+    run.base[execution::kDeviceScratch] = on_device - program.host_scratch_bytes();
     run.device.memory[execution::kDeviceScratch] = run.device.memory[0];
   }
   return run.base[kScratch] != nullptr || on_host == 0;

@@ -52,7 +52,7 @@ Operation& OperationPool::keep_spare(Token /*token*/,
 
 Operation& OperationPool::take_free() {
   if (Operation* last = last_free_.exchange(nullptr, std::memory_order_acquire)) return *last;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (free_ == nullptr) {
     free_ = all_.emplace_back(std::make_unique<Operation>(*this)).get();
   }
@@ -74,7 +74,7 @@ void OperationPool::give_back(Operation& operation) noexcept {
                                          std::memory_order_relaxed)) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   operation.free_next_ = free_;
   free_ = &operation;
 }

@@ -21,6 +21,7 @@
 #include "progress/token.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/schedule.h"
 #include "xylem/execution/engine.h"
@@ -35,7 +36,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -222,9 +222,9 @@ class OperationPool {
   /// each call.
   std::atomic<Operation*> last_free_{nullptr};
   Operation* spare_ = nullptr;  ///< For the token holder only.
-  std::mutex mutex_;
-  Operation* free_ = nullptr;
-  std::vector<std::unique_ptr<Operation>> all_;
+  Mutex mutex_;
+  Operation* free_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;
+  std::vector<std::unique_ptr<Operation>> all_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 inline Progress& Operation::progress() const noexcept { return pool_->progress_; }

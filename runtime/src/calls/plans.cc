@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/plans.h"
 
-#include "calls/device_kernels.h"
-#include "kernels/reduce.h"
 #include "progress/token_trace.h"
 #include "xylem/base/hash.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
+#include "xylem/execution/device_kernels.h"
+#include "xylem/execution/host_kernels.h"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
 /// The size by which the plan is chosen, which is the same on all ranks.
 std::uint64_t agreed_bytes(const Call& call) noexcept {
-  if (!call.uneven) return call.count * size_of(call.type);
+  if (!call.is_uneven()) return call.count * size_of(call.type);
   if (call.collective == Collective::all_to_all) return kUnknownBytes;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   std::uint64_t sum = 0;
@@ -45,7 +45,7 @@ std::uint64_t agreed_bytes(const Call& call) noexcept {
 collectives::Counts counts_of(const Call& call) noexcept {
   collectives::Counts counts{.count = call.count,
                              .element_bytes = static_cast<std::uint32_t>(size_of(call.type))};
-  if (call.uneven) {
+  if (call.is_uneven()) {
     counts.input_counts = call.input_counts;
     counts.output_counts = call.output_counts;
   }
@@ -97,7 +97,7 @@ Plan::Variant variant_of(const Call& call) noexcept {
 /// True if the arguments of a call determine its variant without the addresses of its buffers.
 bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
-  return !call.uneven && !variant.is_on_device && !is_overwritten;
+  return !call.is_uneven() && !variant.is_on_device && !is_overwritten;
 }
 
 /// Fails if a device cannot compute the program.
@@ -123,18 +123,24 @@ Plans::Plans(Site site, collectives::CostModel model, const Logger& logger)
 
 void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   model.slice_bytes = site_.slice_bytes;
-  const std::scoped_lock lock(choosing_, mutex_);
+  const Lock choosing(choosing_);
+  const Lock lock(mutex_);
   chooser_ = collectives::Chooser(std::move(model));
   // Ranks keep different sets of plans. If plans were kept here, one rank could use a plan of the
   // old model for a call, and another rank a plan of the new model.
   plans_.clear();
 }
 
+collectives::CostModel Plans::model() const {
+  const Lock lock(choosing_);
+  return chooser_.model();
+}
+
 Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
   auto forced = forced_algorithm(site_.algorithm, shape.collective);
   // A mapped planner is only for calls on meshes.
   if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
-  const std::lock_guard lock(choosing_);
+  const Lock lock(choosing_);
   return chooser_.choose(shape, bytes, forced);
 }
 
@@ -150,12 +156,12 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
   if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
   if (const auto* given = site_.given->find(shape)) {
     info.runner_up = std::exchange(info.algorithm, given->front().algorithm);
-    const std::lock_guard lock(choosing_);
+    const Lock lock(choosing_);
     const double us = estimate_us(*given, {.count = bytes}, chooser_.model());
     info.runner_up_us = std::exchange(info.predicted_us, us);
     info.reason = fmt::format("given in {}", site_.given->path());
   }
-  const std::lock_guard lock(choosing_);
+  const Lock lock(choosing_);
   if (mesh_chooser_ && may_use_mesh(shape)) {
     XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
     info.on_stream = on_mesh.planner->name;
@@ -182,7 +188,7 @@ Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   const Plan::Variant variant = variant_of(call);
-  if (!call.uneven) {
+  if (!call.is_uneven()) {
     if (auto kept = kept_for(call, variant)) return kept;
   }
   drop_evicted();
@@ -206,12 +212,12 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
 
 void Plans::drop_evicted() {
   std::list<std::shared_ptr<Plan>> evicted;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   evicted.swap(evicted_);
 }
 
 std::shared_ptr<Plan> Plans::kept_for(const Call& call, Plan::Variant variant) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (const auto& plan : plans_) {
     if (same_call(plan->record, call) && plan->variant == variant) return plan;
   }
@@ -238,13 +244,13 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   options.slice_bytes = site_.slice_bytes;
   options.window = site_.window;
   if (reduces(call.collective)) {
-    options.kernel = reduce_kernel(call.op.op, call.type);
-    options.kernel_id = device_reduce_kernel(call.op.op, call.type);
-    options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
+    options.arithmetic.reduce = execution::reduce_kernel(call.op.op, call.type);
+    options.arithmetic.reduce_id = execution::device_reduce_kernel(call.op.op, call.type);
+    options.arithmetic.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
   if (call.op.op == RedOp::premul_sum) {
-    options.scale = scale_kernel(call.type);
-    options.scale_id = device_scale_kernel(call.type);
+    options.arithmetic.scale = execution::scale_kernel(call.type);
+    options.arithmetic.scale_id = execution::device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
@@ -264,7 +270,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
 }
 
 void Plans::set_mesh(Token /*token*/, MeshSite site) {
-  const std::lock_guard lock(choosing_);
+  const Lock lock(choosing_);
   mesh_scratch_bytes_ = site.scratch_bytes;
   is_mesh_direct_ = site.is_direct;
   mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
@@ -279,8 +285,7 @@ bool Plans::may_use_mesh(const Shape& shape) const {
 }
 
 /// The algorithm for a call on a mesh. A direct one does less than the others, whatever the size.
-/// `is_scaled`: ranks multiply their inputs, which they must do before others read them. Hold
-/// choosing_.
+/// `is_scaled`: ranks multiply their inputs, which they must do before others read them.
 Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
                                                    std::uint64_t bytes,
                                                    bool is_scaled) {
@@ -309,7 +314,7 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
   options.is_scaled = call.op.op == RedOp::premul_sum;
   collectives::Choice choice;
   {
-    const std::lock_guard lock(choosing_);
+    const Lock lock(choosing_);
     XYLEM_TRY(choice, choose_for_mesh(shape, agreed_bytes(call), options.is_scaled));
     options.scratch_bytes = mesh_scratch_bytes_;
   }
@@ -320,15 +325,15 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
     options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
   }
   options.counts = counts_of(call);
-  if (options.is_scaled) options.scale = device_scale_kernel(call.type);
+  if (options.is_scaled) options.scale = execution::device_scale_kernel(call.type);
   if (reduces(call.collective)) {
-    options.reduce = options.is_direct ? device_exchange_kernel(call.op.op, call.type)
-                                       : device_reduce_kernel(call.op.op, call.type);
+    options.reduce = options.is_direct ? execution::device_exchange_kernel(call.op.op, call.type)
+                                       : execution::device_reduce_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  options.copy = options.is_direct ? device_exchange_copy_kernel(size_of(call.type))
-                                   : device_copy_kernel(size_of(call.type));
-  options.signal = device_signal_kernel();
+  options.copy = options.is_direct ? execution::device_exchange_copy_kernel(size_of(call.type))
+                                   : execution::device_copy_kernel(size_of(call.type));
+  options.signal = execution::device_signal_kernel();
   return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
 }
 
@@ -336,6 +341,7 @@ Plan* Plans::find(Token /*token*/, const EvenArguments& arguments) noexcept {
   // Only the first few plans are searched, so that a miss costs little. note_use() moves used plans
   // to the front.
   constexpr int kOfLate = 4;
+  mutex_.assume_unchanging();
   int looked = 0;
   for (const auto& plan : plans_) {
     if (plan->arguments && plan->arguments->match(arguments)) return plan.get();
@@ -344,9 +350,14 @@ Plan* Plans::find(Token /*token*/, const EvenArguments& arguments) noexcept {
   return nullptr;
 }
 
-void Plans::note_use(Token /*token*/, const std::shared_ptr<Plan>& plan) {
-  if (plan->record.uneven || (!plans_.empty() && plans_.front() == plan)) return;
-  const std::lock_guard lock(mutex_);
+bool Plans::is_latest(Token /*token*/, const std::shared_ptr<Plan>& plan) const noexcept {
+  mutex_.assume_unchanging();
+  return !plans_.empty() && plans_.front() == plan;
+}
+
+void Plans::note_use(Token token, const std::shared_ptr<Plan>& plan) {
+  if (plan->record.uneven || is_latest(token, plan)) return;
+  const Lock lock(mutex_);
   const auto kept = std::ranges::find(plans_, plan);
   if (kept != plans_.end()) return plans_.splice(plans_.begin(), plans_, kept);
   plans_.push_front(plan);

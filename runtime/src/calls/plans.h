@@ -11,6 +11,7 @@
 #include "progress/token.h"
 #include "wires/compute_devices.h"
 #include "xylem/base/log.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/choose.h"
 #include "xylem/collectives/staging.h"
@@ -23,7 +24,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,8 +63,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
 
 /// The plans of one communicator.
 ///
-/// The list of plans changes only under both the progress token and the mutex. So the token holder
-/// reads it without the mutex, and other threads read it with the mutex.
+/// The list of plans changes only under both the progress token and the mutex, so the token holder
+/// reads it without the mutex.
 class Plans {
  public:
   /// What plans depend on besides the call. It is the same on all ranks, except for `rank` and the
@@ -98,7 +98,7 @@ class Plans {
   /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
   /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
-  const collectives::CostModel& model() const noexcept { return chooser_.model(); }
+  collectives::CostModel model() const;
   /// Call this when the group has a mesh, before the first call on it.
   void set_mesh(Token token, MeshSite site);
   /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
@@ -118,9 +118,12 @@ class Plans {
   void note_use(Token token, const std::shared_ptr<Plan>& plan);
 
  private:
-  void drop_evicted();
-  std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant);
-  Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes);
+  bool is_latest(Token token, const std::shared_ptr<Plan>& plan) const noexcept;
+  void drop_evicted() XYLEM_LOCKING(locks_excluded(mutex_));
+  std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant)
+      XYLEM_LOCKING(locks_excluded(mutex_));
+  Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes)
+      XYLEM_LOCKING(locks_excluded(choosing_));
   /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
   /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
@@ -130,21 +133,24 @@ class Plans {
                                                                 Plan::Variant variant);
   Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
                                               std::uint64_t bytes,
-                                              bool is_scaled);
+                                              bool is_scaled)
+      XYLEM_LOCKING(requires_capability(choosing_));
   Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(const Call& call);
 
   const Site site_;
   const Logger& logger_;
-  std::mutex choosing_;  ///< Protects the choosers.
-  collectives::Chooser chooser_;
-  std::optional<collectives::Chooser> mesh_chooser_;  ///< Set if there is a mesh.
-  std::uint64_t mesh_scratch_bytes_ = 0;
-  bool is_mesh_direct_ = false;
-  std::mutex mutex_;
-  std::list<std::shared_ptr<Plan>> plans_;  ///< The most recently used one comes first.
+  mutable Mutex choosing_;
+  collectives::Chooser chooser_ XYLEM_LOCKING(guarded_by(choosing_));
+  /// Set if there is a mesh.
+  std::optional<collectives::Chooser> mesh_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
+  std::uint64_t mesh_scratch_bytes_ XYLEM_LOCKING(guarded_by(choosing_)) = 0;
+  bool is_mesh_direct_ = false;  ///< Set before there are calls on the mesh.
+  Mutex mutex_;
+  /// The most recently used one comes first.
+  std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));
   /// Plans that have left the cache. A thread without the token frees them, since that takes long,
   /// too.
-  std::list<std::shared_ptr<Plan>> evicted_;
+  std::list<std::shared_ptr<Plan>> evicted_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

@@ -91,13 +91,13 @@ unsigned Scheduler::turn(Token token) {
 /// An operation that is being launched leaves the list before it counts as pending; is_launching_
 /// is true in between. All three are read in this order, so no operation is missed.
 WorkSource::Need Scheduler::need() const noexcept {
-  const bool has_submitted = submitted_.load(std::memory_order_seq_cst) != nullptr ||
-                             is_launching_.load(std::memory_order_seq_cst);
+  const bool has_submitted = submitted_.load(std::memory_order_acquire) != nullptr ||
+                             is_launching_.load(std::memory_order_acquire);
   return has_submitted || pending() > 0 ? Need::turns : Need::nothing;
 }
 
 bool Scheduler::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
-  return submitted_.load(std::memory_order_seq_cst) == nullptr && !engine_.evict_views();
+  return !engine_.evict_views();
 }
 
 // ---- what the engine reports ----

@@ -37,7 +37,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   /// Leaves the operation for the token holder, which is another thread.
   void submit(Operation& operation) noexcept;
   /// How many operations have been launched and have not ended.
-  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_seq_cst); }
+  std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
 
   Engine& engine(Token /*token*/) noexcept { return engine_; }
   void launch(Token token, Operation& operation) noexcept;

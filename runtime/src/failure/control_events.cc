@@ -41,10 +41,10 @@ void ControlEvents::on_unmet(std::uint32_t rank, const Status& why) {
 
 void ControlEvents::post(Event event) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     events_.push_back(std::move(event));
   }
-  has_events_.store(true, std::memory_order_seq_cst);
+  has_events_.store(true, std::memory_order_relaxed);
 }
 
 WorkSource::Need ControlEvents::need() const noexcept {
@@ -56,16 +56,12 @@ unsigned ControlEvents::turn(Token token) {
   if (!has_events_.load(std::memory_order_relaxed)) return 0;
   std::vector<Event> events;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     events.swap(events_);
     has_events_.store(false, std::memory_order_relaxed);
   }
   for (const Event& event : events) event(token);
   return 0;
-}
-
-bool ControlEvents::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
-  return !has_events_.load(std::memory_order_seq_cst);
 }
 
 void ControlEvents::tick(Token token, Clock::time_point now) {

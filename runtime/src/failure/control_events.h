@@ -12,13 +12,13 @@
 #include "progress/token.h"
 #include "progress/work_source.h"
 #include "wires/wires.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -39,7 +39,6 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   Need need() const noexcept override;
 
   unsigned turn(Token token) override;
-  bool arm(Token token, std::vector<pollfd>& descriptors) override;
   /// Handles the events, and announces each failure of a wire that the control plane has not
   /// explained in time (failure_detector.h).
   void tick(Token token, Clock::time_point now) override;
@@ -57,8 +56,8 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   Context& context_;
   Watch& watch_;
   std::atomic<bool> has_events_{false};
-  std::mutex mutex_;
-  std::vector<Event> events_;  // «mutex_»
+  Mutex mutex_;
+  std::vector<Event> events_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

@@ -2,6 +2,7 @@
 #include "failure/watch.h"
 
 #include "calls/unfinished_message.h"
+#include "failure/mismatch.h"
 
 #include <fmt/format.h>
 
@@ -14,10 +15,6 @@ using execution::Lane;
 namespace {
 
 using collectives::kNone;
-
-std::string list(const std::vector<std::uint32_t>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
 
 void judge(const Logger& logger, GroupControl& group, const Verdict& verdict) {
   // An abort is the user's own decision, so it is not logged as an error.
@@ -147,29 +144,27 @@ void Watch::time_out(Group& group,
                      std::chrono::nanoseconds longest) {
   const std::string limit = format_duration(longest);
   std::string text;
-  const Attendance attendance = attendance_of(group, roll);
-  std::optional<std::uint32_t> culprit = attendance.culprit();
+  const Participation participation = participation_of(group, roll);
+  std::optional<std::uint32_t> culprit = participation.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
     // Only the sender and the receiver take part in a message. So the ranks that called nothing are
     // not to blame, as they would be for a collective.
-    if (attendance.silent.size() != 1) {
+    if (participation.silent.size() != 1) {
       culprit.reset();
       if (has_peer) culprit = group.spec().world_ranks[operation.call.peer];
-      else culprit = attendance.only_leaver();
+      else culprit = participation.only_leaver();
     }
     text = describe_unfinished(operation, longest);
-    if (attendance.silent.size() == 1) {
-      text += fmt::format("; {} gave no answer", list(attendance.silent));
-    }
-    text += leavers(attendance);
+    if (participation.silent.size() == 1) text += participation.describe_silent();
+    text += participation.describe_leavers();
   } else if (operation.run.program == nullptr) {
     text =
         fmt::format("rank {}: a {} waited {} for earlier calls of {} and did not start",
                     context_.rank(), name(operation.call.collective), limit, group.spec().label());
-    if (attendance.silent.size() != 1) culprit.reset();
+    if (participation.silent.size() != 1) culprit.reset();
   } else {
-    text = explain(group, operation, attendance);
+    text = explain(group, operation, participation);
   }
   control(group).announce(Code::timed_out, culprit, std::move(text));
 }
@@ -285,7 +280,7 @@ void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::b
   if (const auto* verdict = std::get_if<Verdict>(&decoded)) {
     const auto group = context_.registry.find(verdict->group);
     return group != nullptr ? judge(context_.logger, group->control(token), *verdict)
-                            : keep(*verdict);
+                            : absent_.keep(*verdict);
   }
   if (const auto* refusal = std::get_if<Refusal>(&decoded)) return on_refusal(origin, *refusal);
   context_.logger.warn(
@@ -299,13 +294,11 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   // here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
-  if (group == nullptr && situation.is_question && has_let_go(situation.group)) {
+  if (group == nullptr && situation.is_question && absent_.has_let_go(situation.group)) {
     return say_gone(situation.group, situation.sequence);
   }
-  if (group == nullptr && situation.state == Situation::State::gone &&
-      !has_let_go(situation.group)) {
-    early_goodbyes_.push_back({situation.group, origin, Clock::now()});
-    if (early_goodbyes_.size() > kEarly) early_goodbyes_.pop_front();
+  if (group == nullptr && situation.state == Situation::State::gone) {
+    absent_.keep(AbsentGroups::Goodbye{situation.group, origin, Clock::now()});
   }
   if (group == nullptr || !group->spec().rank_of(origin) || !control(*group).health()) return;
   if (situation.state == Situation::State::gone) {
@@ -338,15 +331,14 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   if (const auto group = context_.registry.find(situation.group)) {
     if (rolls_.hear(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
-  } else if (has_let_go(situation.group) || is_unused_companion(situation.group)) {
+  } else if (absent_.has_let_go(situation.group) || is_unused_companion(situation.group)) {
     Situation said;
     said.group = situation.group;
     said.sequence = situation.sequence;
-    if (has_let_go(situation.group)) said.state = Situation::State::gone;
+    if (absent_.has_let_go(situation.group)) said.state = Situation::State::gone;
     answer(id, std::move(said));
   } else {
-    early_rolls_.push_back({id, situation.group, situation.sequence});
-    if (early_rolls_.size() > kEarly) early_rolls_.pop_front();
+    absent_.keep(AbsentGroups::Roll{id, situation.group, situation.sequence});
   }
 }
 
@@ -362,10 +354,6 @@ void Watch::on_refusal(std::uint32_t origin, const Refusal& refusal) {
   answer.to = origin;
   answer.is_answer = true;
   context_.control->flood(encode(answer));
-}
-
-bool Watch::has_let_go(std::uint64_t group) const {
-  return std::ranges::find(gone_, group) != gone_.end();
 }
 
 /// Whether this is the companion of a group, and nobody here has asked for it.
@@ -392,85 +380,29 @@ void Watch::answer(RollCallId roll, Situation&& said) {
   context_.control->flood(encode(said));
 }
 
-/// Keeps the first verdict on each group.
-void Watch::keep(const Verdict& verdict) {
-  const auto known = std::ranges::find(early_verdicts_, verdict.group, &Verdict::group);
-  if (known != early_verdicts_.end() || has_let_go(verdict.group)) return;
-  early_verdicts_.push_back(verdict);
-  if (early_verdicts_.size() > kEarly) early_verdicts_.pop_front();
-}
-
 void Watch::on_enlisted(Token token, Group& group) {
-  for (const EarlyRoll& roll : early_rolls_) {
-    if (roll.group == group.spec().uid) answer(roll.id, situation(group, roll.sequence));
+  const AbsentGroups::Kept kept = absent_.take(group.spec().uid);
+  for (const AbsentGroups::Roll& roll : kept.rolls) {
+    answer(roll.id, situation(group, roll.sequence));
   }
-  std::erase_if(early_rolls_,
-                [&](const EarlyRoll& roll) { return roll.group == group.spec().uid; });
-  std::erase_if(early_goodbyes_, [&](const EarlyGoodbye& goodbye) {
-    if (goodbye.group != group.spec().uid) return false;
+  for (const AbsentGroups::Goodbye& goodbye : kept.goodbyes) {
     if (group.spec().rank_of(goodbye.rank))
       goodbyes_[group.spec().uid].try_emplace(goodbye.rank, goodbye.at);
-    return true;
-  });
-  const auto verdict = std::ranges::find(early_verdicts_, group.spec().uid, &Verdict::group);
-  if (verdict == early_verdicts_.end()) return;
-  judge(context_.logger, group.control(token), *verdict);
-  early_verdicts_.erase(verdict);
+  }
+  if (kept.verdict) judge(context_.logger, group.control(token), *kept.verdict);
 }
 
 void Watch::on_left(Token /*token*/, const Group& group) {
   heard_.erase(group.spec().uid);
   goodbyes_.erase(group.spec().uid);
-  gone_.push_back(group.spec().uid);
-  if (gone_.size() > kGone) gone_.pop_front();
+  absent_.let_go(group.spec().uid);
 }
 
-/// For calls that this rank made too long ago to name them: compares what their histories were,
-/// which shows that something differed. True if they agree.
-bool Watch::compare_history(Group& group, std::uint32_t origin, const CallRecord& record) {
-  const auto hash = history(group).hash_at(record.sequence);
-  if (!hash || *hash == record.history) return true;
-  control(group).announce(
-      Code::mismatch, origin,
-      fmt::format("{} of {}: rank {} calls {}; rank {} called something else then or "
-                  "before, and is at {} by now, too far ahead to say what",
-                  history(group).name_of(record.sequence), group.spec().label(), origin,
-                  describe(record), context_.rank(),
-                  history(group).name_of(history(group).next_sequence())));
-  return false;
-}
-
+/// False if the situation shows that the ranks have made different calls, which fails the group.
 bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs) {
-  for (const CallRecord& record : theirs.records) {
-    const CallRecord& mine = history(group).record(record.sequence);
-    if (record.sequence >= history(group).next_sequence()) continue;
-    if (mine.sequence != record.sequence) {
-      if (!compare_history(group, origin, record)) return false;
-      continue;
-    }
-    if (mine.fingerprint == record.fingerprint) continue;
-    const std::uint32_t rank = context_.rank();
-    control(group).announce(
-        Code::mismatch, origin,
-        fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
-                    history(group).name_of(record.sequence), group.spec().label(),
-                    std::min(rank, origin), describe(rank < origin ? mine : record),
-                    std::max(rank, origin), describe(rank < origin ? record : mine)));
-    return false;
-  }
-  const auto origin_rank = group.spec().rank_of(origin);
-  if (theirs.state != Situation::State::waiting || theirs.blocked_on != group.spec().rank ||
-      !origin_rank)
-    return true;
-  const auto sent = history(group).sent_to(theirs.sequence, *origin_rank);
-  const CallRecord& mine = history(group).record(theirs.sequence);
-  if (!sent || *sent * size_of(mine.type) == theirs.blocked_bytes) return true;
-  control(group).announce(
-      Code::mismatch, origin,
-      fmt::format("{} of {}: in an all_to_all_v rank {} sends {} bytes to rank {}, which "
-                  "expects {}",
-                  history(group).name_of(theirs.sequence), group.spec().label(), context_.rank(),
-                  *sent * size_of(mine.type), origin, theirs.blocked_bytes));
+  auto difference = find_mismatch(history(group), group.spec(), origin, theirs);
+  if (!difference) return true;
+  control(group).announce(Code::mismatch, origin, *std::move(difference));
   return false;
 }
 
@@ -490,66 +422,38 @@ void Watch::on_call(Token /*token*/, Group& group, const CallRecord& record) {
   }
 }
 
-std::optional<std::uint32_t> Watch::Attendance::culprit() const {
-  if (silent.size() == 1) return silent.front();
-  if (!silent.empty()) return std::nullopt;
-  if (const auto leaver = only_leaver()) return leaver;
-  if (left.empty() && gone.empty() && absent.size() == 1) return absent.front();
-  return std::nullopt;
-}
-
-std::optional<std::uint32_t> Watch::Attendance::only_leaver() const {
-  if (left.size() + gone.size() != 1) return std::nullopt;
-  return left.empty() ? gone.front() : left.front();
-}
-
 /// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
 template <typename AnswerOf>
-Watch::Attendance Watch::attendance_by(Group& group, AnswerOf&& answer_of) const {
-  Attendance attendance;
+Participation Watch::participation_by(Group& group, AnswerOf&& answer_of) const {
+  Participation participation;
   for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
     const std::uint32_t world = group.spec().world_ranks[rank];
     if (world == context_.rank()) continue;
     if (context_.failures.has_left(token(), world)) {
-      attendance.left.push_back(world);
+      participation.left.push_back(world);
       continue;
     }
-    const std::optional<RollCall::Answer> answer = answer_of(world);
-    const bool has_let_go = answer && answer->state == Situation::State::gone;
-    if (has_let_go || left_at(group, world) != Clock::time_point::max()) {
-      attendance.gone.push_back(world);
-    } else if (!answer) {
-      attendance.silent.push_back(world);
-    } else if (answer->state == Situation::State::waiting) {
-      attendance.waiting.push_back(world);
-    } else if (answer->state == Situation::State::not_called) {
-      attendance.absent.push_back(world);
-      const bool has_called = answer->last && !history(group).is_of_start(answer->last->sequence);
-      attendance.last_calls +=
-          has_called
-              ? fmt::format("; rank {}'s last call was {}, {}", world,
-                            history(group).name_of(answer->last->sequence), describe(*answer->last))
-              : fmt::format("; rank {} has called nothing yet", world);
-    }
+    const bool is_gone = left_at(group, world) != Clock::time_point::max();
+    participation.add(world, answer_of(world), is_gone, history(group));
   }
-  return attendance;
+  return participation;
 }
 
-Watch::Attendance Watch::attendance_of(Group& group, const RollCall& roll) const {
-  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+Participation Watch::participation_of(Group& group, const RollCall& roll) const {
+  return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
     const auto found = roll.answers.find(world);
     if (found == roll.answers.end()) return std::nullopt;
     return found->second;
   });
 }
 
-Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) const {
+Participation Watch::participation_of(Group& group, std::uint64_t sequence) const {
   const std::map<std::uint32_t, Situation>* said = nullptr;
   if (const auto heard = heard_.find(group.spec().uid); heard != heard_.end()) {
     const auto call = heard->second.by_call.find(sequence);
     if (call != heard->second.by_call.end()) said = &call->second;
   }
-  return attendance_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
+  return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
     if (said == nullptr) return std::nullopt;
     const auto found = said->find(world);
     if (found == said->end()) return std::nullopt;
@@ -558,34 +462,19 @@ Watch::Attendance Watch::attendance_of(Group& group, std::uint64_t sequence) con
 }
 
 std::string Watch::explain(Group& group, const Operation& operation) const {
-  return explain(group, operation, attendance_of(group, operation.sequence));
+  return explain(group, operation, participation_of(group, operation.sequence));
 }
 
 std::string Watch::explain(Group& group,
                            const Operation& operation,
-                           const Attendance& attendance) const {
-  const auto& [absent, waiting, silent, left, gone, last_calls] = attendance;
-  std::string text = fmt::format(
-      "{} of {} ({}) has gone on for {} at rank {}", history(group).name_of(operation.sequence),
-      group.spec().label(), describe(history(group).record(operation.sequence)),
-      format_duration(
-          std::chrono::round<std::chrono::milliseconds>(Clock::now() - operation.watched.begun)),
-      group.spec().world_ranks[group.spec().rank]);
-  if (!absent.empty()) text += fmt::format("; {} did not call it", list(absent)) + last_calls;
-  if (!silent.empty()) text += fmt::format("; {} gave no answer", list(silent));
-  text += leavers(attendance);
-  if (!waiting.empty())
-    text += fmt::format("; {} {} too", list(waiting), waiting.size() == 1 ? "waits" : "wait");
-  return text;
-}
-
-std::string Watch::leavers(const Attendance& attendance) {
-  std::string text;
-  if (!attendance.left.empty()) text += fmt::format("; {} left the job", list(attendance.left));
-  if (!attendance.gone.empty()) {
-    text += fmt::format("; {} left the communicator", list(attendance.gone));
-  }
-  return text;
+                           const Participation& participation) const {
+  return fmt::format("{} of {} ({}) has gone on for {} at rank {}",
+                     history(group).name_of(operation.sequence), group.spec().label(),
+                     describe(history(group).record(operation.sequence)),
+                     format_duration(std::chrono::round<std::chrono::milliseconds>(
+                         Clock::now() - operation.watched.begun)),
+                     group.spec().world_ranks[group.spec().rank]) +
+         participation.describe();
 }
 
 }  // namespace xylem::runtime

@@ -13,6 +13,8 @@
 
 #include "calls/operation.h"
 #include "context.h"
+#include "failure/absent_groups.h"
+#include "failure/participation.h"
 #include "failure/roll_calls.h"
 #include "failure/situation.h"
 #include "groups/group.h"
@@ -20,9 +22,7 @@
 #include "xylem/base/status.h"
 
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,13 +82,10 @@ class Watch final : public GroupObserver, public WorkSource {
                 const Operation& operation,
                 const RollCall& roll,
                 std::chrono::nanoseconds longest);
-  void keep(const Verdict& verdict);
   /// When the rank left the job or the group; far in the future if it has not.
   Clock::time_point left_at(Group& group, std::uint32_t world_rank) const;
   /// What the rank has left, for messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
-  /// Whether the group existed on this rank, but does not any more.
-  bool has_let_go(std::uint64_t group) const;
   bool is_unused_companion(std::uint64_t group) const;
   void say_gone(std::uint64_t group, std::uint64_t sequence);
   void publish(Group& group, Situation&& said);
@@ -98,30 +95,16 @@ class Watch final : public GroupObserver, public WorkSource {
   void on_refusal(std::uint32_t origin, const Refusal& refusal);
   void answer(RollCallId roll, Situation&& said);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
-  bool compare_history(Group& group, std::uint32_t origin, const CallRecord& record);
-  /// Who takes part in a call, as far as is known. The ranks are world ranks, without this one.
-  struct Attendance {
-    std::vector<std::uint32_t> absent, waiting, silent;
-    std::vector<std::uint32_t> left;  ///< Those that have left the job.
-    std::vector<std::uint32_t> gone;  ///< Those that have left the communicator.
-    std::string last_calls;           ///< Text on the last calls of the absent ranks.
-
-    /// The rank to blame, if there is only one. Ranks that do not answer come first; if all answer,
-    /// those that have left; otherwise those that did not call.
-    std::optional<std::uint32_t> culprit() const;
-    /// The rank that has left, if there is only one.
-    std::optional<std::uint32_t> only_leaver() const;
-  };
   /// Who takes part in this call, judging by the situations published so far, or by the answers to
   /// a roll call.
-  Attendance attendance_of(Group& group, std::uint64_t sequence) const;
-  Attendance attendance_of(Group& group, const RollCall& roll) const;
+  Participation participation_of(Group& group, std::uint64_t sequence) const;
+  Participation participation_of(Group& group, const RollCall& roll) const;
   template <typename AnswerOf>
-  Attendance attendance_by(Group& group, AnswerOf&& answer_of) const;
+  Participation participation_by(Group& group, AnswerOf&& answer_of) const;
   std::string explain(Group& group, const Operation& operation) const;
-  std::string explain(Group& group, const Operation& operation, const Attendance& attendance) const;
-  /// "; rank 3 left the job", for each kind of leaving.
-  static std::string leavers(const Attendance& attendance);
+  std::string explain(Group& group,
+                      const Operation& operation,
+                      const Participation& participation) const;
 
   /// What ranks have published about the calls of one group. Calls too old to be compared are
   /// removed.
@@ -132,18 +115,6 @@ class Watch final : public GroupObserver, public WorkSource {
     std::map<std::uint64_t, Situation::State> published;
     std::uint64_t newest = 0;  ///< The newest call of which anything is known.
   };
-  /// A roll call about a group that does not exist here.
-  struct EarlyRoll {
-    RollCallId id;
-    std::uint64_t group = 0, sequence = 0;
-  };
-  /// A member has left a group that does not exist here.
-  struct EarlyGoodbye {
-    std::uint64_t group = 0;
-    std::uint32_t rank = 0;  ///< In the job.
-    Clock::time_point at{};
-  };
-  static constexpr std::size_t kEarly = 64, kGone = 4096;
 
   Context& context_;
   RollCalls rolls_;
@@ -152,11 +123,7 @@ class Watch final : public GroupObserver, public WorkSource {
   std::unordered_map<const OperationOwner*, std::uint64_t> oldest_;
   /// For each group, the members that have left it, by world rank, and when.
   std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
-  // Messages about groups that do not exist here, or not yet:
-  std::deque<Verdict> early_verdicts_;
-  std::deque<EarlyRoll> early_rolls_;
-  std::deque<EarlyGoodbye> early_goodbyes_;
-  std::deque<std::uint64_t> gone_;  ///< The uids of groups that existed here.
+  AbsentGroups absent_;
 };
 
 }  // namespace xylem::runtime

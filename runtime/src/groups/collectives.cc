@@ -67,7 +67,7 @@ void Collectives::start(Token token, Operation& operation) {
   admission_.enter();
   const Call& call = operation.call;
   number(operation, record_of(call), call.label);
-  if (call.uneven && call.collective == collectives::Collective::all_to_all) {
+  if (call.is_uneven() && call.collective == collectives::Collective::all_to_all) {
     history_.remember_counts(operation.sequence, call.input_counts);
   }
   if (!group_.health()) return;  // The call disagrees with what another rank has published.
@@ -99,8 +99,8 @@ Status Collectives::prepare(Token token, Operation& operation) {
   plans_.note_use(token, operation.plan);
   const Call& call = operation.call;
   if (set_up_run(operation.run, *plan.program, call.input, call.output, call.op.factor)) return {};
-  return failure(Code::exhausted,
-                 fmt::format("no memory for {} bytes of scratch", plan.program->scratch_bytes));
+  return failure(Code::exhausted, fmt::format("no memory for {} bytes of scratch",
+                                              plan.program->host_scratch_bytes()));
 }
 
 Status Collectives::connect(Token token, Plan& plan) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/runtime/communicator.h"
 
+#include "calls/buffer_checks.h"
 #include "calls/calls.h"
 #include "calls/work_access.h"
 #include "groups/group.h"

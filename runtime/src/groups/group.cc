@@ -158,11 +158,9 @@ Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   return work;
 }
 
-Work Group::submit(Result<Call> call) {
-  return call ? submit(std::move(call).value()) : WorkAccess::refused(call.status());
-}
-
-Work Group::submit(Call&& call) {
+Work Group::submit(Result<Call> checked) {
+  if (!checked) return WorkAccess::refused(checked.status());
+  Call& call = *checked;
   Context& context = *context_;
   if (Status alive = context.process.check(); !alive) return WorkAccess::refused(std::move(alive));
   const bool is_collective = call.kind == CallKind::collective;
@@ -293,7 +291,7 @@ void Group::poison(const Status& why) {
   if (parent_ != nullptr) parent_->poison(why);
   if (companion_ != nullptr) companion_->poison(why);
   if (!spec_.is_companion) context_->registry.on_poisoned(token, spec_.slot());
-  if (tell_failure_ && !has_program_ended_) {
+  if (tell_failure_ && !context_->process.has_program_ended()) {
     const auto tell = std::exchange(tell_failure_, nullptr);
     CoreBinding::release_this_thread();
     tell(health_);
@@ -349,7 +347,7 @@ Result<std::shared_ptr<Group>> Group::companion() {
   if (spec_.is_companion) {
     return failure(Code::unsupported, "a companion has no companion of its own");
   }
-  const std::lock_guard lock(companion_mutex_);
+  const Lock lock(companion_mutex_);
   if (companion_ == nullptr) {
     GroupSpec spec = spec_;
     spec.is_companion = true;

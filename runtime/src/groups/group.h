@@ -15,6 +15,7 @@
 #include "groups/group_spec.h"
 #include "groups/point_to_point.h"
 #include "progress/token.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/cost_model.h"
 #include "xylem/execution/link.h"
@@ -24,7 +25,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -82,10 +82,9 @@ class Group final : public std::enable_shared_from_this<Group>,
   Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag);
   /// Receives from any rank if `from` is empty.
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
-  /// Submits a call whose arguments have been checked.
-  Work submit(Call&& call);
-  /// The same; if there is no call, the Work has ended with the error.
-  Work submit(Result<Call> call);
+  /// Submits a call whose arguments have been checked. If there is no call, the Work has ended with
+  /// the error.
+  Work submit(Result<Call> checked);
   /// How often split() was called before. All ranks call it in the same order.
   std::uint64_t number_split() noexcept { return splits_.fetch_add(1, std::memory_order_relaxed); }
   /// See Communicator::companion(). The group owns it.
@@ -129,7 +128,6 @@ class Group final : public std::enable_shared_from_this<Group>,
   void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) override;
   void suspect(Status why) override;
   bool has_left(std::uint32_t rank) const noexcept override;
-  void note_end_of_program() noexcept override { has_program_ended_ = true; }
   std::uint32_t pending() const noexcept override { return pending_; }
   Operation& begin_operation() override;
   Operation& adopt_spare() override;
@@ -142,7 +140,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   const GroupSpec spec_;
   std::atomic<std::uint64_t> splits_{0};
   Group* parent_ = nullptr;  ///< Of a companion.
-  std::mutex companion_mutex_;
+  Mutex companion_mutex_;    ///< Held while the companion is made.
   std::shared_ptr<Group> companion_;
   Plans plans_;
   GroupMesh mesh_;
@@ -153,7 +151,6 @@ class Group final : public std::enable_shared_from_this<Group>,
   Status health_;
   std::function<void(const Status&)> tell_failure_;
   bool has_failed_ = false;
-  bool has_program_ended_ = false;
   bool has_left_ = false;  ///< The group was destroyed or closed.
 };
 

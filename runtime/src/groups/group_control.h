@@ -30,8 +30,6 @@ class GroupControl {
   virtual void suspect(Status why) = 0;
   /// Whether rank `rank` of the group has left the job.
   virtual bool has_left(std::uint32_t rank) const noexcept = 0;
-  /// The program has ended: its callback (Communicator::on_failure) is not called any more.
-  virtual void note_end_of_program() noexcept = 0;
   /// Operations that have been launched and have not ended.
   virtual std::uint32_t pending() const noexcept = 0;
   /// Makes an operation for a call that has begun without one, and activates it in the engine.

@@ -122,7 +122,7 @@ Result<bool> GroupMesh::bind(const Memory& device, const Submit& submit) {
 bool GroupMesh::runs(const Call& call) const {
   if (!exists() || call.kind != CallKind::collective) return false;
   // In an all_to_all_v, each size is known to two ranks only, and so is the number of rounds.
-  if (call.uneven && call.collective == collectives::Collective::all_to_all) return false;
+  if (call.is_uneven() && call.collective == collectives::Collective::all_to_all) return false;
   return plans_.may_use_mesh({call.collective, spec_.size(), call.root});
 }
 
@@ -137,7 +137,7 @@ Status GroupMesh::check(const Stream& stream) const {
 }
 
 void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) {
-  const std::lock_guard order(order_);
+  const Lock order(order_);
   operation.unplanned = plan.status();
   if (plan) {
     operation.plan = *std::move(plan);

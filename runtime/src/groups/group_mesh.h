@@ -17,6 +17,7 @@
 #include "groups/group_spec.h"
 #include "progress/token.h"
 #include "xylem/base/memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/mesh.h"
 
@@ -24,7 +25,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 namespace xylem::runtime {
 
@@ -75,7 +75,7 @@ class GroupMesh {
   Memory device_;
   std::atomic<bool> exists_{false};  ///< True when both are set.
   bool is_stopped_ = false;          ///< For the token holder.
-  std::mutex order_;  ///< Calls on the mesh get their numbers in the order of the streams.
+  Mutex order_;  ///< Calls on the mesh get their numbers in the order of the streams.
 };
 
 }  // namespace xylem::runtime

@@ -30,13 +30,13 @@ Registry::Registry() : slots_(kMaxGroups / 64, 0) {}
 Registry::~Registry() = default;
 
 std::shared_ptr<Group> Registry::find(std::uint64_t uid) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto found = groups_.find(uid);
   return found == groups_.end() ? nullptr : found->second.lock();
 }
 
 std::vector<std::shared_ptr<Group>> Registry::groups() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::vector<std::shared_ptr<Group>> alive;
   for (const auto& [uid, group] : groups_) {
     if (auto shared = group.lock()) alive.push_back(std::move(shared));
@@ -45,7 +45,7 @@ std::vector<std::shared_ptr<Group>> Registry::groups() const {
 }
 
 std::optional<std::uint32_t> Registry::claim_slot() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (std::uint32_t word = 0; word < slots_.size(); ++word) {
     if (slots_[word] == ~std::uint64_t{0}) continue;
     const auto slot = word * 64 + static_cast<std::uint32_t>(std::countr_one(slots_[word]));
@@ -57,12 +57,12 @@ std::optional<std::uint32_t> Registry::claim_slot() {
 
 void Registry::free_slot(std::uint32_t slot) noexcept {
   if (slot == 0) return;  // Slot 0 always belongs to the world.
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   slots_[slot / 64] &= ~bit_of(slot);
 }
 
 void Registry::defer_delete(DeferredDelete group) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (is_closed_) return;
   deferred_.push_back(std::move(group));
   has_deferred_.store(true, std::memory_order_relaxed);
@@ -72,19 +72,19 @@ void Registry::delete_deferred(Token /*token*/) {
   // A group that is deleted may drop the last reference to another one.
   while (has_deferred_.load(std::memory_order_relaxed)) {
     std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     dead.swap(deferred_);
     has_deferred_.store(false, std::memory_order_relaxed);
   }
 }
 
 void Registry::enlist(Token /*token*/, std::uint64_t uid, std::weak_ptr<Group> group) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   groups_[uid] = std::move(group);
 }
 
 void Registry::delist(Token /*token*/, std::uint64_t uid) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   groups_.erase(uid);
 }
 
@@ -135,7 +135,7 @@ void Registry::tick(Token /*token*/, Clock::time_point now) {
 
 void Registry::close() {
   std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   is_closed_ = true;
   dead.swap(deferred_);
 }

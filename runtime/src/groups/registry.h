@@ -16,12 +16,12 @@
 #include "progress/work_source.h"
 #include "wires/wires.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -82,13 +82,14 @@ class Registry final : public WorkSource {
     Clock::time_point until;  ///< No other group gets the slot before this time.
     bool is_group_gone = false;
   };
-  void free_slot(std::uint32_t slot) noexcept;
+  void free_slot(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
 
-  mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;  ///< The key is the uid of the group.
-  std::vector<std::uint64_t> slots_;
-  std::vector<DeferredDelete> deferred_;
-  bool is_closed_ = false;
+  mutable Mutex mutex_;
+  /// The key is the uid of the group.
+  std::map<std::uint64_t, std::weak_ptr<Group>> groups_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<std::uint64_t> slots_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<DeferredDelete> deferred_ XYLEM_LOCKING(guarded_by(mutex_));
+  bool is_closed_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
   std::atomic<bool> has_deferred_{false};
 
   Wires* wires_ = nullptr;

@@ -102,7 +102,7 @@ Result<std::shared_ptr<Group>> form(Group& parent, Seat seat, const Formation& f
   spec.uid = formation.uid;
   spec.timeout = parent.context()->config().timeout;
   if (formation.timeout) spec.timeout = *formation.timeout;
-  const collectives::CostModel& costs = parent.plans().model();
+  const collectives::CostModel costs = parent.plans().model();
   collectives::CostModel model = costs;
   model.host.clear();
   for (const auto& [rank, its_seat] : formation.members) {

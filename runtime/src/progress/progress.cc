@@ -24,9 +24,6 @@ constexpr std::chrono::milliseconds kShare{10};
 constexpr microseconds kLookAtProgram{500};
 /// How long a waiter sleeps between two turns if the transports cannot be slept on.
 constexpr microseconds kNap{50};
-/// After so many turns in a row, which take about half a millisecond if all move data, a patient
-/// thread wakes peers that it has let sleep.
-constexpr std::uint32_t kTurnsInARow = 16;
 
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
 /// read.
@@ -68,22 +65,15 @@ Progress::Progress(WorkSources& sources)
 void Progress::open(WaitPolicy policy, transport::HostPeers& peers) noexcept {
   policy_ = policy;
   peers_ = &peers;
+  wakes_.open(peers);
   contention_.set_losses_to_begin(do_ranks_share_cores() ? 3 : 1);
 }
 
 unsigned Progress::turn(Token token) {
-  if (is_patient_) peers_->hold_wakes(true);
+  wakes_.begin_turn();
   const unsigned done = sources_.turn(token);
-  if (is_patient_ && (done == 0 || ++turns_in_a_row_ == kTurnsInARow)) {
-    turns_in_a_row_ = 0;
-    peers_->hold_wakes(false);
-  }
+  wakes_.end_turn(done);
   return done;
-}
-
-void Progress::set_patient(bool is_patient) noexcept {
-  is_patient_ = is_patient;
-  if (!is_patient) peers_->hold_wakes(false);
 }
 
 void Progress::poke() {
@@ -132,7 +122,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
 
 /// Makes the progress thread, or a thread beside the program, give up the token soon.
 void Progress::ask_for_token() noexcept {
-  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  wanted_.fetch_add(1, std::memory_order_relaxed);
   notify();
   wanted_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -143,9 +133,9 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
   CoreBinding binding;
   do {
     if (must_be_patient(waiter, binding)) {
-      set_patient(true);
+      wakes_.set_patient(true);
       drive_patiently(ended, deadline, waiter, binding);
-      set_patient(false);
+      wakes_.set_patient(false);
     } else {
       drive_eagerly(ended, deadline, waiter, binding);
     }
@@ -170,7 +160,8 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
     const auto yield = [&] { idleness.yield(); };
     const auto sleep_or_yield = [&] {
       // sleep() refuses while a device has pending work, since its completion would wake nobody.
-      if (!sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()))) sched_yield();
+      const auto limit = std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left());
+      if (!sleep(limit, &ended)) sched_yield();
     };
     const bool looked = idle(idleness, is_crowded(), yield, sleep_or_yield);
     if (contention_.is_present()) return;
@@ -231,7 +222,8 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
       if (ended.load(std::memory_order_acquire) || deadline.point() <= now) return;
       // Peers have been woken, and nothing has arrived for this rank.
       if (probe_contention(now)) continue;
-      if (sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now))) {
+      const auto limit = std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.point() - now);
+      if (sleep(limit, &ended)) {
         refused = 0;
       } else if (++refused >= kRefusals) {
         binding.release();  // A thread that polls needs a core that is free.
@@ -270,7 +262,7 @@ bool Progress::probe_contention(Clock::time_point now) noexcept {
 
 bool Progress::acquire_until(Deadline deadline) {
   claims_.fetch_add(1, std::memory_order_relaxed);
-  wanted_.fetch_add(1, std::memory_order_seq_cst);
+  wanted_.fetch_add(1, std::memory_order_relaxed);
   bool is_taken = try_acquire();
   while (!is_taken && !deadline.passed()) {
     notify();
@@ -286,13 +278,13 @@ bool Progress::acquire_until(Deadline deadline) {
 Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   const Deadline share = Deadline::after(kShare);
   Worked worked = Worked::nothing;
-  set_patient(true);
+  wakes_.set_patient(true);
   while (worked != Worked::interrupted && turn(assert_held()) != 0) {
     const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
     const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
     worked = is_over ? Worked::interrupted : Worked::some;
   }
-  set_patient(false);
+  wakes_.set_patient(false);
   return worked;
 }
 
@@ -318,23 +310,22 @@ Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
   return worked;
 }
 
-bool Progress::doze(pollfd extra) { return sleep(kShare, &extra); }
+bool Progress::doze(pollfd extra) { return sleep(kShare, nullptr, &extra); }
 
 void Progress::release() noexcept {
   const bool needs = needs_polling(assert_held());
   if (needed_polling_.load(std::memory_order_relaxed) != needs) {
-    needed_polling_.store(needs, std::memory_order_seq_cst);
+    needed_polling_.store(needs, std::memory_order_relaxed);
   }
   release_unchanged();
 }
 
 void Progress::release_unchanged() noexcept {
-  if (needed_polling_.load(std::memory_order_relaxed) && attendant_ != nullptr) {
-    attendant_->on_needs_polling();
-  }
+  const bool needs = needed_polling_.load(std::memory_order_relaxed);
   trace_token(TokenEvent::given_up);
-  held_.store(false, std::memory_order_seq_cst);
+  held_.store(false, std::memory_order_release);
   announce_ended();
+  if (needs && attendant_ != nullptr) attendant_->on_needs_polling();
 }
 
 void Progress::notify() noexcept {
@@ -345,19 +336,21 @@ void Progress::notify() noexcept {
 }
 
 void Progress::announce_ended() noexcept {
-  if (parked_.load(std::memory_order_seq_cst) == 0) return;
-  const std::lock_guard lock(park_mutex_);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (parked_.load(std::memory_order_relaxed) == 0) return;
+  const Lock lock(park_mutex_);
   park_condition_.notify_all();
 }
 
-/// Sleeps if there is no work. It announces the sleep first and then looks for work. A caller of
-/// notify() publishes its work first and then looks for a sleeper. So one of the two always sees
-/// the other.
-bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
+bool Progress::sleep(std::chrono::nanoseconds limit,
+                     const std::atomic<bool>* ended,
+                     const pollfd* extra) {
   bool slept = false;
-  sleeping_.store(true, std::memory_order_seq_cst);
+  sleeping_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (turn(assert_held()) == 0 && wanted_.load(std::memory_order_seq_cst) == 0) {
+  const bool is_idle = turn(assert_held()) == 0;
+  const bool has_ended = ended != nullptr && ended->load(std::memory_order_relaxed);
+  if (is_idle && !has_ended && wanted_.load(std::memory_order_relaxed) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
     slept = sources_.arm(assert_held(), descriptors_);
@@ -375,12 +368,14 @@ bool Progress::sleep(std::chrono::nanoseconds limit, const pollfd* extra) {
 }
 
 void Progress::park(const std::atomic<bool>& ended, Deadline deadline) {
-  parked_.fetch_add(1, std::memory_order_seq_cst);
+  parked_.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   {
-    std::unique_lock lock(park_mutex_);
-    const auto until = std::min(deadline.point(), Clock::now() + kLongestSleep);
-    park_condition_.wait_until(lock, until,
-                               [&] { return ended.load(std::memory_order_acquire) || !held(); });
+    const Lock lock(park_mutex_);
+    const Deadline until = earlier(deadline, Deadline::after(kLongestSleep));
+    while (!ended.load(std::memory_order_acquire) && held() &&
+           park_condition_.wait_until(park_mutex_, until)) {
+    }
   }
   parked_.fetch_sub(1, std::memory_order_relaxed);
 }

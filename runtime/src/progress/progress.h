@@ -12,16 +12,34 @@
 // that waits beside the program's own, such as one that completes futures, is also patient while
 // the program computes, here or at another rank of this host, and wherever ranks share cores, since
 // polling would take a core from a program.
+//
+// No wake-up is lost. A thread that will sleep announces it, executes a full fence, and then looks
+// for a reason not to sleep. A thread that has such a reason publishes it, executes a full fence,
+// and then looks for an announcement. So one of the two always sees the other:
+//
+//   who sleeps           announcement             what is published          who then looks
+//   the token holder     sleeping_                work, acquire()            notify()
+//   a waiter             parked_                  the end of an operation,   announce_ended()
+//                                                 the released token
+//   the progress thread  ProgressThread::dozes_   work                       wake_if_idle()
+//   the progress thread  ProgressThread::sleeps_  needed_polling_,           on_needs_polling()
+//                                                 the released token
+//
+// A waiter that asks for the token does not wait for an answer, so it asks again.
+// tests/model/progress_protocol.pml proves this for two callers and the progress thread; its head
+// says what it leaves out.
 #pragma once
 
 #include "progress/contention.h"
 #include "progress/core_binding.h"
+#include "progress/held_wakes.h"
 #include "progress/program_thread.h"
 #include "progress/token.h"
 #include "progress/token_trace.h"
 #include "progress/waiting.h"
 #include "progress/work_source.h"
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/host_peers.h"
 
@@ -30,10 +48,8 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::runtime {
@@ -47,7 +63,8 @@ enum class Waiter : std::uint8_t {
 /// A thread that drives a job when no other thread does.
 class Attendant {
  public:
-  /// The token is about to be released while some source needs polling (WorkSource).
+  /// The token has been released while some source needs polling (WorkSource). Called by the thread
+  /// that held it, after a full fence.
   virtual void on_needs_polling() noexcept = 0;
 
  protected:
@@ -65,8 +82,8 @@ class Progress {
   /// Sets how threads wait, and the other ranks of this host. Call it only before any thread waits.
   /// `peers` outlives the last turn, and only the token holder calls it.
   void open(WaitPolicy policy, transport::HostPeers& peers) noexcept;
-  /// Sets the attendant, which outlives the last turn. Call it before a second thread uses this
-  /// object.
+  /// Sets the attendant, which outlives the return of the last release(). Call it before a second
+  /// thread uses this object.
   void set_attendant(Attendant& attendant) noexcept { attendant_ = &attendant; }
 
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
@@ -94,6 +111,7 @@ class Progress {
     assert(held());
     return {};
   }
+  /// Also a full fence, so ProgressThread::wake_if_idle() may follow.
   void release() noexcept;
   /// The same, if nothing has been started that is not over, so that no source needs polling that
   /// did not before.
@@ -132,7 +150,7 @@ class Progress {
   /// See WorkSource.
   bool needs_polling(Token token) const noexcept { return sources_.needs_polling(token); }
   /// Whether any source needed polling when the token was last released. Any thread may call this.
-  bool needed_polling() const noexcept { return needed_polling_.load(std::memory_order_seq_cst); }
+  bool needed_polling() const noexcept { return needed_polling_.load(std::memory_order_relaxed); }
   bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
   /// Call this on a thread that has made a call which may go on after it returns.
   void note_call() noexcept { program_.note_call(); }
@@ -169,12 +187,14 @@ class Progress {
   }
   bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
   bool look_at_programs(CoreBinding& binding);
-  /// Sleeps for at most `limit`. False if it did not sleep, since there was work or since the
-  /// transports cannot be slept on.
-  bool sleep(std::chrono::nanoseconds limit, const pollfd* extra = nullptr);
+  /// Sleeps for at most `limit`. False if it did not sleep, since there was work, since `ended`
+  /// became true in its turn, or since the transports cannot be slept on. A turn may end an
+  /// operation although it reports that nothing happened: by a launch, by an event of the control
+  /// plane, or by a tick.
+  bool sleep(std::chrono::nanoseconds limit,
+             const std::atomic<bool>* ended,
+             const pollfd* extra = nullptr);
   void park(const std::atomic<bool>& ended, Deadline deadline);
-
-  void set_patient(bool is_patient) noexcept;
 
   WorkSources& sources_;
   transport::HostPeers* peers_ = nullptr;
@@ -183,9 +203,7 @@ class Progress {
   SpinLearner learner_;    ///< Learns from the holder's idle periods.
   Contention contention_;  ///< What the holder has noticed of other programs.
   ProgramThread program_;
-  /// True while sleeping peers are woken only when a turn finds nothing to do, or after some turns.
-  bool is_patient_ = false;
-  std::uint32_t turns_in_a_row_ = 0;  ///< Patient turns since peers were woken last.
+  HeldWakes wakes_;
   std::atomic<bool> needed_polling_{false};
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
@@ -202,8 +220,8 @@ class Progress {
   std::vector<pollfd> descriptors_;  ///< Polled while the holder sleeps.
 
   std::atomic<std::uint32_t> parked_{0};
-  std::mutex park_mutex_;
-  std::condition_variable park_condition_;
+  Mutex park_mutex_;
+  Condition park_condition_;
 };
 
 }  // namespace xylem::runtime

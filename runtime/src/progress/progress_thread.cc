@@ -56,9 +56,6 @@ void ProgressThread::wake() noexcept {
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
-// Both sleeps are announced before the thread looks for work, and others publish their work before
-// they look for an announcement, with a full barrier in between on both sides: the release of the
-// token, or the change of the list of submitted operations. One of the two always sees the other.
 void ProgressThread::run(ControlPlane& control, ControlListener& listener) {
   ::prctl(PR_SET_NAME, "xylem progress");
   // Linux adds up to 50 us to a sleep by default, which would double kDeviceLook.
@@ -70,13 +67,11 @@ void ProgressThread::run(ControlPlane& control, ControlListener& listener) {
     const bool busy = has_work();
     microseconds wait = attention.wait;
     if (attention.quiet_looks > kLooksUntilDoze) {
-      dozes_.store(true, std::memory_order_seq_cst);
+      announce(dozes_);
       if (!has_work()) wait = attention.quiet_looks > kLooksUntilLater ? kLaterDoze : kFirstDoze;
     }
     if (wait > kDeviceLook) {
-      // Progress publishes the need for polling while it still holds the token. Between the two
-      // this thread may go to sleep until its next look.
-      sleeps_.store(true, std::memory_order_seq_cst);
+      announce(sleeps_);
       if (attends_device()) wait = microseconds(0);
     }
     const auto until_control = std::chrono::ceil<microseconds>(control_due - Clock::now());

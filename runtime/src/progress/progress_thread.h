@@ -34,7 +34,7 @@ class ProgressThread final : private Attendant {
   /// Makes the thread look for work at once. Any thread may call this.
   void wake() noexcept;
   /// The same if the thread sleeps because there was no work. Call this after a source has got
-  /// work, and after a full barrier, such as the release of the token. Any thread may call it.
+  /// work, and after a full fence, such as the release of the token. Any thread may call it.
   void wake_if_idle() noexcept { wake_if(dozes_); }
 
  private:
@@ -59,9 +59,14 @@ class ProgressThread final : private Attendant {
   };
 
   void on_needs_polling() noexcept override { wake_if(sleeps_); }
-  /// Wakes the thread if it has announced a sleep.
+  /// Announces a sleep. Look for a reason not to sleep afterwards (progress.h).
+  static void announce(std::atomic<bool>& sleep) noexcept {
+    sleep.store(true, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  /// Wakes the thread if it has announced a sleep. Call this after a full fence.
   void wake_if(std::atomic<bool>& announced) noexcept {
-    if (announced.load(std::memory_order_seq_cst) && announced.exchange(false)) wake();
+    if (announced.load(std::memory_order_relaxed) && announced.exchange(false)) wake();
   }
   bool has_work() const noexcept { return sources_.need() != WorkSource::Need::nothing; }
   /// True if a source needs polling, and this thread is the one that must drive it now.

@@ -9,7 +9,12 @@ namespace xylem::runtime {
 WorkSource::Need WorkSources::need() const noexcept {
   using Need = WorkSource::Need;
   Need most = is_tick_due_.load(std::memory_order_relaxed) ? Need::turn_now : Need::nothing;
-  for (const WorkSource* source : sources_) most = std::max(most, source->need());
+  // In reverse order: a submitted send of the scheduler becomes a header that an earlier source
+  // still holds. Otherwise both could be missed. Where work moves the other way, as when a failure
+  // stops a mesh, the progress thread is woken in any case.
+  for (const WorkSource* source : std::views::reverse(sources_)) {
+    most = std::max(most, source->need());
+  }
   return most;
 }
 

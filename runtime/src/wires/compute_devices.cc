@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wires/compute_devices.h"
 
-#include "calls/device_kernels.h"
 #include "config.h"
 #include "xylem/execution/cuda.h"
+#include "xylem/execution/device_kernels.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   }
   execution::CudaOptions options;
   options.device = memory.device;
-  options.kernel_names = device_kernel_names();
+  options.kernel_names = execution::device_kernel_names();
   const auto environment = process_environment();
   const auto queues = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
   options.streams_may_wait = queues == environment.end() || queues->second != "1";
@@ -44,10 +44,10 @@ execution::Compute* ComputeDevices::made(const Memory& memory) const noexcept {
   return at == nullptr ? nullptr : at->device.compute.get();
 }
 
-/// Adds a device, and lends it the memory that no other device has taken. If the memory has a
-/// device by now, that one stays.
+/// Adds a device, and registers with it the host memory that no other device has registered. If
+/// another thread has added this device meanwhile, drops the new one and returns the other.
 execution::Compute* ComputeDevices::add(ComputeDevice device) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (auto* const compute = made(device.memory)) return compute;
   auto* const compute = device.compute.get();
   auto* const memory = compute->device_memory();
@@ -69,8 +69,8 @@ Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
   }
   if (auto* const compute = made(memory)) return compute;
   if (!maker_) return failure(Code::unsupported, "this job has no device with such memory");
-  // Without the mutex, since it may have to wait for a device. If two threads make the same device,
-  // one of the two is dropped.
+  // The mutex is not held here, since making a device may block. If two threads make the same
+  // device, add() drops one of the two.
   XYLEM_TRY(auto device, maker_(memory));
   return add(std::move(device));
 }
@@ -116,9 +116,9 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
   return memory == nullptr ? transport::DeviceRead::State::failed : memory->state_of(read);
 }
 
-/// Devices that are made later get the memory when they are made.
+/// Memory that no device has registered yet is offered to later devices by add().
 bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   Lent lent{memory, bytes};
   for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
     auto* const device = at->device.compute->device_memory();
@@ -131,7 +131,7 @@ bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept 
 }
 
 void ComputeDevices::take_back_host(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
   if (lent == lent_.end()) return;
   if (lent->to != nullptr) lent->to->take_back_host(memory);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "xylem/base/memory.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/compute.h"
 #include "xylem/execution/cuda_pointers.h"
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::runtime {
@@ -25,14 +25,15 @@ struct ComputeDevice {
   std::shared_ptr<execution::Compute> compute;
 };
 
-/// Makes the device that serves a kind of memory, or says why there is none.
+/// Makes the device that serves a kind of memory, or fails with the reason why there is none.
 using ComputeDeviceMaker = std::function<Result<ComputeDevice>(const Memory&)>;
 
-/// Makes the GPUs of this machine.
+/// Makes a GPU of this machine.
 Result<ComputeDevice> make_device_of_machine(const Memory& memory);
 
-/// All threads may call it, but for transport::DeviceMemory, which has its own rule. A Compute
-/// lives as long as this object. For transports, it stands for the memory of all its devices.
+/// All threads may call it, except for the functions of transport::DeviceMemory, which has its own
+/// rule. Through these, transports reach the memory of all devices. Each Compute lives at least as
+/// long as this object.
 class ComputeDevices final : public transport::DeviceMemory {
  public:
   ComputeDevices() = default;
@@ -41,13 +42,14 @@ class ComputeDevices final : public transport::DeviceMemory {
   ComputeDevices& operator=(const ComputeDevices&) = delete;
   ~ComputeDevices();
 
-  /// The device that serves this memory. It is made when its memory is first used, so that a job
-  /// touches no device that it does not need. Fails if there is no such device.
+  /// The device that serves this memory. A device is made when its memory is first used, so a job
+  /// initializes no device that it does not need. Fails if there is no such device.
   Result<execution::Compute*> of(const Memory& memory) const;
 
-  /// True if an address may be in memory of a device. Otherwise it is in memory of the host.
+  /// Whether any address can be in device memory, so that find() is needed. If not, all memory is
+  /// host memory.
   bool may_find() const noexcept { return pointers_.is_driver_loaded(); }
-  /// Where an address is, as the driver knows it.
+  /// In which memory an address is, according to the driver.
   execution::CudaPointer find(const void* address) const noexcept {
     return pointers_.find(address);
   }
@@ -65,16 +67,16 @@ class ComputeDevices final : public transport::DeviceMemory {
   void take_back_host(std::byte* memory) noexcept override;
 
  private:
-  /// A device, in a list that only grows. So it is read without a lock.
+  /// A node of the list of devices. The list only grows, so it is read without a lock.
   struct Made {
     ComputeDevice device;
     Made* next = nullptr;
   };
-  /// Memory of the host that is lent to the devices.
+  /// Host memory that lend_host() has registered.
   struct Lent {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    transport::DeviceMemory* to = nullptr;  ///< The device by which all of them got it, if any.
+    transport::DeviceMemory* to = nullptr;  ///< The device that registered it for all; may be null.
   };
 
   execution::Compute* made(const Memory& memory) const noexcept;
@@ -83,9 +85,9 @@ class ComputeDevices final : public transport::DeviceMemory {
 
   ComputeDeviceMaker maker_;
   mutable execution::CudaPointers pointers_;
-  mutable std::mutex mutex_;
-  mutable std::atomic<Made*> devices_ = nullptr;  // Changed under «mutex_».
-  mutable std::vector<Lent> lent_;                // «mutex_»
+  mutable Mutex mutex_;
+  mutable std::atomic<Made*> devices_ = nullptr;  ///< Changed only while `mutex_` is held.
+  mutable std::vector<Lent> lent_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

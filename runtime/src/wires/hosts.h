@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hosts: on which host each rank of a job is, and which cores the ranks of a host share. A host
-// here is the ranks that can share memory (PeerFacts::kernel). The same value on all ranks, but for
-// the own rank.
+// consists of ranks that can share memory (PeerFacts::kernel). The value is the same on all ranks,
+// except for the number of this rank.
 #pragma once
 
 #include "wires/peer_facts.h"
@@ -16,7 +16,7 @@ namespace xylem::runtime {
 class Hosts {
  public:
   Hosts() = default;
-  /// `peers` has the facts of all ranks, in their order; `rank` is this rank.
+  /// `peers` has the facts of all ranks, in rank order; `rank` is this rank.
   Hosts(std::vector<PeerFacts> peers, std::uint32_t rank) : peers_(std::move(peers)), rank_(rank) {}
 
   const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
@@ -25,12 +25,12 @@ class Hosts {
   }
   /// Index of each rank's host; hosts are numbered in order of first appearance.
   std::vector<std::uint32_t> indices() const;
-  /// For each host, the number of cores that its ranks have together.
+  /// For each host, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> cores() const;
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;
   std::uint32_t local_size() const noexcept;
-  /// How many cores the ranks of this host have together.
+  /// The number that cores() has for this host.
   std::uint32_t local_cores() const;
   /// runtime::has_core_for_each() of the ranks of this host.
   bool has_core_for_each() const;

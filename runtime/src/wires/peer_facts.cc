@@ -35,7 +35,7 @@ void put(Blob& blob, std::string_view text) {
   blob.insert(blob.end(), body, body + text.size());
 }
 
-/// Takes one text from the front of the blob. False if the blob is cut short.
+/// Removes one text from the front of the blob. False if the blob is too short.
 bool take(std::span<const std::byte>& blob, std::string& text) {
   std::uint32_t size = 0;
   if (blob.size() < sizeof size) return false;

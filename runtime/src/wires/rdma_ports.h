@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: selects the network devices that UCX may use, by XYLEM_DEVICES and XYLEM_INTERFACES.
+// Selects the network devices that UCX may use: RDMA ports by XYLEM_DEVICES, and for TCP the chosen
+// interface.
 #pragma once
 
 #include "config.h"
@@ -26,12 +27,12 @@ Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::
 /// The network interface, if UCX can use it for TCP. Otherwise fails with invalid_argument.
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
-/// Why no RDMA device can be used, if the kernel knows some and these are what UCX finds. Empty if
-/// UCX finds some.
+/// Why UCX cannot use the RDMA devices that the kernel lists. `found`: the devices that UCX finds.
+/// Empty if an RDMA device is among them.
 std::string why_no_rdma(std::span<const transport::UcxDevice> found);
-/// True if the transport is to be chosen (`auto`) and choose_rdma_devices() finds any RDMA device
-/// on this machine. UCX is asked only if the kernel knows RDMA devices, and a warning says why UCX
-/// cannot use them.
+/// True if XYLEM_TRANSPORT is `auto`, and choose_rdma_devices() finds an RDMA device on this
+/// machine. UCX is queried only if the kernel lists RDMA devices. If UCX cannot use them, a warning
+/// says why.
 bool has_rdma(const Config& config, const Logger& logger);
 
 }  // namespace xylem::runtime

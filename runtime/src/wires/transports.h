@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which transports a job may use. The runtime knows a new transport when its kind is listed here.
+// Which transports a job may use. To add a transport, add its WireKind to configured_wires().
 #pragma once
 
 #include "config.h"
@@ -15,13 +15,13 @@
 
 namespace xylem::runtime {
 
-/// The kinds of transport that a job may use, given its hosts, in the order in which two ranks
-/// prefer them. The same on all ranks. `devices`, null if there are none, outlive the transports.
+/// Returns the kinds of transport that a job on these hosts may use, in order of preference. Must
+/// return the same on all ranks. `devices` must outlive the transports; null if there are none.
 using WireKinds =
     std::function<std::vector<WireKind>(const Hosts& hosts, transport::DeviceMemory* devices)>;
 
-/// The transports that the configuration allows. `interface` is the network interface by which the
-/// rendezvous is reached.
+/// The transports that the configuration allows. `interface` is the network interface through which
+/// this rank reaches the rendezvous.
 WireKinds configured_wires(const Config& config, std::string interface, const Logger& logger);
 
 }  // namespace xylem::runtime

@@ -12,7 +12,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// Peers on one host answer within moments. If they do not in this time, another transport is used.
+/// Peers on one host normally answer at once. If a peer does not answer within this time, the pair
+/// uses a later kind of transport.
 constexpr std::chrono::seconds kLongestMeeting{5};
 
 }  // namespace
@@ -70,7 +71,7 @@ Status Wire::publish(Deadline deadline) {
   return {};
 }
 
-/// Connects to the peers, and publishes which of them have not been met.
+/// Connects to the peers, waits for their answers, and publishes which peers have not answered.
 Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
   std::vector<std::uint32_t> unmet;
   for (const std::uint32_t peer : peers) {
@@ -94,7 +95,8 @@ Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
   return {};
 }
 
-/// Waits until this rank and a peer have found each other. False if they have not.
+/// Waits until this rank and a peer have found each other. False if this fails or takes longer than
+/// `patience`.
 bool Wire::meets(std::uint32_t peer, Deadline patience) {
   const Link& link = links_[peer];
   if (link.transport == nullptr) return false;
@@ -118,7 +120,7 @@ Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {
                  a == control_.rank() ? b : a);
 }
 
-/// `unmet` has the numbers of the ranks that `rank` has not met.
+/// Reads what meet() of `rank` has published: the numbers of the peers that have not answered it.
 Status Wire::note_unmet(std::uint32_t rank, std::span<const std::byte> unmet) {
   for (; !unmet.empty(); unmet = unmet.subspan(sizeof(std::uint32_t))) {
     std::uint32_t peer = control_.size();

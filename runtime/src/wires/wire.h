@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wire: one transport of this rank, and the pairs of ranks of the job that use it.
+// Wire: this rank's transport of one kind, and which pairs of ranks that kind joins.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -30,15 +30,15 @@ using execution::Link;
 /// A kind of transport that a job may use.
 struct WireKind {
   std::string name;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma".
-  std::string joins;  ///< For messages: which ranks it joins, such as "all ranks".
-  /// Whether two ranks may use it. All ranks answer alike.
+  std::string joins;  ///< For error messages: which ranks it joins, such as "all ranks".
+  /// Whether two ranks may use it. Must return the same on all ranks.
   bool (*may_join)(const PeerFacts& a, const PeerFacts& b) = nullptr;
-  /// Makes the transport of this rank, which is to reach `peers` other ranks.
+  /// Makes the transport of this rank, for messages with `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
   /// If set, two ranks use it only if each has found the other at start (Transport::meeting()).
   bool meets_at_start = false;
-  /// Whether its transport has Connections. Known before the transport is made, so that a first
-  /// connection can be made early.
+  /// Whether its transport has Connections. If so, rank 0 can request a connection before the
+  /// transport is made.
   bool has_connections = false;
 };
 
@@ -52,11 +52,11 @@ class WiresListener {
   ~WiresListener() = default;
 };
 
-/// After open(), the token holder calls it. Other threads may call the functions that read what
-/// open() has set: name(), transport(), made(), may_join() and joins().
+/// After open(), only the token holder may call it, except for the functions that read what open()
+/// has set: name(), transport(), made(), may_join() and joins(). Any thread may call these.
 class Wire final : private transport::ConnectionOwner {
  public:
-  /// All that is referred to outlives the wire.
+  /// The arguments passed by reference must outlive the wire.
   Wire(WireKind kind,
        const Hosts& hosts,
        ControlPlane& control,
@@ -66,23 +66,23 @@ class Wire final : private transport::ConnectionOwner {
   Wire& operator=(const Wire&) = delete;
   ~Wire() = default;
 
-  /// Makes the transport if this rank has `peers`, exchanges addresses, and meets the peers if the
-  /// kind says so. Collective. A rank that fails to make its transport publishes the reason instead
-  /// of an address, so that no other rank waits for it.
+  /// Makes the transport, unless `peers` is empty, and exchanges addresses. If the kind meets at
+  /// start, also connects to the peers. Collective. A rank that fails to make its transport
+  /// publishes the reason instead of an address, so that no other rank waits for it.
   Status open(std::span<const std::uint32_t> peers, Deadline deadline);
 
   const std::string& name() const noexcept { return kind_.name; }
   const std::string& joins_what() const noexcept { return kind_.joins; }
-  /// Null if this rank has no peers here, or could not make its transport.
+  /// Null if open() was called without peers, or could not make the transport.
   transport::Transport* transport() const noexcept { return transport_.get(); }
-  /// Why this rank could not make its transport. OK if it has one, or has no peers here.
+  /// Why this rank could not make its transport. OK if it has one, or needs none.
   const Status& made() const noexcept { return made_; }
-  /// Why two ranks that may_join() do not reach each other.
+  /// Why two ranks do not reach each other, although may_join() is true for them.
   Status why_apart(std::uint32_t a, std::uint32_t b) const;
   bool may_join(std::uint32_t a, std::uint32_t b) const {
     return kind_.may_join(hosts_.peers()[a], hosts_.peers()[b]);
   }
-  /// Whether two ranks reach each other over this wire. All ranks answer alike.
+  /// Whether two ranks reach each other over this kind of transport. The same on all ranks.
   bool joins(std::uint32_t a, std::uint32_t b) const {
     return has(a) && has(b) && may_join(a, b) && !unmet_.contains(std::minmax(a, b));
   }
@@ -94,7 +94,7 @@ class Wire final : private transport::ConnectionOwner {
   /// Adopts a connection for the endpoint to a rank. If the transport has no Connections, the
   /// connection is closed.
   Status adopt(std::uint32_t rank, transport::Connection connection);
-  /// Closes the endpoint to a rank if it waits for a connection.
+  /// Closes the endpoint to a rank if it never had a connection.
   void give_up_meeting(std::uint32_t rank) noexcept;
   void close(std::uint32_t rank) noexcept;
   /// Ends connections whose remote host does not answer.
@@ -115,8 +115,8 @@ class Wire final : private transport::ConnectionOwner {
   /// What a rank has published.
   struct Published {
     bool has_transport = false;
-    std::vector<std::byte> address;  ///< If it has one.
-    std::string failure;             ///< Why it has none, although it has peers here.
+    std::vector<std::byte> address;  ///< Of its transport.
+    std::string failure;             ///< Why it could not make a transport; empty otherwise.
   };
 
   const WireKind kind_;
@@ -126,9 +126,9 @@ class Wire final : private transport::ConnectionOwner {
   const Logger& logger_;
   Status made_;
   std::unique_ptr<transport::Transport> transport_;
-  transport::Connections* connections_ = nullptr;  ///< Those of the transport.
+  transport::Connections* connections_ = nullptr;  ///< Those of the transport; null if none.
   std::vector<Published> published_;               ///< By rank.
-  /// Pairs of ranks that did not meet at start; the smaller rank first.
+  /// Pairs of ranks that did not find each other at start; the smaller rank first.
   std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
   std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
 };

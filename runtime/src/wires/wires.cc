@@ -45,7 +45,7 @@ Status Wires::exchange_facts(const PeerFacts& mine, Deadline deadline) {
   return {};
 }
 
-/// The connection is between rank 0 and the first rank of another host (measure.h).
+/// Requests the connection that measure.h needs: between rank 0 and the first rank of another host.
 void Wires::meet_early(std::span<const WireKind> kinds) const {
   if (rank_ != 0 || !options_.meets_early) return;
   const auto& peers = hosts_.peers();
@@ -80,8 +80,8 @@ Status Wires::open(std::span<const WireKind> kinds, Deadline deadline) {
   return {};
 }
 
-/// Warns of the peers that `wire` does not reach and that a later kind of transport may reach. A
-/// peer that none may reach is an error.
+/// Warns of the peers that `wire` does not reach and that a later kind of transport may reach. For
+/// a peer that no later kind may reach, open() fails.
 void Wires::warn_of_next(const Wire& wire,
                          std::span<const std::uint32_t> peers,
                          std::span<const WireKind> later) const {
@@ -96,7 +96,7 @@ void Wires::warn_of_next(const Wire& wire,
   }
 }
 
-/// Why no wire joins this rank and a peer: the reason of the last kind that may.
+/// Why no wire joins this rank and a peer: the failure of the last kind that may join them.
 Status Wires::why_apart(std::uint32_t peer) const {
   std::vector<std::string> names;
   for (const auto& wire : std::views::reverse(wires_)) {

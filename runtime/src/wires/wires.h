@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wires: the transports of a job, and which of them reaches which rank. Each pair of ranks uses the
-// first kind of transport that may join them and that works at both (transports.h): shared memory
-// within a host, where the two have met; between hosts RDMA by UCX if all ranks have it, otherwise
-// Xylem's own TCP, whose connections the control plane makes, each when it is first needed.
+// Wires: the transports of this rank, and which of them reaches which rank. Each pair of ranks uses
+// the first kind of transport that may join them and that works at both (transports.h). By default,
+// this is shared memory within a host. Between hosts it is UCX over RDMA if all ranks have RDMA
+// devices, otherwise Xylem's own TCP. The control plane makes the connections for TCP when they are
+// first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -33,18 +34,18 @@ struct WireOptions {
   /// How connections protect payload.
   transport::Protection protection = transport::Protection::auth;
   transport::DeviceMemory* devices = nullptr;  ///< See WireKinds.
-  /// If set, rank 0 asks for the connection over which hosts are measured as soon as it knows the
-  /// hosts, so that it is made while the ranks exchange addresses.
+  /// If set, rank 0 requests the connection over which hosts are measured as soon as it knows the
+  /// hosts. The connection is then made while the ranks exchange addresses.
   bool meets_early = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
 class Wires final : public WorkSource, public transport::HostPeers {
  public:
-  /// Meets all ranks over the control plane: compares settings, and opens the kinds of transport in
-  /// their order, each at the ranks that need it. Both ends of a pair decide alike which one they
-  /// use. Fails at both if they have none. Collective. The control plane and the listener
-  /// outlive the result.
+  /// Compares settings with all ranks, and then opens the kinds of transport in their order. A rank
+  /// makes the transport of a kind only if it may reach a peer that no earlier kind reaches. Both
+  /// ranks of a pair choose the same kind; if there is none, both fail. Collective. The control
+  /// plane, the listener and the devices must outlive the result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
                                                 const WireKinds& kinds,
@@ -58,13 +59,14 @@ class Wires final : public WorkSource, public transport::HostPeers {
 
   /// The link to a rank. Connects to the rank at first use. Null for this rank itself.
   Result<Link> link(Token token, std::uint32_t world_rank);
-  /// Adopts a connection for the endpoint to a rank, for which one of the two ranks asked.
+  /// Adopts a connection to another rank. One of the two ranks has requested it.
   Status adopt(Token token, Encounter encounter);
-  /// Call this if there will be no connection to a rank: ends what waits for one.
+  /// Call this if no connection to a rank can be made: closes the endpoint, so that its messages
+  /// end.
   void give_up_meeting(Token token, std::uint32_t world_rank) noexcept;
-  /// Cuts the endpoint to a rank that is lost.
+  /// Closes the endpoint to a lost rank.
   void close(Token token, std::uint32_t world_rank) noexcept;
-  /// Whether all that was sent to a rank has left this process.
+  /// Whether everything that was sent to a rank has left this process.
   bool flush(Token token, std::uint32_t world_rank) noexcept;
   /// Transport::discard() of all transports.
   void discard(Token token, transport::Tag tag, transport::Tag mask) noexcept;
@@ -78,13 +80,13 @@ class Wires final : public WorkSource, public transport::HostPeers {
   void tick(Token token, Clock::time_point now) override;
 
   const Hosts& hosts() const noexcept { return hosts_; }
-  /// What the wire to a rank is able to do. Nothing for this rank itself.
+  /// The capabilities of the transport to a rank. None for this rank itself.
   transport::Capabilities capabilities(std::uint32_t world_rank) const noexcept;
-  /// The largest message that every pair of these ranks, of which this rank is one, can read where
-  /// it arrives. So it is also the largest slice that can be fused. 0 if any pair shares no memory.
-  /// All these ranks get the same number.
+  /// The largest message in bytes that any of these ranks can read in place, in shared memory, from
+  /// any other of them. So it is also the largest slice that can be fused. 0 if any pair shares no
+  /// memory. `world_ranks` includes this rank. The result is the same on all of them.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const;
-  // The ranks of this host, by all transports:
+  // HostPeers, for the peers of all transports:
   void hold_wakes(bool held) noexcept override;
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
@@ -114,7 +116,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
   const Logger logger_;
   std::uint32_t rank_ = 0;
   Hosts hosts_;
-  std::vector<std::unique_ptr<Wire>> wires_;       ///< In the order in which pairs prefer them.
+  std::vector<std::unique_ptr<Wire>> wires_;       ///< In order of preference.
   std::vector<transport::Transport*> transports_;  ///< Those of the wires that have one.
   std::vector<Wire*> wire_to_;     ///< wire_to_[r] reaches rank r; null for this rank.
   Clock::time_point next_look_{};  ///< When to look for silent connections next.

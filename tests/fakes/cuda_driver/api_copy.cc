@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies and fills. What returns when follows CUDA's "API synchronization behavior":
+// Copies and fills. When a call returns follows CUDA's "API synchronization behavior":
 //
 // - From pageable host memory: the bytes are read before the call returns, and written later.
 // - To pageable host memory, and between host memories: the call returns when the copy is done.
 // - Otherwise asynchronous calls return at once.
-// - In a stream that captures, nothing waits, and pageable memory is read when the graph runs.
+// - In a capturing stream, no call waits, and pageable memory is read when the graph runs.
 // - Synchronous calls use the NULL stream. Those from pageable host memory or from device memory to
 //   device memory may return before the device has the bytes, unless SYNC_MEMOPS is set for the
 //   memory or the context.

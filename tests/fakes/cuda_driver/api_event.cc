@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events, also those that several processes share. Who waits for a shared event keeps its hardware
-// queue busy, and looks at the event's page again and again.
+// Events, also those that several processes share. A stream that waits for a shared event occupies
+// its hardware queue, and polls the event's page.
 #include "fakes/cuda_driver/call.h"
 #include "fakes/cuda_driver/ipc.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of other processes.
+// CUDA IPC: memory of other processes.
 #include "fakes/cuda_driver/call.h"
 #include "fakes/cuda_driver/ipc.h"
 

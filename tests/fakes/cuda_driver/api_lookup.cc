@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cuGetProcAddress: the functions of this driver by their plain names, each with the version of
-// CUDA that brought its present signature.
+// CUDA that introduced its present signature.
 #include "fakes/cuda_driver/call.h"
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream memory operations. A wait that is not satisfied keeps its hardware queue busy. It looks at
-// the memory again and again, since other processes and the CPU write there without a notice.
+// Stream memory operations. A wait that is not satisfied occupies its hardware queue. It polls the
+// memory, since other processes and the CPU write there without notification.
 #include "fakes/cuda_driver/access.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory pools, from which streams allocate and to which they free in their order. The address is
-// there when the call returns. A command that runs before the allocation in the order of streams,
-// or after the free, makes the device lost, as one that uses freed memory does.
+// Memory pools, in which memory is allocated and freed in the order of streams. The call returns
+// the address at once. If a command uses the memory before the allocation, or after the free, in
+// the order of streams, the device is lost, as after any use of freed memory.
 #include "fakes/cuda_driver/call.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Torch's operations on the device. Those that move memory are here; all others run on the CPU,
-// with copies of their arguments.
+// Torch's operations on the device. This file implements those that move memory. All others run on
+// the CPU, with copies of their arguments.
 #include "runtime.h"
 
 #include <ATen/ATen.h>

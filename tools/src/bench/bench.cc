@@ -25,7 +25,7 @@ int complain(const Status& status) {
   return exit_code(status.code());
 }
 
-/// The number of cores on which this process may run; 0 if the system does not tell.
+/// The number of cores on which this process may run; 0 if the system does not report it.
 std::uint32_t usable_cores() noexcept {
   cpu_set_t cores;
   const bool is_known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;

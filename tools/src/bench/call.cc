@@ -11,8 +11,8 @@ namespace xylem::tools {
 
 namespace {
 
-/// Calls in the order of a stream that are under way at most. Each takes two of the device's gates,
-/// and a call of two messages four.
+/// The most calls in the order of a stream that are pending at a time. Each uses two of the
+/// device's gates, and a call of two messages uses four.
 constexpr std::size_t kMostPending = 512;
 
 }  // namespace
@@ -146,8 +146,8 @@ Status Call::send_recv() const {
   return settle(sent, received);
 }
 
-/// Makes a call of exchange as a program does that posts its receives early, and waits for each
-/// operation by itself.
+/// Makes a call of Operation::exchange: like a program that posts its receives early, and waits for
+/// each operation separately.
 Status Call::exchange() const {
   const std::uint32_t rank = communicator_.rank();
   const std::uint32_t size = communicator_.size();
@@ -196,7 +196,7 @@ Status Call::prepare() const {
     if (right.empty()) continue;  // nothing will be checked
     XYLEM_TRY(write(out + region.at * size, region.from, region.count, right, /*inverted=*/true));
   }
-  // In place this overwrites a part of the above, so it comes last.
+  // In place, the input overwrites a part of what was written above, so it is written last.
   return write(const_cast<std::byte*>(static_cast<const std::byte*>(input().data)), 0,
                geometry_.input, inputs_[communicator_.rank()], /*inverted=*/false);
 }

@@ -62,7 +62,7 @@ class Call {
                std::size_t count,
                std::span<const std::byte> period,
                bool inverted) const;
-  /// Waits for operations; if the calls run in the order of a stream, they are waited for later.
+  /// Waits for operations or, if the calls run in the order of a stream, leaves this to finish().
   template <typename... Works>
   Status settle(const Works&... works) const;
 
@@ -83,7 +83,7 @@ class Call {
   std::vector<std::byte> reduced_;              ///< One period of the reduction.
   PageBuffer first_, second_;
   Geometry geometry_;
-  mutable std::vector<Work> pending_;      ///< Of calls in the order of a stream.
+  mutable std::vector<Work> pending_;      ///< Calls in the order of a stream, for finish().
   mutable std::vector<std::byte> mirror_;  ///< Host memory for a part of a buffer on a device.
 };
 

@@ -18,15 +18,10 @@ constexpr std::uint32_t kMostRoots = 1U << 31;
 constexpr std::uint32_t kMostFactor = 1U << 16;
 
 void describe_bench_sweep(CLI::App& app, BenchOptions& options) {
-  const Parser<Bytes> size = [](const std::string& text) -> Result<Bytes> {
-    XYLEM_TRY(const Bytes bytes, parse_bytes(text));
-    if (bytes.value > 0) return bytes;
-    return failure(Code::invalid_argument, "sizes begin at 1 byte");
-  };
   const std::string group = "Sizes";
-  add_value<Bytes, Bytes>(app, "-b,--begin", options.begin, size, "SIZE", "Smallest size [8]")
+  add_value<Bytes, Bytes>(app, "-b,--begin", options.begin, parse_size, "SIZE", "Smallest size [8]")
       ->group(group);
-  add_value<Bytes, Bytes>(app, "-e,--end", options.end, size, "SIZE", "Largest size [64M]")
+  add_value<Bytes, Bytes>(app, "-e,--end", options.end, parse_size, "SIZE", "Largest size [64M]")
       ->group(group);
   add_value<std::uint32_t, std::uint32_t>(app, "-f,--factor", options.factor,
                                           whole_number(2, kMostFactor), "FACTOR",
@@ -36,13 +31,11 @@ void describe_bench_sweep(CLI::App& app, BenchOptions& options) {
 
 void describe_bench_call(CLI::App& app, BenchOptions& options) {
   const std::string group = "The call";
-  add_value<DataType, DataType>(
-      app, "--type", options.type, [](const std::string& text) { return parse_data_type(text); },
-      "TYPE", "Element type [float32]")
+  add_value<DataType, DataType>(app, "--type", options.type, parse_data_type, "TYPE",
+                                "Element type [float32]")
       ->group(group);
-  add_value<RedOp, RedOp>(
-      app, "--redop", options.redop, [](const std::string& text) { return parse_redop(text); },
-      "REDOP", "Reduction: sum prod min max avg and or xor premul_sum [sum]")
+  add_value<RedOp, RedOp>(app, "--redop", options.redop, parse_redop, "REDOP",
+                          "Reduction: sum prod min max avg and or xor premul_sum [sum]")
       ->group(group);
   add_value<std::uint32_t, std::uint32_t>(app, "--root", options.root, whole_number(0, kMostRoots),
                                           "RANK", "Root, for operations that have one [0]")
@@ -53,8 +46,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
                "Take the buffers from xylem::allocate(), which ranks of a host read in place")
       ->group(group);
   add_value<DeviceOption, DeviceOption>(
-      app, "--device", options.device, [](const std::string& text) { return parse_device(text); },
-      "DEVICE",
+      app, "--device", options.device, parse_device, "DEVICE",
       "Where buffers are: host, cuda, or cuda:K. With cuda each rank takes the device with its\n"
       "number on its host, modulo the number of devices [host]")
       ->group(group);
@@ -72,12 +64,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
       "BYTES", "Let buffers begin at this offset in a page [0]")
       ->group(group);
   add_value<Parts, Parts>(
-      app, "--parts", options.parts,
-      [](const std::string& text) -> Result<Parts> {
-        XYLEM_TRY(const std::string name, one_of(text, kPartsNames));
-        return static_cast<Parts>(std::ranges::find(kPartsNames, name) - kPartsNames.begin());
-      },
-      "even|rising|one",
+      app, "--parts", options.parts, choice<Parts>(kPartsNames), "even|rising|one",
       "Shares of the ranks in operations whose names end in _v: equal; 1 : 2 : ... : n; or\n"
       "nine tenths for the first rank and the rest for the second [rising]")
       ->group(group);
@@ -95,6 +82,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
 void describe_bench_method(CLI::App& app, BenchOptions& options) {
   const std::string group = "Measuring";
   const auto number = whole_number(0, kMostCalls);
+  static constexpr std::array<std::string_view, 2> kSwitch{"off", "on"};
   add_value<std::optional<std::uint32_t>, std::uint32_t>(
       app, "--warmup", options.warmup, number, "CALLS", "Calls before the measurement [by size]")
       ->group(group);
@@ -103,13 +91,8 @@ void describe_bench_method(CLI::App& app, BenchOptions& options) {
       "Calls that are measured [as many as take 0.2 s]")
       ->group(group);
   add_value<bool, bool>(
-      app, "--check", options.check,
-      [](const std::string& text) -> Result<bool> {
-        constexpr std::array<std::string_view, 2> kSwitch{"on", "off"};
-        XYLEM_TRY(const std::string value, one_of(text, kSwitch));
-        return value == "on";
-      },
-      "on|off", "Check all elements of one call before and one call after the measured ones [on]")
+      app, "--check", options.check, choice<bool>(kSwitch), "on|off",
+      "Check all elements of one call before and one call after the measured ones [on]")
       ->group(group);
   app.add_flag(
          "--back-to-back", options.back_to_back,

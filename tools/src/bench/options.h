@@ -20,8 +20,8 @@ namespace xylem::tools {
 /// Where buffers are: "host", "cuda" or "cuda:2".
 struct DeviceOption {
   bool is_cuda = false;
-  /// The number of the device in this process. Empty: each rank takes the device with its number on
-  /// its host, modulo the number of devices.
+  /// The number of the device in this process. Empty: each rank uses the device whose number is the
+  /// rank's number on its host, modulo the number of devices.
   std::optional<std::uint32_t> number;
 };
 Result<DeviceOption> parse_device(std::string_view text);

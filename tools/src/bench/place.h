@@ -24,8 +24,8 @@ class Place {
  public:
   /// The host.
   Place() = default;
-  /// What the options say, for a rank with this number on its host. Fails with `unsupported` if the
-  /// device cannot be used; the message says why.
+  /// The place that the options select for a rank with this number on its host. Fails with
+  /// `unsupported` if the device cannot be used; the message says why.
   static Result<Place> choose(const BenchOptions& options, std::uint32_t local_rank);
 
   const Memory& memory() const noexcept { return memory_; }
@@ -35,9 +35,9 @@ class Place {
 
   /// The handle by which to make the measured calls.
   Communicator handle(const Communicator& communicator) const;
-  /// Copies between host memory and the place. Waits for the end.
+  /// Copies between host memory and the place. Waits until the copy has ended.
   Status copy(void* target, const void* source, std::size_t bytes) const;
-  /// Waits until all calls so far have ended in the order of the stream.
+  /// Waits until the stream has completed all calls so far.
   Status wait_for_stream() const;
 
  private:

@@ -33,8 +33,8 @@ bool write_and_close(UniqueFd file, std::string_view text) {
   return ::close(file.release()) == 0;
 }
 
-/// Whether a file beside `path` may replace it: nothing else has this name, or a regular file that
-/// has no other name and may be written.
+/// Whether a new file may replace `path`: there is no such file, or it is a regular file that may
+/// be written and has no other hard link.
 bool is_replaceable(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return errno == ENOENT;
@@ -98,7 +98,7 @@ Status ReportFile::write(std::string_view text) {
     auto successor = Successor::make(path_);
     if (successor && !successor->write(text)) return cannot_write(path_);
     if (successor && successor->replace(path_)) return {};
-    // The file cannot be replaced, for instance if it is mounted by itself.
+    // The file cannot be replaced, for instance if it is a mount point.
     in_place_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!in_place_) return cannot_write(path_);
   }

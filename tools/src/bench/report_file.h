@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReportFile: a file that is written as a whole. A regular file keeps what it holds until the new
-// text is complete: that is written to a file beside it, which then gets its name. Devices, pipes
-// and links are written in place.
+// ReportFile: a file that is written as a whole. A new text is first written to a file beside it,
+// which then replaces it. So a regular file keeps its contents until the new text is complete.
+// Devices, pipes and links are written in place.
 #pragma once
 
 #include "xylem/base/status.h"

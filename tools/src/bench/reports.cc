@@ -4,6 +4,7 @@
 #include "bench/reports.h"
 
 #include "xylem/base/clock.h"
+#include "xylem/base/mutex.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -36,14 +36,15 @@ Status print(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<Reports>> Reports::create(const BenchOptions& options) {
-  std::unique_ptr<Reports> made(new Reports);
+  std::vector<Report> asked;
   bool has_files = false;
   for (const auto& [flag, path] :
        {std::pair("--json", options.json), std::pair("--csv", options.csv)}) {
     if (path.empty()) continue;
-    made->reports_.push_back({flag, path, std::nullopt});
+    asked.push_back({flag, path, std::nullopt});
     has_files |= path != kStandardOutput;
   }
+  std::unique_ptr<Reports> made(new Reports(std::move(asked)));
   if (!has_files) return made;
   XYLEM_TRY(Signals taken, Signals::take());
   Signals& signals = made->signals_.emplace(std::move(taken));
@@ -63,41 +64,48 @@ Reports::~Reports() {
 }
 
 Status Reports::open() {
-  for (Report& report : reports_) {
+  // Opened without the mutex, since a pipe opens only when somebody reads it.
+  std::vector<Report> reports;
+  {
+    const Lock lock(mutex_);
+    reports.swap(reports_);
+  }
+  for (Report& report : reports) {
     if (report.path == kStandardOutput) continue;
     auto file = ReportFile::open(report.path);
     if (!file) {
       return failure(file.code(), fmt::format("{} {}", report.flag, file.status().message()));
     }
-    const std::lock_guard lock(mutex_);
     report.file.emplace(*std::move(file));
   }
+  const Lock lock(mutex_);
+  reports_.swap(reports);
   return {};
 }
 
 void Reports::describe(const BenchEnvironment& environment) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   environment_ = environment;
 }
 
 void Reports::add(const BenchRow& row) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   rows_.push_back(row);
 }
 
 Status Reports::write_rows_so_far() {
-  std::unique_lock lock(mutex_, std::try_to_lock);
   // The session may be writing to a pipe that nobody reads.
   const Deadline patience = Deadline::after(std::chrono::seconds(2));
-  while (!lock && !patience.passed()) {
+  while (!mutex_.try_lock()) {
+    if (patience.passed()) return {};
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    (void)lock.try_lock();
   }
-  return !lock || rows_.empty() ? Status() : write_all(false);
+  const Lock lock(mutex_, std::adopt_lock);
+  return rows_.empty() ? Status() : write_all(false);
 }
 
 Status Reports::write() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return write_all(true);
 }
 
@@ -126,7 +134,7 @@ void Reports::watch(Signals& signals) {
     if (const Status status = write_rows_so_far(); !status) {
       std::fprintf(stderr, "xylem bench: %s\n", std::string(status.message()).c_str());
     }
-    // The signal ends the process as if nobody had watched for it.
+    // Restore the default action, so that the signal ends the process.
     std::signal(*signal, SIG_DFL);
     sigset_t set;
     ::sigemptyset(&set);

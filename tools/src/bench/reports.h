@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reports: the reports for programs that `--json` and `--csv` ask for. Rank 0 adds rows as they are
-// measured. Whatever ends the session, files get the rows so far; a thread sees to this when a
-// signal ends the process.
+// measured. Whatever ends the session, the rows so far are written to the files. If a signal ends
+// the process, a thread writes them.
 #pragma once
 
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/report_file.h"
 #include "run/signals.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace xylem::tools {
@@ -30,14 +31,14 @@ class Reports {
   Reports& operator=(const Reports&) = delete;
   ~Reports();
 
-  /// Opens the files. Only for rank 0, as what follows.
+  /// Opens the files. This function and those that follow are only for rank 0.
   Status open();
   void describe(const BenchEnvironment& environment);
   void add(const BenchRow& row);
   /// Writes the reports of all rows.
   Status write();
   /// Writes the rows so far to the files, unless write() has been called. Waits 2 s at most for a
-  /// write() that goes on.
+  /// write() in progress.
   Status write_rows_so_far();
 
  private:
@@ -46,15 +47,16 @@ class Reports {
     std::optional<ReportFile> file;  ///< Empty before open(), and for standard output.
   };
 
-  Reports() = default;
-  Status write_all(bool is_complete);
-  std::string text_of(const Report& report, bool is_complete) const;
+  explicit Reports(std::vector<Report> reports) : reports_(std::move(reports)) {}
+  Status write_all(bool is_complete) XYLEM_LOCKING(requires_capability(mutex_));
+  std::string text_of(const Report& report, bool is_complete) const
+      XYLEM_LOCKING(requires_capability(mutex_));
   void watch(Signals& signals);
 
-  std::mutex mutex_;  ///< Protects the members up to `rows_`.
-  std::vector<Report> reports_;
-  BenchEnvironment environment_;
-  std::vector<BenchRow> rows_;
+  Mutex mutex_;
+  std::vector<Report> reports_ XYLEM_LOCKING(guarded_by(mutex_));
+  BenchEnvironment environment_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<BenchRow> rows_ XYLEM_LOCKING(guarded_by(mutex_));
   std::optional<Signals> signals_;
   UniqueFd stop_;  ///< An eventfd that ends the thread.
   std::thread watcher_;

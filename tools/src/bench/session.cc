@@ -61,7 +61,7 @@ class Session {
   const BenchOptions& options_;
   Reports& reports_;
   Place place_;
-  bool is_mesh_ = false;  ///< The devices carry out calls on streams by themselves.
+  bool is_mesh_ = false;  ///< True if the devices run calls on streams without the CPU.
   Communicator world_, control_;
   Selection selection_;
   BenchEnvironment environment_;
@@ -239,7 +239,7 @@ bool speaks(std::uint32_t rank, const Status& status) {
 }  // namespace
 
 int take_part(const BenchOptions& options) {
-  // A reader that has gone is a failure to write, which all ranks learn of.
+  // If the reader of the output has gone, writing fails, and all ranks are informed.
   std::signal(SIGPIPE, SIG_IGN);
   const auto reports = Reports::create(options);
   if (!reports) {

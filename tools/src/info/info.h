@@ -11,7 +11,7 @@
 
 namespace xylem::tools {
 
-/// The text, made from the facts, and from those about the machine or the error of its discovery.
+/// The text for these facts. `machine` is this host's topology, or the error of its discovery.
 std::string info_text(const Info& facts, const Result<topology::Topology>& machine);
 
 /// Prints the text for this host. Returns the exit status.

@@ -19,7 +19,7 @@ struct PlannedJob {
   topology::Cluster cluster;
   std::vector<std::uint32_t> ranks_of_host;
   collectives::CostModel model;  ///< Includes the host of each rank.
-  PlannedMemory memory;          ///< From which the model has its costs within a host.
+  PlannedMemory memory;          ///< The model takes its costs within a host from here.
   std::string remote_origin;     ///< Where the cost between hosts comes from.
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(cluster.hosts.size()); }
@@ -29,7 +29,7 @@ struct PlannedJob {
 /// Makes the job from the given machines and flags. An error is one line that says what is wrong.
 Result<PlannedJob> job_of(const PlanOptions& options);
 
-/// Puts the data of the call into other memory, and sets the costs of the model that follow.
+/// Moves the data of the call to other memory, and sets the costs of the model that depend on it.
 void use_memory(PlannedJob& job, PlannedMemory memory);
 
 /// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"

@@ -15,17 +15,18 @@ namespace {
 
 /// The share of the bandwidth of its memory that a kernel reaches, assumed.
 constexpr double kReached = 0.9;
-/// The core's time for a launch or a copy, a write of the word that says it is done, and its poll,
-/// assumed.
+/// Assumed time of the core to enqueue a kernel or copy and the write of a word that reports its
+/// end, and to poll this word.
 constexpr double kEnqueueUs = 4;
-/// Until the device begins what it was given, and until the core has read that it ended, assumed.
+/// Assumed time until the device begins enqueued work, plus the time until the core has read that
+/// it ended.
 constexpr double kLatencyUs = 5;
-/// Between GPUs of a host that copy directly, assumed: one launch, and a word that the other waits
-/// for.
+/// Assumed latency between GPUs of a host that copy directly: one launch, and a word for which the
+/// other GPU waits.
 constexpr double kDirectUs = 5;
 /// The rate of a GPU's PCIe link of unknown speed: x16 of generation 3, the slowest that is usual.
 constexpr double kAssumedPcie = 15.75;
-/// Slices that are long against the time to give one to a GPU.
+/// Slices so long that the time to enqueue one on a GPU is small in comparison.
 constexpr std::uint64_t kGpuSlice = 4 << 20;
 /// The default of XYLEM_SLICE.
 constexpr std::uint64_t kSlice = 256 << 10;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory in which a planned call has its data, and what follows from it: what computes, and how
-// fast data moves within a host.
+// The memory that holds the data of a planned call. It determines what computes, and how fast data
+// moves within a host.
 #pragma once
 
 #include "command_line.h"
@@ -14,7 +14,7 @@
 
 namespace xylem::tools {
 
-/// What `xylem plan` reckons with for the memory of a call.
+/// What `xylem plan` assumes about the memory of a call.
 struct PlannedMemory {
   bool is_on_gpus = false;
   /// True if messages between hosts go through memory of the hosts, as Xylem sends GPU memory
@@ -27,9 +27,9 @@ struct PlannedMemory {
   std::string compute_origin, local_origin, slice_origin;
 };
 
-/// The memory that the options ask for, otherwise that of the GPUs if each rank has one of NVIDIA
-/// for itself, otherwise that of the hosts. `ranks` has the number of ranks of each host. Fails if
-/// the options ask for memory of GPUs that the ranks do not have.
+/// The memory that the options ask for. If they ask for none, that of the GPUs if each rank has an
+/// NVIDIA GPU of its own, and otherwise that of the hosts. `ranks` has the number of ranks of each
+/// host. Fails if the options ask for memory of GPUs that the ranks do not have.
 Result<PlannedMemory> memory_of(const PlanOptions& options,
                                 std::span<const topology::Topology> hosts,
                                 std::span<const std::uint32_t> ranks);

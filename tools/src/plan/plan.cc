@@ -95,8 +95,9 @@ void print_job(const PlannedJob& job) {
              job.memory.slice_origin);
 }
 
-/// What a call on GPU memory takes as Xylem carries it out today: it cannot send GPU memory to
-/// other hosts directly, it chooses by the rates of the CPU, and uses its slices.
+/// Prints the predicted time of a call on GPU memory as Xylem carries it out today. It sends GPU
+/// memory to other hosts through pinned memory, chooses the algorithm by the rates of the CPU, and
+/// uses the slices of host memory.
 void print_today(PlannedJob job, PlanOptions options, const Shape& shape, std::uint64_t bytes) {
   options.device = PlanOptions::Device::host;
   options.is_staged = false;
@@ -256,7 +257,7 @@ int plan(const PlanOptions& options) {
   const std::string call = fmt::format("{}{}, {} on {}", name(options.collective), size,
                                        counted(ranks, "rank"), counted(job->hosts(), "host"));
   if (options.format == PlanOptions::Format::schedules) {
-    // Not staged: a job stages the schedules that it reads where its memory needs it.
+    // The schedules are not staged: a job that reads them stages them if its memory requires it.
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       fmt::print("{}{}", rank == 0 ? "" : "\n",
                  collectives::print(choice->planner->plan(choice->shape, rank)));

@@ -108,8 +108,8 @@ JobOutcome Job::run() {
     XYLEM_CHECK(rank.ending.has_value());
     outcome_.endings.push_back(*rank.ending);
   }
-  on_lost_output();  // Of the last lines.
-  // Nobody misses the lines for a standard error that was closed or whose reader has gone.
+  on_lost_output();  // Also checks the last lines.
+  // If standard error was closed, or its reader has gone, nobody expects its lines.
   const int error = error_.error();
   if (error != 0 && error != EPIPE && error != EBADF) outcome_.output_lost = true;
   return std::move(outcome_);

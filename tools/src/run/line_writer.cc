@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes lines of bytes.
+// Splits bytes into lines.
 #include "run/line_writer.h"
 
 #include <algorithm>

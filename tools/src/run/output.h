@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The path of the ranks' output. An OutputStream reads one stream of a rank and makes lines of it.
-// A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our output
-// stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to Ctrl-C.
+// The path of the ranks' output. An OutputStream reads one stream of a rank and splits it into
+// lines. A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our
+// output stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to
+// Ctrl-C.
 #pragma once
 
 #include "run/line_writer.h"
@@ -46,9 +47,9 @@ class OutputStream {
   bool open() const noexcept { return static_cast<bool>(source_); }
   int fd() const noexcept { return source_.get(); }
   Sink& sink() const noexcept { return *sink_; }
-  /// Takes what has arrived, up to a limit that is fair to other streams, unless the sink is full.
+  /// Reads what has arrived, up to a limit that is fair to other streams, unless the sink is full.
   void forward();
-  /// Takes everything that has arrived, including a last line without a line break, and closes the
+  /// Reads everything that has arrived, including a last line without a line break, and closes the
   /// stream.
   void finish();
 

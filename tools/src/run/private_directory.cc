@@ -32,7 +32,8 @@ Status failed(std::string_view what) {
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::setsid();
-  // Whoever reads the parent's output need not wait for this process.
+  // Close inherited descriptors, so that a reader of the parent's output does not wait for this
+  // process.
   ::dup2(parent.get(), STDIN_FILENO);
   ::close_range(STDIN_FILENO + 1, std::numeric_limits<unsigned>::max(), 0);
   char none = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PrivateDirectory: a new directory that only this user can enter. It is removed with its contents.
-// If this process is killed, a child process, the remover, does that. The ranks of one host find
-// each other through the directory, so no port is needed, and none can be taken.
+// PrivateDirectory: a new directory that only this user can enter. The destructor removes it with
+// its contents. If this process is killed, a child process, the remover, removes it. The ranks of
+// one host find each other through the directory, so no port is needed, and none can be taken.
 #pragma once
 
 #include "xylem/base/status.h"

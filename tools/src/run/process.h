@@ -41,7 +41,7 @@ struct ProcessOptions {
   sigset_t signal_mask{};  ///< Signals blocked in the program.
 };
 
-/// An empty process may only be assigned to. Its end is announced by SIGCHLD.
+/// A default-constructed Process may only be assigned to. SIGCHLD announces the end of a process.
 class Process {
  public:
   /// Starts the program. Failing to start it is an error here and not an ending: `invalid_argument`

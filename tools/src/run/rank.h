@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rank: one process of a job, with its output streams. Membership: the environment variables
-// through which the ranks of a job find each other, and nobody else.
+// through which the ranks of a job, and no other processes, find each other.
 #pragma once
 
 #include "run/output.h"
@@ -34,7 +34,8 @@ struct Rank {
 /// Starts a rank whose lines go to `output` and `error`, which must outlive it.
 Result<Rank> start_rank(const RankOptions& options, Sink& output, Sink& error);
 
-/// The job's identity, secret and meeting place. The meeting place is removed on destruction.
+/// The job's identity, its secret, and the directory in which its ranks find each other. The
+/// directory is removed on destruction.
 class Membership {
  public:
   static Result<Membership> create(std::uint32_t ranks);

@@ -19,7 +19,7 @@ Result<Signals> Signals::take() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction former_action {};
     ::sigaction(signal, nullptr, &former_action);
-    // nohup ignores SIGHUP, and a shell SIGINT for commands in its background.
+    // nohup makes a command ignore SIGHUP, and a shell makes its background commands ignore SIGINT.
     if (former_action.sa_handler != SIG_IGN) ::sigaddset(&watched, signal);
   }
   ::sigprocmask(SIG_BLOCK, &watched, &former);
@@ -31,7 +31,8 @@ Result<Signals> Signals::take() {
                    "cannot watch for signals: " + std::generic_category().message(error));
   }
   std::signal(SIGPIPE, SIG_IGN);
-  // A parent that ignores SIGCHLD passes this on, and then the kernel discards how children end.
+  // If the parent ignores SIGCHLD, so does this process, and the kernel would discard how children
+  // end.
   std::signal(SIGCHLD, SIG_DFL);
   return Signals(std::move(fd), former);
 }

@@ -28,8 +28,8 @@ struct Build {
   Machine machine;
   /// The node that each object became, if any.
   std::vector<std::optional<NodeRef>> nodes;
-  /// The locality of each object, by its index. It is cached, since all devices of a package ask
-  /// for the same one.
+  /// The locality of each object, by its index. It is cached, since all devices of a package need
+  /// the same one.
   std::unordered_map<std::uint32_t, Locality> localities;
 };
 

@@ -95,8 +95,8 @@ std::optional<std::uint32_t> nvlinks_in(std::uint64_t megabytes,
   return static_cast<std::uint32_t>(megabytes / one);
 }
 
-/// Links by ends and kind. So the partitions of a GPU, and both triangles of a matrix, give one
-/// link.
+/// Links by ends and kind. So the links of a GPU's partitions, and those of both triangles of a
+/// matrix, are merged into one.
 using LinkMap = std::map<std::tuple<NodeRef, NodeRef, LinkKind>, Rate>;
 
 void add_link(LinkMap& links,

@@ -132,7 +132,7 @@ class Writer {
     devices(node, place);
   }
 
-  /// A group with the node's CPUs and devices, which contains the memory.
+  /// Writes a NUMA node: its memory, CPUs and devices, in a group of their own if it has CPUs.
   void add_numa_node(pugi::xml_node parent, const Place& place, const NumaNode& numa) {
     CpuSet nodes;
     add_node(nodes, numa);

@@ -205,8 +205,8 @@ class Walk {
   std::uint32_t numa_;
 };
 
-/// Whether two devices at the same address may be the same function: not if they are NICs with
-/// different names.
+/// Whether two devices at the same address may be the same function. False for NICs with different
+/// names.
 bool may_be_one(const Found& /*one*/, const Found& /*other*/) { return true; }
 bool may_be_one(const FoundNic& one, const FoundNic& other) {
   return one.nic.name == other.nic.name;

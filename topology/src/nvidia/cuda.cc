@@ -18,7 +18,7 @@ constexpr int kMajor = 75;
 constexpr int kMinor = 76;
 constexpr int kRdma = 116;    // GPU_DIRECT_RDMA_SUPPORTED
 constexpr int kDmaBuf = 124;  // DMA_BUF_SUPPORTED
-/// IPC_EVENT_SUPPORTED. The manual of cuIpcGetMemHandle says that it tells about memory, too.
+/// IPC_EVENT_SUPPORTED. The manual of cuIpcGetMemHandle says that it also applies to memory.
 constexpr int kIpc = 125;
 
 using CudaUuid = std::array<unsigned char, 16>;  // CUuuid, passed as void*
@@ -34,7 +34,7 @@ std::string to_string(const CudaUuid& uuid) {
 
 class Cuda {
  public:
-  // Never unloaded, since cuInit() starts threads and state that stay in the process.
+  // Never unloaded, since cuInit() starts threads and creates state that stay in the process.
   explicit Cuda(const std::string& name) : library_(name, RTLD_NODELETE) {
     if (!library_) {
       trouble_ = fmt::format("{} cannot be opened", name);

@@ -80,14 +80,14 @@ void complete(Gpu& gpu, const GpuFacts& told) {
   take(gpu.pcie_lanes, told.pcie_lanes);
   take(gpu.ipc, told.ipc);
   take(gpu.rdma, told.rdma);
-  // sysfs is more precise: it knows the bridge above, too.
+  // sysfs is more precise, since it also reports the bridge above.
   if (!gpu.pci.uplink.bandwidth) take(gpu.pci.uplink, told.pcie);
   // If there is only one instance, it counts as the GPU.
   if (told.partitions.size() > 1) gpu.partitions = told.partitions;
 }
 
-/// A reason why there is no access says more than that there is none. Otherwise the later fact
-/// counts.
+/// A plain `no` does not replace an earlier answer that gives a reason. Otherwise the later answer
+/// replaces the earlier one.
 void add_pairs(Machine& machine, std::span<const PairFacts> pairs) {
   for (const PairFacts& told : pairs) {
     const std::uint32_t a = index_of(machine, told.a), b = index_of(machine, told.b);
@@ -112,7 +112,7 @@ Rate memory_rate_of(double megahertz, double bits) {
   constexpr double kTransfersPerCycle = 2, kBitsPerByte = 8, kMegahertzPerGigahertz = 1e3;
   const GBps bandwidth{kTransfersPerCycle * megahertz / kMegahertzPerGigahertz * bits /
                        kBitsPerByte};
-  // The memory of no GPU is slower or faster.
+  // No GPU has memory slower than kLeast or faster than kMost.
   constexpr GBps kLeast{1}, kMost{1e5};
   if (!(bandwidth >= kLeast && bandwidth <= kMost)) return {};
   return {bandwidth, Origin::derived, {}, {}};

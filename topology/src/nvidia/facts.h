@@ -16,7 +16,7 @@
 
 namespace xylem::topology::nvidia {
 
-/// If there are more GPUs, their pairs are not asked about.
+/// With more GPUs, the driver is not queried about pairs.
 inline constexpr std::size_t kMostPairedGpus = 64;
 
 /// The active NVLinks of a GPU that lead to the same target.
@@ -59,15 +59,15 @@ struct Facts {
   std::string cuda_version;    ///< "13.0": the newest that the driver supports.
 };
 
-/// Asks the management library (NVML), which reports all GPUs, regardless of CUDA_VISIBLE_DEVICES,
-/// and their links. Fails with `unsupported` if `library` cannot be opened or does not start, which
-/// is how machines without a driver look.
+/// Queries the management library (NVML), which reports all GPUs, regardless of
+/// CUDA_VISIBLE_DEVICES, and their links. Fails with `unsupported` if `library` cannot be opened or
+/// does not start, as on a machine without a driver.
 Result<Facts> ask_nvml(const std::string& library);
 
-/// Asks the CUDA driver. It reports only the GPUs that CUDA_VISIBLE_DEVICES allows, without links
-/// and partitions, and alone knows what a process may do with their memory. Fails like ask_nvml().
-/// No context is created, but after the driver has been started, children that this process forks
-/// cannot use CUDA.
+/// Queries the CUDA driver. It reports only the GPUs that CUDA_VISIBLE_DEVICES allows, without
+/// links and partitions. But NVML does not report what processes and NICs may do with the memory of
+/// a GPU. Fails like ask_nvml(). No context is created, but after the driver has been started,
+/// children that this process forks cannot use CUDA.
 Result<Facts> ask_cuda(const std::string& library);
 
 /// The bandwidth of memory whose bus is `bits` wide and has a clock of `megahertz`; it transfers

@@ -2,8 +2,8 @@
 //
 // NVIDIA's management library: https://docs.nvidia.com/deploy/nvml-api, whose names are used here.
 //
-// nvmlDeviceGetNvLinkVersion is not asked, since it says 5.0 for the links of an H100, whose rate
-// is that of version 4. The rate of a link follows from the compute capability (gpu_links.h).
+// nvmlDeviceGetNvLinkVersion is not called, since it reports 5.0 for the links of an H100, whose
+// rate is that of version 4. The rate of a link follows from the compute capability (gpu_links.h).
 #include "nvidia/facts.h"
 #include "nvidia/library.h"
 
@@ -159,7 +159,7 @@ class Nvml {
     return text_of(
         [&](char* text, unsigned size) { return uuid_(device, text, size) == kNvmlSuccess; });
   }
-  /// The number that `function` tells; 0 if it tells none.
+  /// The number that `function` reports; 0 if it fails or is missing.
   static unsigned number_of(int (*function)(NvmlDevice, unsigned*), NvmlDevice device) {
     unsigned value = 0;
     return function != nullptr && function(device, &value) == kNvmlSuccess ? value : 0;

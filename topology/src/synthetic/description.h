@@ -13,7 +13,7 @@
 
 namespace xylem::topology::synthetic {
 
-/// The kind of thing for each of which a number is counted.
+/// What a number is counted for: "2 gpus/switch" means two GPUs for each switch.
 enum class Per : std::uint8_t { host, package, numa, pcie_switch, gpu };
 
 struct Count {

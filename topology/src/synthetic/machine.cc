@@ -97,8 +97,8 @@ class Maker {
     return check_places();
   }
 
-  /// For things that are counted for each package or NUMA node, each of these must have the same
-  /// number of places.
+  /// If GPUs or NICs are counted for each package or NUMA node, all packages or nodes must have the
+  /// same number of places.
   Status check_places() const {
     const std::uint64_t places = switches_ > 0 ? switches_ : numa_;
     const auto divides = [&](Per per) {

@@ -62,7 +62,7 @@ std::optional<Noun> noun_of(std::string_view word) {
   return lookup(kNouns, word);
 }
 
-/// Whether a kind of thing may be counted for each of these places.
+/// Whether things of this kind may be counted for each `per`, as in "2 gpus/switch".
 bool may_count(Noun noun, Per per) {
   switch (noun) {
     case Noun::hosts:
@@ -128,7 +128,8 @@ class Parser {
     return things(clause, words);
   }
 
-  /// The clauses other than numbers of things. The kinds of things follow, in the order of Noun.
+  /// The kinds of clauses, to detect repeated ones. Clauses that count things have the numbers from
+  /// `things` on, in the order of Noun.
   enum class Told : std::uint8_t { pcie, fabric, things };
 
   template <typename Take>

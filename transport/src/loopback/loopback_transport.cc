@@ -14,14 +14,14 @@
 namespace xylem::transport::loopback {
 
 std::shared_ptr<Mailbox> Registry::add() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   auto mailbox = std::make_shared<Mailbox>(mailboxes_.size());
   mailboxes_.push_back(mailbox);
   return mailbox;
 }
 
 Result<std::shared_ptr<Mailbox>> Registry::find(std::uint64_t id) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (id >= mailboxes_.size()) {
     return failure(Code::invalid_argument, "loopback address names transport " +
                                                std::to_string(id) + " but the fabric has " +
@@ -41,8 +41,8 @@ LoopbackTransport::LoopbackTransport(std::shared_ptr<Registry> registry)
   std::memcpy(address_.data(), words, sizeof words);
 }
 
-// An owner that keeps the contract leaves nothing pending. Anything that is pending anyway ends
-// here without a call of `done`.
+// Nothing is pending here if the owner keeps the contract. If it does not, pending operations end
+// without a call of `done`.
 LoopbackTransport::~LoopbackTransport() {
   for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) withdraw(endpoint);
   // An offer that could not be withdrawn is being copied by its receiver right now.
@@ -139,7 +139,8 @@ Posted LoopbackTransport::recv(
   return finish(operation, outcome.code, outcome.bytes);
 }
 
-// A message that has met its receive cannot be cancelled: the receiver copies it within its call.
+// A message that has matched a receive is not cancelled: the receiver copies it within the call
+// that matched it.
 void LoopbackTransport::cancel(Operation& operation) noexcept {
   if (mailbox_->cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});

@@ -7,6 +7,7 @@
 #include "loopback/dice.h"
 #include "loopback/mailbox.h"
 #include "outcome.h"
+#include "xylem/base/mutex.h"
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/transport.h"
 
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::transport::loopback {
@@ -32,8 +32,8 @@ class Registry {
 
  private:
   const LoopbackOptions options_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Mailbox>> mailboxes_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Mailbox>> mailboxes_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 class LoopbackTransport final : public Transport {
@@ -53,8 +53,8 @@ class LoopbackTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  /// This is the answer for all endpoints at once: a message that is not an offer is already in its
-  /// peer's mailbox.
+  /// Considers the offers of all endpoints, not only of this one. Any other message is already in
+  /// its peer's mailbox.
   bool flush(EndpointId /*endpoint*/) noexcept override { return offers_ == 0; }
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
@@ -81,7 +81,7 @@ class LoopbackTransport final : public Transport {
   /// The registry and the mailbox id.
   std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};
   std::vector<Endpoint> endpoints_;
-  std::size_t offers_ = 0;  ///< Offers of this transport whose completion has not come back.
+  std::size_t offers_ = 0;  ///< Offers of this transport that are neither completed nor withdrawn.
   Outcomes outcomes_;       ///< For progress() to report.
 
   // Scratch space, kept so that steady traffic allocates nothing.

@@ -24,28 +24,28 @@ void Mailbox::take_node(Messages& into) {
 // The owner must not be woken without finding something: `armed_` is cleared under the same lock
 // that adds the item, and arm() drains the eventfd before it sets `armed_` again. So a late write
 // costs one empty wake-up, and no wake-up is lost.
-void Mailbox::notify(std::unique_lock<std::mutex> lock) {
-  const bool wake = std::exchange(armed_, false);
-  lock.unlock();
-  if (wake) {
-    const std::uint64_t one = 1;
-    // This fails only if the counter is full, and then the descriptor is readable anyway.
-    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
-  }
+void Mailbox::wake() noexcept {
+  const std::uint64_t one = 1;
+  // This fails only if the counter is full, and then the descriptor is readable anyway.
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
 bool Mailbox::push(Messages& one) {
-  std::unique_lock lock(mutex_);
-  if (retired_) return false;
-  incoming_.splice(incoming_.end(), one);
-  notify(std::move(lock));
+  bool was_armed = false;
+  {
+    const Lock lock(mutex_);
+    if (retired_) return false;
+    incoming_.splice(incoming_.end(), one);
+    was_armed = std::exchange(armed_, false);
+  }
+  if (was_armed) wake();
   return true;
 }
 
 bool Mailbox::copy(const Envelope& envelope, const void* data) {
   Messages one;
   {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (retired_) return false;
     take_node(one);
   }
@@ -61,22 +61,26 @@ bool Mailbox::offer(const Envelope& envelope,
                     const void* source,
                     Operation& operation,
                     std::shared_ptr<Mailbox> reply) {
-  std::unique_lock lock(mutex_);
-  if (retired_) return false;
-  take_node(incoming_);
-  Message& message = incoming_.back();
-  message.envelope = envelope;
-  message.source = source;
-  message.operation = &operation;
-  message.reply = std::move(reply);
-  notify(std::move(lock));
+  bool was_armed = false;
+  {
+    const Lock lock(mutex_);
+    if (retired_) return false;
+    take_node(incoming_);
+    Message& message = incoming_.back();
+    message.envelope = envelope;
+    message.source = source;
+    message.operation = &operation;
+    message.reply = std::move(reply);
+    was_armed = std::exchange(armed_, false);
+  }
+  if (was_armed) wake();
   return true;
 }
 
 void Mailbox::withdraw(std::uint64_t sender,
                        EndpointId endpoint,
                        std::vector<Operation*>& withdrawn) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (Messages* queue : {&incoming_, &unexpected_}) {
     for (auto it = queue->begin(); it != queue->end();) {
       const auto message = it++;
@@ -92,7 +96,7 @@ void Mailbox::withdraw(std::uint64_t sender,
 }
 
 bool Mailbox::withdraw(const Operation& operation) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (Messages* queue : {&incoming_, &unexpected_}) {
     const auto message = std::ranges::find(*queue, &operation, &Message::operation);
     if (message == queue->end()) continue;
@@ -105,13 +109,17 @@ bool Mailbox::withdraw(const Operation& operation) {
 }
 
 void Mailbox::complete(Completion completion) {
-  std::unique_lock lock(mutex_);
-  completions_.push_back(completion);
-  notify(std::move(lock));
+  bool was_armed = false;
+  {
+    const Lock lock(mutex_);
+    completions_.push_back(completion);
+    was_armed = std::exchange(armed_, false);
+  }
+  if (was_armed) wake();
 }
 
 bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto message = std::ranges::find_if(unexpected_, [&](const Message& m) {
     return tag_matches(m.envelope.tag, receive.tag, receive.mask);
   });
@@ -129,7 +137,7 @@ bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
 }
 
 bool Mailbox::cancel(const Operation& operation) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto receive =
       std::ranges::find_if(posted_, [&](const Receive& r) { return r.operation == &operation; });
   if (receive == posted_.end()) return false;
@@ -138,7 +146,7 @@ bool Mailbox::cancel(const Operation& operation) {
 }
 
 std::size_t Mailbox::discard(Tag tag, Tag mask, std::list<Message>& dropped) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::size_t count = 0;
   for (auto it = unexpected_.begin(); it != unexpected_.end();) {
     const auto message = it++;
@@ -160,7 +168,7 @@ Mailbox::Messages::iterator Mailbox::draw(Dice& dice) {
 }
 
 unsigned Mailbox::deliver(Dice& dice, Matches& matches, std::vector<Completion>& completions) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const auto ended = static_cast<unsigned>(completions_.size());
   completions.insert(completions.end(), completions_.begin(), completions_.end());
   completions_.clear();
@@ -185,13 +193,13 @@ unsigned Mailbox::deliver(Dice& dice, Matches& matches, std::vector<Completion>&
 
 void Mailbox::recycle(std::list<Message>& spent) {
   if (spent.empty()) return;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   spare_.splice(spare_.end(), spent);
 }
 
 bool Mailbox::arm() {
   std::uint64_t count = 0;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!incoming_.empty() || !completions_.empty()) return false;
   // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): the eventfd does not block
   [[maybe_unused]] const auto drained = ::read(wake_.get(), &count, sizeof count);
@@ -200,7 +208,7 @@ bool Mailbox::arm() {
 }
 
 void Mailbox::retire(std::list<Message>& orphans) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   retired_ = true;
   armed_ = false;
   orphans.splice(orphans.end(), incoming_);

@@ -11,6 +11,7 @@
 
 #include "loopback/dice.h"
 #include "receive.h"
+#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/transport.h"
 
@@ -18,7 +19,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace xylem::transport::loopback {
@@ -49,7 +49,7 @@ struct Completion {
   Code code = Code::ok;
 };
 
-/// Messages and the receives that they met, in the same order.
+/// Matched pairs: the i-th message belongs to the i-th receive.
 struct Matches {
   std::list<Message> messages;
   std::vector<Receive> receives;
@@ -69,8 +69,8 @@ class Mailbox {
 
   /// Delivers a copy of `data`; false if the owner has ended.
   bool copy(const Envelope& envelope, const void* data);
-  /// Offers `source`, which stays in the sender's memory until `reply` gets the completion; false
-  /// if the owner has ended.
+  /// Offers `source`, which stays in the sender's memory until its completion is reported to
+  /// `reply`; false if the owner has ended.
   bool offer(const Envelope& envelope,
              const void* source,
              Operation& operation,
@@ -78,7 +78,7 @@ class Mailbox {
   /// Withdraws the offers of one endpoint that no receive has matched yet, and appends their
   /// operations to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
-  /// Withdraws one offer if no receive has met it yet.
+  /// Withdraws one offer if no receive has matched it yet.
   bool withdraw(const Operation& operation);
   /// Reports the completion of one of the owner's offers.
   void complete(Completion completion);
@@ -88,7 +88,7 @@ class Mailbox {
   /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
   /// and returns true.
   bool post(const Receive& receive, std::list<Message>& met);
-  /// Cancels a posted receive; false if it is not posted (any more).
+  /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
   /// Moves unexpected messages that match into `dropped`; returns their number.
   std::size_t discard(Tag tag, Tag mask, std::list<Message>& dropped);
@@ -100,28 +100,29 @@ class Mailbox {
   void recycle(std::list<Message>& spent);
   /// True if nothing is waiting here; the descriptor then becomes readable when something arrives.
   bool arm();
-  /// The owner ends: refuses messages from now on, and moves the remaining ones into `orphans`.
+  /// Called when the owner ends: refuses messages from now on, and moves the remaining ones into
+  /// `orphans`.
   void retire(std::list<Message>& orphans);
 
  private:
   using Messages = std::list<Message>;
 
-  void take_node(Messages& into);  // The caller holds the mutex.
-  bool push(Messages& one);
-  Messages::iterator draw(Dice& dice);  // The caller holds the mutex.
-  void notify(std::unique_lock<std::mutex> lock);
+  void take_node(Messages& into) XYLEM_LOCKING(requires_capability(mutex_));
+  bool push(Messages& one) XYLEM_LOCKING(locks_excluded(mutex_));
+  Messages::iterator draw(Dice& dice) XYLEM_LOCKING(requires_capability(mutex_));
+  void wake() noexcept;
 
   const std::uint64_t id_;
   const UniqueFd wake_;
-  std::mutex mutex_;
-  bool armed_ = false;
-  bool retired_ = false;
-  Messages incoming_;
-  Messages unexpected_;
-  Messages spare_;
-  std::list<Receive> posted_;
-  std::list<Receive> spare_receives_;
-  std::vector<Completion> completions_;
+  Mutex mutex_;
+  bool armed_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  bool retired_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
+  Messages incoming_ XYLEM_LOCKING(guarded_by(mutex_));
+  Messages unexpected_ XYLEM_LOCKING(guarded_by(mutex_));
+  Messages spare_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::list<Receive> posted_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::list<Receive> spare_receives_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<Completion> completions_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::transport::loopback

@@ -25,7 +25,7 @@ Allocations& Allocations::of_process() noexcept {
 Result<void*> Allocations::add(std::uint64_t bytes) {
   if (bytes == 0) return failure(Code::invalid_argument, "0 bytes to allocate: ask for 1 or more");
   XYLEM_TRY(SealedMemory made, make_sealed_memory(bytes));
-  const std::scoped_lock lock(mutex_);
+  const Lock lock(mutex_);
   list_.push_back(
       {next_id_++, made.memory.get(), bytes, std::make_shared<const UniqueFd>(std::move(made.fd))});
   version_.fetch_add(1, std::memory_order_release);
@@ -35,7 +35,7 @@ Result<void*> Allocations::add(std::uint64_t bytes) {
 Status Allocations::remove(void* memory) {
   Allocation gone;
   {
-    const std::scoped_lock lock(mutex_);
+    const Lock lock(mutex_);
     const auto at = std::ranges::find(list_, memory, &Allocation::memory);
     if (memory == nullptr || at == list_.end()) {
       return failure(Code::invalid_argument,
@@ -52,7 +52,7 @@ Status Allocations::remove(void* memory) {
 }
 
 std::vector<Allocation> Allocations::list() const {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock(mutex_);
   return list_;
 }
 

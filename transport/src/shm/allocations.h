@@ -4,6 +4,7 @@
 // refresh it when version() changes, and pass the descriptors to their peers.
 #pragma once
 
+#include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"
 
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -41,10 +41,10 @@ class Allocations {
   std::vector<Allocation> list() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::atomic<std::uint64_t> version_{0};
-  std::uint32_t next_id_ = 0;
-  std::vector<Allocation> list_;
+  std::uint32_t next_id_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
+  std::vector<Allocation> list_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::transport::shm

@@ -9,10 +9,10 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Writing a slot whose lines are in a cache that the cores do not share is about twelve times
-/// slower than in a shared cache ("Copies between cores" in bench/results/2026-11-29-history.md).
-/// Reading the source makes the measured ratio smaller. A slot in the cache is faster for the
-/// receiver to read, so ordinary stores are used unless they are much slower.
+/// Writing a slot takes about twelve times as long if its lines are in a cache that the two cores
+/// do not share ("Copies between cores" in bench/results/2026-11-29-history.md). The measured ratio
+/// is smaller, since the times include reading the source. The receiver reads a slot faster from
+/// the cache, so ordinary stores are used unless they are much slower.
 constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace

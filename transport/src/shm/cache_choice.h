@@ -31,7 +31,7 @@ class CacheChoice {
   /// Counts a slot that is about to be copied. True if it should be copied in the way that is not
   /// the preferred one, in order to measure that way again.
   bool is_trial() noexcept;
-  /// Whether the slot just counted should be copied by itself, so that its time can be measured.
+  /// Whether the slot just counted should be copied separately, so that its time can be measured.
   bool wants_time() const noexcept;
   /// Records the time of one slot. `ns_per_byte` includes reading the source.
   void learn(bool past_cache, float ns_per_byte) noexcept;
@@ -59,8 +59,8 @@ class CacheChoice {
   bool is_past_cache_;
 };
 
-/// The choices of all readers of one slot. They get the same kind of store: non-temporal if that
-/// suits any of them.
+/// The choices of all readers of one slot. The slot is written with non-temporal stores if any of
+/// these choices prefers them.
 class CacheChoices {
  public:
   void clear() noexcept { choices_.clear(); }
@@ -69,7 +69,7 @@ class CacheChoices {
     return std::ranges::any_of(choices_, &CacheChoice::is_past_cache);
   }
   /// Copies a message into the slot, and also to `also` if that has memory. Uses the opposite kind
-  /// of store if any reader wants a trial.
+  /// of store if a trial is due for any reader.
   void copy(std::byte* slot, CopyTarget also, const void* data, std::uint64_t bytes) noexcept;
 
  private:

@@ -199,7 +199,7 @@ bool Channels::is_busy() {
     Outgoing& outgoing = endpoint.outgoing;
     const bool must_say_hello = outgoing.is_open() && !endpoint.has_said_hello;
     const bool has_work = outgoing.has_work();
-    // The owner may be waiting for the room that is free now.
+    // If entries became free, the owner may have been waiting for them.
     is_busy = outgoing.retire() || is_busy || must_say_hello;
     is_busy = is_busy || (has_work && outgoing.pump() > 0);
     // No descriptor reports when a device has ended a copy.

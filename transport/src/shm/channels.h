@@ -6,7 +6,7 @@
 //   sender: connect ── hello with the channel's number ──────────────────► receiver: Source made
 //   sender: Outgoing is open ◄── accept with the number of its credits ─── receiver
 //
-// A message that the peer's socket has no room for is sent again by look().
+// If a peer's socket has no room for a hello or an accept, look() sends it again.
 #pragma once
 
 #include "matcher.h"
@@ -51,8 +51,8 @@ struct Source {
 
 class Channels {
  public:
-  /// Channels in our own segment `own`, whose slots `slots` manages. Messages meet the receives of
-  /// `matcher`; completions are appended to `outcomes`.
+  /// `own` is this transport's segment, and `slots` manages its slots. `matcher` matches messages
+  /// with receives. Completions are appended to `outcomes`.
   Channels(const Segment& own,
            SlotPool& slots,
            Peers& peers,
@@ -77,7 +77,7 @@ class Channels {
   EndpointId connect(const Nonce& to);
   Meeting meeting(EndpointId id) const noexcept;
   void close(EndpointId id);
-  /// Whether nothing of the peer will be read any more: it has ended, or all endpoints to it are
+  /// True if no more messages will be read from the peer: it has ended, or all endpoints to it are
   /// closed.
   bool is_left(const Peer& peer) const noexcept;
 
@@ -85,19 +85,19 @@ class Channels {
   bool must_look() const noexcept { return is_connecting_ || peers_->must_look(); }
   /// Processes the messages of peers, and reclaims memory from those that have ended.
   void look();
-  /// Receives and sends what there is. Returns how much it did.
+  /// Receives and sends as much as possible. Returns the amount of work done.
   unsigned progress();
-  /// Call this for a receive that has met no message: requests its message on each channel on hold,
-  /// since each of them may have it.
+  /// Call this for a receive that has not matched a message yet. Requests its message on each
+  /// channel on hold, since the message may come on any of them.
   void on_posted(const Receive& receive) {
     if (held_ > 0) request(receive);
   }
-  /// Cancels an operation that has met its message, or a send. False if it is none of these.
+  /// Cancels a send, or a receive that has matched a stream. False if the operation is neither.
   bool cancel(const Operation& operation);
   /// Reclaims the entries and slots that receivers have consumed. True if there were any.
   bool retire() noexcept;
 
-  /// Reports to senders all that was received from them.
+  /// Reports to all senders which entries have been consumed.
   void settle() noexcept;
   /// Call this between Sleeper::prepare() and finish(). True if there is anything to do.
   bool is_busy();
@@ -127,9 +127,9 @@ class Channels {
   DeviceMemory* devices_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
-  /// True if a hello or an accept has not been sent or not been answered, as of the last look().
+  /// True if, at the last look(), a hello had no answer yet or an accept was not sent yet.
   bool is_connecting_ = false;
-  std::vector<PeerRequest> requests_;  ///< What peers have requested.
+  std::vector<PeerRequest> requests_;  ///< Requests that have arrived from peers.
   std::uint32_t held_ = 0;             ///< Number of incoming channels on hold.
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // delay() marks each load or store that races with the other end of a channel. A test
-// (shm_delays_test) compiles this folder again with XYLEM_SHM_DELAYS and then waits at these places
-// for times drawn from a seed. In normal builds delay() is empty.
+// (shm_delays_test) compiles this folder again with XYLEM_SHM_DELAYS; its delay() waits for times
+// drawn from a seed. In normal builds delay() is empty.
 #pragma once
 
 namespace xylem::transport::shm {

@@ -23,12 +23,12 @@
 
 namespace xylem::transport::shm {
 
-/// How many bytes of messages without a receive one channel may keep. For each message, kNodeBytes
-/// is added to its size.
+/// The most bytes of messages without a receive that one channel keeps before a hold. Each message
+/// counts with its size plus kNodeBytes.
 inline constexpr std::uint64_t kMostKept = 1 << 20;
-/// Additional weight of an announced message that fits into no slot. A sender may announce a
-/// quarter of all streams without a request; these together start a hold, and the remaining ids are
-/// left for requested messages.
+/// Additional weight of an announced message that fits into no slot. Without requests, a sender may
+/// use a quarter of all stream ids for such messages. That many of them start a hold, so the other
+/// ids stay free for requested messages.
 inline constexpr std::uint64_t kAnnouncedBytes = kMostKept / (kStreams / 4);
 
 constexpr bool is_hold(std::uint64_t holds) noexcept { return holds % 2 == 1; }

@@ -140,7 +140,7 @@ bool Incoming::take_message(const Head& head, const std::byte* data) {
   return true;
 }
 
-/// Leaves the next entry in the ring, as a view.
+/// Makes a view of the next entry, which stays in the ring.
 View Incoming::show(const std::byte* data) noexcept {
   const auto place = static_cast<std::uint32_t>(next_ % kEntries);
   viewed_ |= std::uint64_t{1} << place;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Incoming: the receiving end of a channel. Consumes the entries of the sender's ring: matches them
-// with receives, or shows them in place.
+// with receives, or shows them in place as views.
 #pragma once
 
 #include "matcher.h"
@@ -57,10 +57,10 @@ class Incoming {
   void settle() noexcept {
     if (unreported_ > 0) report();
   }
-  /// Consumes all entries that are there and returns how much it did. Requests of the sender
-  /// (hold.h) are appended to the list of requests.
+  /// Consumes the entries that are there, and returns the amount of work done. Requests of the
+  /// sender (hold.h) are appended to the list of requests.
   unsigned drain();
-  /// Whether the channel should be on hold (hold.h), judging by how much of it is kept.
+  /// Whether the channel should be on hold (hold.h), judging by the weight of its kept messages.
   bool is_hold_due() const noexcept {
     return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
   }
@@ -76,9 +76,9 @@ class Incoming {
   void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
-  /// Ends the receive of this operation, if it has met a stream of this channel.
+  /// Ends the receive of this operation, if it has matched a stream of this channel.
   bool cancel(const Operation& operation) { return streams_.cancel(operation); }
-  /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
+  /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
   void give_up() { streams_.give_up(); }
 
  private:
@@ -91,8 +91,8 @@ class Incoming {
   bool take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
   void report() noexcept;
-  /// Reports a consumed entry to the sender: at once if it frees a large slot, of which there are
-  /// few, and otherwise now and then, since each report costs both sides a cache miss.
+  /// Reports a consumed entry to the sender: at once if it frees a slot of a scarce size. Other
+  /// reports are combined, since each one costs both sides a cache miss.
   void note_consumed(const Head& head) noexcept;
   /// Ends the channel and its streams. Call this when the sender will send nothing more.
   void end();
@@ -109,7 +109,8 @@ class Incoming {
   std::uint64_t next_ = 0;      ///< Number of the entry to be consumed next.
   std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
   std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that is viewed.
-  /// Weight of what was consumed since report(): 1 for an entry, 4 for a slot, 16 for a large slot.
+  /// Weight of what was consumed since report(): 1 for an entry, 4 for a slot, 16 for a scarce
+  /// slot.
   std::uint32_t unreported_ = 0;
   std::uint32_t idle_drains_ = 0;
   std::uint64_t holds_ = 0;

@@ -50,7 +50,7 @@ void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
     return refuse(id);
   }
   if (!memory_->can_read(stream.location)) return request_fragments(id);
-  // The copy is left to fetch(): posting a receive does not wait for it.
+  // fetch() makes the copy, so that posting a receive does not wait for it.
   fetching_ |= bit_of(id);
 }
 
@@ -78,7 +78,7 @@ void IncomingStreams::grant(std::uint8_t id, bool is_fetched) noexcept {
   sender_.wake();
 }
 
-// ---- where it lies ----
+// ---- reading in place ----
 
 unsigned IncomingStreams::fetch() {
   unsigned count = 0;
@@ -214,8 +214,8 @@ bool IncomingStreams::cancel(const Operation& operation) {
   return false;
 }
 
-/// A free number means that both sides have finished with the stream. A viewed message is checked
-/// when its view is released.
+/// If the stream is free, both sides have finished with it. If it is viewed, release() checks
+/// whether the message was withdrawn.
 void IncomingStreams::withdraw(std::uint8_t id) {
   Stream& stream = streams_[id];
   switch (stream.use) {
@@ -237,7 +237,7 @@ void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {
   end_here(id);
 }
 
-/// Ends a stream of which the sender need not send anything.
+/// Ends a stream, and informs the sender that it need not send fragments.
 void IncomingStreams::end_here(std::uint8_t id) noexcept {
   end_stream(id);
   grant(id, true);
@@ -260,7 +260,7 @@ void IncomingStreams::give_up() {
       continue;
     }
     if (stream.use == Stream::Use::announced) {
-      // Without this the sender would wait for ever.
+      // Otherwise the sender would wait for a grant forever.
       refuse(id);
       continue;
     }

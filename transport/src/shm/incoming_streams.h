@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The streams of an incoming channel. A stream is a message that is announced before it arrives. If
-// the receiver can read the message where it lies, the message is shown there, or fetched piece by
-// piece. Any other message comes in fragments after the receiver has granted it.
+// the receiver can read the message in place, it shows the message as a view, or copies it piece by
+// piece (fetch()). Any other message comes in fragments after the receiver has granted it.
 #pragma once
 
 #include "matcher.h"
@@ -54,12 +54,12 @@ class IncomingStreams {
         outcomes_(&outcomes),
         devices_(devices) {}
 
-  /// Whether any stream is under way.
+  /// Whether any stream has begun and not ended.
   bool any_open() const noexcept { return open_ > 0; }
   /// Whether fetch() has something to do.
   bool any_fetching() const noexcept { return fetching_ != 0; }
 
-  /// What happened to an entry.
+  /// The result of consuming an entry.
   enum class Taken : std::uint8_t {
     well,
     no_memory,  ///< There is no memory for it, so it stays in the ring.
@@ -69,24 +69,24 @@ class IncomingStreams {
   Taken announce(const Head& head, const Entry& entry);
   /// Takes a fragment of a stream. False if the stream expects none.
   bool take_fragment(const Head& head, const std::byte* data);
-  /// Continues with streams that can be read where they lie; returns the number of them.
+  /// Continues the streams that are read in place; returns their number.
   unsigned fetch();
   /// Begins to transfer the announced stream `id` to the receive that has matched it.
   void meet(std::uint8_t id, const Receive& receive);
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
-  /// Ends the receive of this operation with cancelled; false if it has met no stream here. Its
-  /// target is not written after that.
+  /// Ends the receive of this operation with cancelled; false if it has matched no stream here.
+  /// After that its target is not written.
   bool cancel(const Operation& operation);
-  /// Ends stream `id`, of which the sender sends no more. A receive that has met it ends with
+  /// Ends stream `id`, which the sender has withdrawn. A receive that has matched it ends with
   /// cancelled. A view stays until it is released.
   void withdraw(std::uint8_t id);
   /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
-  /// Ends receives that have met a stream with peer_lost, and drops the rest of all streams.
+  /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
   void give_up();
-  /// Does give_up(); afterwards no stream counts as under way. Call this when nothing more will
-  /// arrive.
+  /// Like give_up(), but afterwards no stream counts as open (any_open()). Call this when nothing
+  /// more will arrive.
   void end();
 
  private:
@@ -99,7 +99,7 @@ class IncomingStreams {
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// True if the transport has already looked at its socket for the stream's memory.
+    /// True once a check of the socket for the stream's memory has been requested.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory this process can take before the kernel kills it: what the machine has available,
-// and what the process's control group (version 1 or 2) and all groups above it allow.
+// How much memory this process can allocate before the kernel kills it: what the machine has
+// available, and what the process's control group (version 1 or 2) and all groups above it allow.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace xylem::transport::shm {
 Room Outgoing::room() noexcept {
   if (!is_open() || receiver().is_gone()) return Room::never;
   retire();
-  // During a hold, messages must be queued until the receiver requests them, and send() keeps their
-  // order.
+  // During a hold, messages must be queued until the receiver requests them. Only send() does this,
+  // and keeps their order.
   if (is_hold(ring_.holds()) || queue_.is_reordered()) return Room::never;
   // Messages in the queue must be sent before this one.
   return !queue_.has(Sending::Stage::queued) && !ring_.is_full() ? Room::given : Room::later;
@@ -66,8 +66,8 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   ring_.publish();
 }
 
-/// Puts a message into the ring, either whole or as an announcement. Without a stream id, it goes
-/// through a slot if it fits.
+/// Puts a message into the ring, either whole or as an announcement. If it should be announced, but
+/// no stream id is free, it goes through a slot if it fits.
 Begun Outgoing::begin(Sending& sending, bool is_requested) {
   if (sending.is_announced()) {
     if (streams_.has_id(sending.fits_slot, is_requested)) return announce(sending);
@@ -113,9 +113,10 @@ Begun Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) 
   return Begun::failed;
 }
 
-/// Writes the next `bytes` of a message into the entry that was prepared, or into its slot, and
-/// publishes the entry; a device does both later. False if device memory cannot be read. Host
-/// memory is written into slots in the faster way, or in the other way for a trial.
+/// Writes the next `bytes` of a message to `target`, which is in the prepared entry or its slot,
+/// and publishes the entry. For device memory, begins the copy; pump_copies() publishes the entry
+/// when the copy has ended. False if the device refuses the copy. Host memory is written into slots
+/// with the faster kind of store or, as a trial, with the other kind.
 bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) {
   const Outbound& message = sending.message;
   const std::byte* data = message.data + sending.sent;
@@ -147,7 +148,7 @@ void Outgoing::on_request(const Request& request, std::uint64_t holds) {
 }
 
 bool Outgoing::send_request(const Request& request, std::uint64_t holds) noexcept {
-  if (!is_open()) return true;  // Nothing more will come from that peer.
+  if (!is_open()) return true;  // Nothing more is received from that peer.
   Entry* entry =
       ring_.next_entry(EntryKind::request, request.tag, static_cast<std::uint64_t>(request.mask));
   if (entry == nullptr) return false;
@@ -215,7 +216,7 @@ void Outgoing::copy_ended(const Operation& operation, bool has_failed) {
   if (at->copies == 0 && at->sent == at->message.bytes) end_stream(at);
 }
 
-/// Ends a stream of which the receiver has everything, or will find it in the ring.
+/// Ends a stream of which the receiver has the whole message, or all fragments are in the ring.
 void Outgoing::end_stream(SendQueue::Position at) {
   streams_.finish(at->id);
   queue_.complete(at);
@@ -258,7 +259,7 @@ Begun Outgoing::send_fragments(Sending& sending, unsigned& count) {
 
 // ---- the end ----
 
-/// Ends the send of a stream, of which the receiver may have a part.
+/// Ends the send of a stream. The receiver may already have a part of the message.
 void Outgoing::withdraw(SendQueue::Position at, Code code) {
   streams_.withdraw(at->id);
   queue_.complete(at, code);

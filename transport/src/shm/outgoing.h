@@ -30,8 +30,8 @@ namespace xylem::transport::shm {
 
 class Outgoing {
  public:
-  /// The channel `channel` of our own segment `own`, whose slots `slots` manages. Completions are
-  /// appended to `outcomes`. `devices` reads device memory, if any is sent.
+  /// `own` is this transport's segment, and `slots` manages its slots. Completions are appended to
+  /// `outcomes`. `devices` reads device memory, if any is sent.
   Outgoing(std::uint32_t channel,
            const Segment& own,
            SlotPool& slots,
@@ -67,25 +67,28 @@ class Outgoing {
   /// Requests a message from the peer; false if the ring is full.
   bool send_request(const Request& request, std::uint64_t holds) noexcept;
 
-  /// Sends as much as there is room for, and processes what the receiver has reported. Returns how
-  /// much it did.
+  /// Sends as much as there is room for, and processes what the receiver has reported. Returns the
+  /// amount of work done.
   unsigned pump();
   bool has_work() const noexcept {
     return !queue_.is_empty() || streams_.has_withdrawn() || standing_ == Standing::closing;
   }
   /// Whether everything that was sent is in the ring.
   bool is_flushed() const noexcept { return queue_.is_empty(); }
-  /// Whether a device is copying messages to the host. No descriptor reports its end: call pump().
+  /// Whether a device is copying messages to the host. No descriptor reports the end of a copy:
+  /// call pump().
   bool is_copying() const noexcept { return !fillings_.empty(); }
 
-  /// Ends the send of this operation, with cancelled unless all of it is in the ring; false if it
-  /// is not in flight here. Its memory is not accessed any more when its outcome is known.
+  /// Cancels a send. False if this channel has no such send. If the whole message is already in the
+  /// ring, or is being copied there, the send completes normally; otherwise it ends with cancelled.
+  /// The message is not accessed after the outcome is reported.
   bool cancel(const Operation& operation);
-  /// Ends sends that are not in the ring with peer_lost. Informs the receiver, if it `has_heard` of
-  /// the channel.
+  /// Ends sends that are not in the ring with peer_lost. Informs the receiver if it `has_heard` of
+  /// the channel, that is, if a hello was sent to it.
   void close(bool has_heard);
   bool is_open() const noexcept { return standing_ == Standing::open; }
-  /// Whether the receiver still has slots. take_back() reclaims them if the receiver has ended.
+  /// Whether unconsumed entries still occupy slots. take_back() reclaims these slots; call it only
+  /// if the receiver has ended.
   bool has_slots_out() const noexcept { return ring_.has_slots_out(); }
   void take_back() noexcept {
     if (!is_copying()) ring_.retire_all();

@@ -20,7 +20,8 @@ namespace xylem::transport::shm {
 
 class OutgoingRing {
  public:
-  /// The ring of the channel `channel` of our own segment `own`, whose slots `slots` manages.
+  /// The ring of the channel `channel` in this transport's segment `own`. `slots` manages its
+  /// slots.
   OutgoingRing(std::uint32_t channel, const Segment& own, SlotPool& slots) noexcept
       : channel_(channel), segment_(&own), ring_(own.ring(channel)), slots_(&slots) {}
 
@@ -80,8 +81,8 @@ class OutgoingRing {
     ring_[number % kEntries].turn.store(turn_of(number), std::memory_order_release);
     receiver_.wake();
   }
-  /// Publishes a deferred entry that could not be filled. Later entries follow it, so it has to be
-  /// published, too.
+  /// Publishes a deferred entry that could not be filled. The receiver consumes entries in order,
+  /// so it could not reach later entries otherwise.
   void publish_nothing(std::uint64_t number) noexcept {
     ring_[number % kEntries].kind = EntryKind::nothing;
     publish(number);
@@ -91,7 +92,7 @@ class OutgoingRing {
   bool retire() noexcept {
     if (credit_ == nullptr) return false;
     delay();
-    // Never trust the receiver beyond what was sent.
+    // The receiver is not trusted: it cannot have consumed more entries than were sent.
     const std::uint64_t consumed =
         std::min(credit_->consumed.load(std::memory_order_acquire), next_);
     const bool has_any = retired_ < consumed;
@@ -101,7 +102,7 @@ class OutgoingRing {
   }
   /// Reclaims all entries of a receiver that has ended.
   void retire_all() noexcept { retire_until(next_); }
-  /// Whether the receiver still has slots.
+  /// Whether unconsumed entries still occupy slots.
   bool has_slots_out() const noexcept {
     for (std::uint64_t entry = retired_; entry < next_; ++entry) {
       if (slot_of_[entry % kEntries] != kNoSlot) return true;

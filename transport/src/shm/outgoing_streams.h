@@ -5,8 +5,9 @@
 //   free ── acquire_id ──► announced ── the receiver grants it, then finish ──► free
 //                              └─ withdraw ──► withdrawn ── the receiver grants it ──► free
 //
-// The receiver grants a stream when it has either fetched the message or wants it in fragments. It
-// grants a withdrawn stream when it has read from the ring that no fragments will come.
+// The receiver grants a stream when it has fetched the message, or when it needs the message in
+// fragments. It grants a withdrawn stream when it has read from the ring that no fragments will
+// come.
 #pragma once
 
 #include "shm/delays.h"
@@ -24,9 +25,9 @@ class OutgoingStreams {
   /// Reports in `withdrawal` which streams are withdrawn.
   explicit OutgoingStreams(Withdrawal& withdrawal) noexcept : withdrawal_(&withdrawal) {}
 
-  /// Whether an id is free for a message. Messages too long for a slot may use only half of the ids
-  /// for such messages, unless the receiver has requested them (hold.h). So a requested message
-  /// never waits for one that is not.
+  /// Whether an id is free for a message. Of the ids for messages too long for a slot, half are
+  /// reserved for messages that the receiver has requested (hold.h). So a requested message never
+  /// waits for an unrequested one.
   bool has_id(bool fits_slot, bool is_requested) const noexcept {
     constexpr int kUnrequested = kStreams / 4;
     const std::uint64_t ids = ids_for(fits_slot);
@@ -43,7 +44,7 @@ class OutgoingStreams {
   /// A bit for each stream.
   struct Grants {
     std::uint64_t granted = 0;  ///< The receiver has decided where the message goes.
-    std::uint64_t fetched = 0;  ///< If granted: it has the whole message.
+    std::uint64_t fetched = 0;  ///< Valid if granted: the receiver has the whole message.
   };
   /// The streams that are granted and not finished. `credit` may be null.
   Grants grants(const Credit* credit) const noexcept {
@@ -81,7 +82,7 @@ class OutgoingStreams {
   }
   bool has_withdrawn() const noexcept { return !withdrawn_.empty(); }
   /// Puts the withdrawn streams that the receiver has not fetched into the ring, and releases the
-  /// ids of those that it has granted. Returns how much it did.
+  /// ids of those that it has granted. Returns the amount of work done.
   unsigned pump_withdrawn(OutgoingRing& ring) {
     if (withdrawn_.empty()) return 0;
     unsigned count = 0;
@@ -128,7 +129,7 @@ class OutgoingStreams {
 
   Withdrawal* withdrawal_;
   std::uint64_t used_ = 0;     ///< A bit for each id.
-  std::uint64_t granted_ = 0;  ///< Credit::granted, as far as streams have been finished.
+  std::uint64_t granted_ = 0;  ///< Credit::granted without the grants of unfinished streams.
   std::uint64_t marked_ = 0;   ///< The value of Withdrawal::withdrawn.
   std::vector<Withdrawn> withdrawn_;
   bool is_ended_ = false;

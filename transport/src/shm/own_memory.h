@@ -43,7 +43,7 @@ class OwnMemory {
   void update() {
     if (version_ != Allocations::of_process().version()) refresh();
   }
-  /// Informs peers whose sockets had no room.
+  /// Tries again to inform peers whose sockets had no room.
   void retry() {
     if (has_late_forgets_) refresh();
   }
@@ -58,8 +58,8 @@ class OwnMemory {
   bool may_pull(const ConstRegion& source) const noexcept {
     return source.in_place == InPlace::anywhere && source.bytes >= pull_from_;
   }
-  /// The allocation that contains the source. Null if there is none, or if copying the message to a
-  /// slot takes less time than the receiver's report that it has read it.
+  /// The allocation that contains the source. Null if there is none, or if the message is so short
+  /// that copying it to a slot takes less time than waiting for the receiver to read it.
   const Allocation* find(const ConstRegion& source) {
     constexpr std::uint64_t kLeastBytes = 8 << 10;
     if (source.bytes < kLeastBytes) return nullptr;

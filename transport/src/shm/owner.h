@@ -19,7 +19,7 @@ namespace xylem::transport::shm {
 /// Whether a peer has to be woken later.
 struct Wake {
   const bool* is_held = nullptr;  ///< See HostPeers::hold_wakes(). The same for all peers.
-  bool is_due = false;            ///< The peer sleeps, and something has been put in place for it.
+  bool is_due = false;            ///< The peer sleeps, and something has been stored for it.
 };
 
 /// The owner of a segment, as a peer sees it.
@@ -35,8 +35,8 @@ class Owner {
   bool is_gone() const noexcept {
     return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::gone;
   }
-  /// Call after storing what the owner is to find. While wakes are held, it is only noted that the
-  /// owner must be woken.
+  /// Wakes the owner if it is asleep. Call this after storing something that the owner must find.
+  /// While wakes are held, only records that the owner must be woken.
   void wake() const noexcept {
     if (state_ == nullptr) return;
     delay();
@@ -58,7 +58,7 @@ class Owner {
   int wake_ = -1;
 };
 
-/// The sleep of a transport: the state in its own segment, and the descriptors that end it.
+/// How a transport sleeps: the state in its own segment, and the descriptors that wake it.
 class Sleeper {
  public:
   /// `socket` ends the sleep, too, when it is readable.
@@ -71,7 +71,8 @@ class Sleeper {
 
   /// Declares this transport asleep. Look at all rings, and then call finish().
   void prepare() noexcept;
-  /// Falls asleep if nothing was found, and is awake again otherwise. Returns `is_idle`.
+  /// Ends the check: stays asleep if nothing was found (`is_idle`), and is awake again otherwise.
+  /// Returns `is_idle`.
   bool finish(bool is_idle) noexcept;
   /// Declares this transport awake. True if it was asleep.
   bool wake_up() noexcept {

@@ -25,32 +25,32 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
   ~PeerMemory() = default;
 
-  /// Reads the process only if it has the nonce at `nonce_at`: a process id may name another
-  /// process in another name space, or one that started later.
+  /// Sets the peer's process. pull() succeeds only if this process has the nonce at `nonce_at`: the
+  /// id may name a process in another name space, or one that was started later.
   void set_process(pid_t process, std::uint64_t nonce_at, const Nonce& nonce) noexcept;
-  /// Whether the process can be read. The first call tries it; not earlier, since a denied attempt
-  /// may be logged by the system.
+  /// Whether the process can be read. The first call tries it. It is not tried earlier, since the
+  /// system may log a denied attempt.
   bool can_pull() noexcept;
-  /// Whether the process can be read, as far as is known so far.
+  /// False if the process is known not to be readable.
   bool may_pull() const noexcept { return process_ != 0; }
   /// Maps an allocation of the peer from the descriptor that it has passed.
   Status map(std::uint32_t allocation, const UniqueFd& fd, std::uint64_t bytes);
-  /// Call this when the peer has freed the allocation: it is found no more, and is unmapped as soon
-  /// as no view holds it.
+  /// Call this when the peer has freed the allocation. find() does not return it any more, and it
+  /// is unmapped as soon as no view holds it.
   void forget(std::uint32_t allocation) noexcept;
   void forget_all() noexcept;
 
-  /// Whether reading the location is worth a try. The descriptor of shared memory may still be on
-  /// its way.
+  /// Whether find() or pull() may succeed for this location. find() can still fail, since the
+  /// descriptor of shared memory may not have arrived yet.
   bool can_read(const Location& location) noexcept;
   /// The address of `bytes` of shared memory here; null if they are not mapped.
   const std::byte* find(const Location& location, std::uint64_t bytes) const noexcept;
-  /// Makes the transport look at its socket before its next call.
+  /// Makes the transport look at its socket in its next progress().
   void look() noexcept { *must_look_ = true; }
   void hold(const Location& location) noexcept;
   void release(const Location& location) noexcept;
   /// Copies from the peer's process. False if that fails: the peer has ended, or a part of the
-  /// range is not mapped there (any more).
+  /// range is not mapped there.
   bool pull(std::byte* target, std::uint64_t address, std::uint64_t bytes) const noexcept;
 
  private:

@@ -21,8 +21,8 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  /// An address in the abstract socket name space, which has no files and whose names end with
-  /// their sockets.
+  /// An address in the abstract name space of sockets: it has no file, and its name disappears with
+  /// the socket.
   explicit Address(const Nonce& nonce) noexcept {
     const std::string name = fmt::format("xylem-{:016x}{:016x}", nonce[0], nonce[1]);
     un.sun_family = AF_UNIX;
@@ -93,7 +93,7 @@ bool PeerSocket::is_alive(const Nonce& nonce) noexcept {
 }
 
 std::optional<ReceivedMessage> PeerSocket::receive() noexcept {
-  // Any process of the host can see the name, so a flood of messages must not keep us here.
+  // Any process of the host can send to this socket, so a flood of messages must not keep us here.
   constexpr int kMostRefused = 64;
   for (int refused = 0; refused < kMostRefused; ++refused) {
     ReceivedMessage received;

@@ -19,10 +19,11 @@ namespace xylem::transport::shm {
 
 struct PeerMessage {
   enum class Kind : std::uint32_t {
-    hello,  ///< "Read my ring `channel`." With my segment and the eventfd that wakes me.
-    /// "I read your ring `channel`; its credits are my line `credit`." With the same descriptors.
+    hello,  ///< "Read my ring `channel`." Carries the sender's segment and its eventfd.
+    /// "I read your ring `channel`; its credits are my line `credit`." Carries the same
+    /// descriptors.
     accept,
-    share,   ///< "You may read my `allocation` of `bytes`." With its memory.
+    share,   ///< "You may read my `allocation` of `bytes`." Carries its memory.
     forget,  ///< "I have freed my `allocation`."
   };
   Kind kind = Kind::hello;

@@ -61,7 +61,7 @@ std::optional<Peers::Hello> Peers::receive() {
       case PeerMessage::Kind::hello:
       case PeerMessage::Kind::accept: return Hello{message, peer};
       case PeerMessage::Kind::share:
-        // Messages in memory that cannot be mapped come through slots.
+        // If the memory cannot be mapped, messages in it are received through slots.
         if (Status mapped =
                 peer->memory.map(message.allocation, received->descriptors[0], message.bytes);
             !mapped) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers: the other transports that have sent a message to the socket of this one, with what this
-// process maps of them.
+// Peers: the transports that have sent a message to the socket of this one, and the memory of each
+// that this process maps.
 #pragma once
 
 #include "shm/allocations.h"
@@ -57,9 +57,9 @@ class Peers {
 
   /// Sends a hello or an accept, with the descriptors of this transport.
   Sent connect(const Nonce& to, const PeerMessage& message) noexcept;
-  /// Makes a peer forget all allocations, so that they are passed again when they are next needed.
-  /// Call this when the first endpoint to it opens again: without one, the peer may have dropped
-  /// them.
+  /// Makes a peer forget all allocations, so that each is passed again when it is next needed. Call
+  /// this when an endpoint to the peer opens and no other one is open: while none was open, the
+  /// peer may have dropped the allocations.
   void withdraw_all(Peer& peer) noexcept;
   /// Shares an allocation with a peer, unless it is shared already. True if it is shared now.
   bool share(Peer& peer, const Allocation& allocation);

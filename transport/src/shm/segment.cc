@@ -22,13 +22,13 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x78796c656d2d3033;  // "xylem-03": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
-// The size of a small slot: one page, and room for what precedes a payload.
+// The size of a small slot: one page, and one line for what precedes a payload.
 constexpr std::uint32_t kSmallBytes = 4096 + kLine;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
 constexpr std::uint64_t kUsualBytes = 2 << 20;
 constexpr std::uint32_t kMostSlots = 1 << 16;  // The range of Entry::slot.
-// Each channel has a slot, and there is one more.
+// With this many channels, the least number of slots of a size is kMostSlots / 2 (plan_geometry()).
 constexpr std::uint32_t kMostChannels = (1 << 14) - 1;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
@@ -73,7 +73,8 @@ std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
 }
 
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
-  // Each channel owns one slot of each size, and one more slot of each size is shared.
+  // Of each size, every channel owns one slot, and one more is shared; at least twice as many are
+  // provided.
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
   // Up to one page of padding lies between the two sizes.
   const std::uint64_t fixed = geometry.slot_offset(0) + kPage;

@@ -18,16 +18,18 @@
 // its slot when later entries have their `turn` already; the receiver consumes entries in order, so
 // it waits for the `turn` of that entry. For `state` see owner.h.
 //
-// A message may stay in memory that the peer can read in addition to the segment. It is announced
-// with its Location. When the receiver has read all of it, it flips the stream's bit in `granted`,
-// stored with release after `fetched`; the sender loads `granted` with acquire before its user gets
-// the buffer back. A sender that cancels cannot wait for that. It sets the stream's bit in
-// `withdrawn`, followed by a fence, so that the store precedes everything written to the buffer
-// later; the receiver executes a fence between its reads and its check of the bit. So a receiver
-// that has read overwritten bytes notices it, like the reader of a seqlock (Boehm, "Can seqlocks
-// get along with programming language memory models?", MSPC 2012). The bit is cleared before the
-// stream's number is used again. That happens only after the bit in `granted` has flipped, when the
-// receiver has checked `withdrawn` for the last time.
+// A message may stay in memory that the peer can read in addition to the segment; the announcement
+// contains its Location. When the receiver has read the whole message, it flips the stream's bit in
+// `granted`, stored with release after `fetched`. The sender loads `granted` with acquire before
+// its user may reuse the buffer.
+//
+// A sender that cancels cannot wait for that. Instead it sets the stream's bit in `withdrawn`. A
+// fence follows, so that this store precedes everything written to the buffer later. The receiver
+// executes a fence between its reads and its check of the bit. So a receiver that has read
+// overwritten bytes notices it, like the reader of a seqlock (Boehm, "Can seqlocks get along with
+// programming language memory models?", MSPC 2012). The bit is cleared before the stream's number
+// is used again. That happens only after the bit in `granted` has flipped, when the receiver has
+// checked `withdrawn` for the last time.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -49,9 +51,9 @@ namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kEntries = 64;  ///< Number of entries in each ring.
-/// Announced messages that can be under way on one channel. The first half of the numbers is for
-/// messages that fit into a slot; when none of these is free, such messages use slots and hold up
-/// nothing. Longer messages use the second half and wait for a free number.
+/// The largest number of announced messages (streams) that have not ended on one channel. The first
+/// half of the stream numbers is for messages that fit into a slot; if none of these is free, such
+/// messages are sent through slots. Longer messages use the second half, and wait if none is free.
 inline constexpr std::uint32_t kStreams = 64;
 
 /// Names a transport: its segment, and the socket over which it is reached (peer_socket.h).
@@ -104,25 +106,25 @@ struct alignas(kLine) Credit {
 
 /// The state of an outgoing channel, written by the sender.
 struct alignas(kLine) Withdrawal {
-  /// A bit for each stream: if its message was left in place, it may have been overwritten. All
-  /// bits are set when the endpoint is closed.
+  /// A bit for each stream. If it is set and the message was left in place, the message may have
+  /// been overwritten. All bits are set when the endpoint is closed.
   std::atomic<std::uint64_t> withdrawn{0};
 };
 
 enum class EntryKind : std::uint8_t {
   eager,      ///< A message, within the entry.
   slotted,    ///< A message, in a slot.
-  announce,   ///< A message of `bytes` to come as stream `id`, once granted; its payload is a
-              ///< Location, or a DevicePlace if `slot` is kOnDevice.
-  fragment,   ///< `bytes` more of stream `id`, in a slot.
-  withdrawn,  ///< No more of stream `id` will come.
+  announce,   ///< Announces stream `id`, a message of `bytes`; its payload is a Location, or a
+              ///< DevicePlace if `slot` is kOnDevice.
+  fragment,   ///< `bytes` more of the granted stream `id`, in a slot.
+  withdrawn,  ///< No more of stream `id` will be sent.
   request,  ///< To the sender of the opposite channel: the receiver waits for the next message that
             ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
-  closed,   ///< The endpoint was closed; streams that are not complete never will be.
+  closed,   ///< The endpoint was closed; streams that are not complete will never be complete.
   nothing,  ///< The message that should have been here could not be read. It is skipped.
 };
 
-/// Where an announced message lies, if its receiver can read it there.
+/// Where an announced message is, if its receiver can read it there.
 struct Location {
   enum class Where : std::uint32_t {
     nowhere,  ///< Not readable by the receiver; sent through slots.
@@ -181,7 +183,7 @@ inline Head head_of(const Entry& entry) noexcept {
   head.tag |= static_cast<Tag>(size_and_check >> kSizeBits) << kNameBits;
   return head;
 }
-/// A copy of what an entry's payload holds.
+/// A copy of the value in an entry's payload.
 template <typename Value>
 Value payload_of(const Entry& entry) noexcept {
   static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= kInlineBytes);
@@ -212,14 +214,14 @@ struct Unmap {
   std::uint64_t bytes = 0;
   void operator()(std::byte* memory) const noexcept;
 };
-/// Mapped memory, which is unmapped at the end.
+/// Mapped memory. The destructor unmaps it.
 using Mapping = std::unique_ptr<std::byte, Unmap>;
 /// Maps a file that a peer has passed, for reading. Fails with `mismatch` if the file can shrink or
 /// has fewer than `bytes`.
 Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes);
 
-/// Unnamed memory, fully allocated and mapped for writing here. Other processes can neither write
-/// it nor change its size.
+/// Unnamed memory, fully allocated and mapped for writing here. Other processes cannot change its
+/// size and, from Linux 5.1 on, cannot write to it.
 struct SealedMemory {
   UniqueFd fd;
   Mapping memory;

@@ -7,7 +7,7 @@
 //     ├─ no stream id is free ──► waiting_for_stream_id ──► begun
 //     └─ the receiver has requested it (hold.h) ──► requested ──► begun
 //
-// Messages with equal tags begin in the order in which they were pushed, since of two that have not
+// Messages with equal tags begin in the order in which they were pushed: of two that have not
 // begun, the older one is in an earlier list (in the order requested, waiting_for_stream_id,
 // queued), or earlier in the same list.
 #pragma once
@@ -63,7 +63,7 @@ struct Sending {
   }
 };
 
-/// What became of an attempt to begin a message.
+/// The result of an attempt to begin a message.
 enum class Begun : std::uint8_t {
   well,
   no_room,       ///< There is no free entry in the ring, or no free slot.
@@ -82,7 +82,7 @@ class SendQueue {
 
   bool is_empty() const noexcept { return count_ == 0; }
   bool has(Stage stage) const noexcept { return !lists_[index(stage)].empty(); }
-  /// Whether there are messages that begin out of order.
+  /// Whether messages may begin in another order than that in which they were pushed.
   bool is_reordered() const noexcept {
     return has(Stage::requested) || has(Stage::waiting_for_stream_id);
   }
@@ -98,8 +98,8 @@ class SendQueue {
   void push(const Sending& sending, std::uint64_t holds) {
     add(sending, take_request(sending.tag, holds) ? Stage::requested : Stage::queued);
   }
-  /// Marks the oldest message that matches as requested, or else the next one that is pushed during
-  /// this hold.
+  /// Marks the oldest message that matches as requested. If none matches, the request applies to
+  /// the next matching message that is pushed during this hold.
   void request(const Request& request, std::uint64_t holds) {
     for (const Stage stage : {Stage::waiting_for_stream_id, Stage::queued}) {
       List& list = lists_[index(stage)];
@@ -137,7 +137,7 @@ class SendQueue {
     }
     return std::nullopt;
   }
-  /// Completes a message, at once or when no device copies its pieces any more.
+  /// Completes a message: at once or, while a device still copies pieces of it, after that.
   void complete(Position at, Code code = Code::ok) {
     if (at->copies > 0) {
       at->code = code;
@@ -218,7 +218,7 @@ class SendQueue {
   List spare_;
   std::size_t count_ = 0;
   std::vector<Request> requests_;        ///< Requests for messages that have not been pushed yet.
-  std::uint64_t holds_of_requests_ = 0;  ///< They apply only while Credit::holds is this.
+  std::uint64_t holds_of_requests_ = 0;  ///< `requests_` applies only while Credit::holds is this.
 };
 
 }  // namespace xylem::transport::shm

@@ -17,9 +17,9 @@ namespace xylem::transport::shm {
 namespace {
 
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
-/// How many calls of progress() without any work pass between two looks at the socket.
+/// The number of calls of progress() without any work between two checks of the socket.
 constexpr std::uint32_t kRoundsPerLook = 64;
-/// View::id of a message that arrived before it was asked for.
+/// View::id of a message that arrived before its receive was posted.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};
 
 using AddressWords = std::array<std::uint64_t, 4>;
@@ -67,7 +67,7 @@ ShmTransport::ShmTransport(Segment segment,
 // still write into the segment, it stays mapped here, too.
 ShmTransport::~ShmTransport() {
   const bool is_written = devices_ != nullptr && !channels_.finish_copies();
-  // take_back_host() waits for the device, too.
+  // take_back_host() waits for the device, too, so it is not called if the device did not finish.
   if (devices_ != nullptr && !is_written) devices_->take_back_host(segment_.memory());
   channels_.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
@@ -239,7 +239,7 @@ void ShmTransport::abandon() noexcept {
   for (; reserved_.readers > 0; --reserved_.readers) slots_.release(reserved_.slot);
 }
 
-// An operation that is in none of these places already has its outcome.
+// If none of these has the operation, its outcome is already known.
 void ShmTransport::cancel(Operation& operation) noexcept {
   if (matcher_.cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});

@@ -3,9 +3,8 @@
 // FrameReader: splits the bytes from a socket into frames, opens their seals, and receives bodies
 // directly into their destination.
 //
-//   head ──opened, no body──────────────────────────► on_frame ──► head
-//     └────opened: on_head returns where the body goes──► body ──► tag ──opened──► on_frame ──►
-//     head
+//   head ── opened, no body ───────────────────────────────────────────► on_frame ──► head
+//     └──── opened; on_head sets `body` ──► body ──► tag ── opened ─────► on_frame ──► head
 #pragma once
 
 #include "tcp/frame_writer.h"
@@ -40,8 +39,8 @@ class FrameReader {
 
   /// Reads what has arrived, up to a limit. Adds the number of complete frames to `frames`.
   Io read(int fd, FrameListener& listener, unsigned& frames);
-  /// Receives the body that is being read into a buffer of the reader instead, including the part
-  /// already read. Nothing more is written to the destination that on_head() chose.
+  /// Copies the part of the current body that was read to a buffer of the reader, and receives the
+  /// rest there, too. Nothing more is written to the destination that on_head() chose.
   void redirect();
 
  private:

@@ -42,7 +42,7 @@ class FrameWriter {
   /// Adds a frame; requires has_room(). `owner`, if any, is passed to `on_written` once the frame
   /// has been written.
   void put(const FrameHead& head, const std::byte* body, Body how, Outgoing* owner);
-  /// Copies the bodies that are still borrowed from an owner, and forgets the owner.
+  /// Copies the bodies that are still borrowed from an owner; `on_written` is not called for it.
   void disown(const Outgoing& owner);
   /// Drops all frames that have not been written.
   void clear() noexcept { first_ = count_ = 0, bytes_ = 0; }

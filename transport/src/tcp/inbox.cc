@@ -48,7 +48,7 @@ std::byte* Inbox::place_of(Incoming& message) const noexcept {
   return place + message.got;
 }
 
-/// Whether a peer that keeps to the protocol sends such a head.
+/// Whether the protocol allows such a head.
 bool Inbox::is_sane(const FrameHead& head) const noexcept {
   switch (head.kind) {
     case FrameKind::eager:
@@ -82,7 +82,7 @@ bool Inbox::on_head(const FrameHead& head, std::byte*& body) try {
   return false;
 }
 
-/// A message begins: it is matched with its receive, or kept in the matcher.
+/// Begins a message: matches it with a receive, or adds it to the matcher.
 bool Inbox::on_first(const FrameHead& head) {
   Incoming& message = add(head);
   message.is_eager = head.kind == FrameKind::eager;
@@ -145,7 +145,7 @@ void Inbox::deliver(Incoming& message) {
   release(message);
 }
 
-/// Discards the rest of a message that has no receive (any more) and is not in the matcher.
+/// Discards the rest of a message that has no receive and is not in the matcher.
 void Inbox::sink(Incoming& message) {
   if (message.state == Incoming::State::whole || message.state == Incoming::State::announced) {
     if (message.state == Incoming::State::announced)
@@ -202,7 +202,7 @@ bool Inbox::cancel(const Operation& operation) {
 
 void Inbox::on_withdraw(std::uint64_t id) {
   Incoming* const message = find(id);
-  // An announced message that was dropped has already been forgotten.
+  // An announced message that was dropped has already been released.
   if (message == nullptr || message->state == Incoming::State::whole) return;
   if (message->receive.operation != nullptr) {
     complete(message->receive, Code::cancelled, 0);

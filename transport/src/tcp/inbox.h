@@ -62,11 +62,11 @@ class Inbox final : public FrameListener {
   bool meet(std::uint64_t id, const Receive& receive);
   /// Drops message `id`, which has just left the matcher.
   void drop(std::uint64_t id);
-  /// Ends a receive that has met a message of this inbox; false if the operation is not such a
+  /// Ends a receive that has matched a message of this inbox; false if the operation is not such a
   /// receive.
   bool cancel(const Operation& operation);
-  /// Call this when nothing more will arrive. Ends all receives that have met a message; complete
-  /// messages stay.
+  /// Call this when nothing more will arrive. Ends all receives that have matched a message.
+  /// Complete messages without a receive stay.
   void end_all(Code code);
 
  private:

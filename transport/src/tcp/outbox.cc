@@ -154,7 +154,7 @@ Outgoing* Outbox::find(Messages& messages, std::uint64_t id) noexcept {
   return at == messages.end() ? nullptr : &*at;
 }
 
-// The peer may still answer a message that has been withdrawn in the meantime.
+// The peer may still answer a message that has been withdrawn meanwhile. Such an answer is ignored.
 
 void Outbox::on_go(std::uint64_t id) {
   if (Outgoing* const message = find(announced_, id)) move(*message, Outgoing::State::streaming);
@@ -178,7 +178,7 @@ bool Outbox::cancel(const Operation& operation) {
     if (at == list->end()) continue;
     Outgoing& message = *at;
     const bool is_in_part = list == &streaming_;
-    // If the last frame is already on its way, the peer gets the whole message.
+    // If the last frame is already in the writer, the peer receives the whole message.
     if (list != &written_) message.code = Code::cancelled;
     writer_.disown(message);
     message.frames = 0;

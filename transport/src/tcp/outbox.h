@@ -5,9 +5,9 @@
 //   waiting ──eager, first frame──► streaming ──last frame──► written ──► ended
 //      └──announce──► announced ──go────┘            (until the socket has it)
 //
-// The first frames go out in the order of the sends, so that equal tags match in that order. After
-// that, streaming messages take turns. A message within the credit is sent ahead of its receive. A
-// message beyond the credit is announced, so it does not block those behind it.
+// The first frames are sent in the order of the sends, so that equal tags match in that order.
+// After that, streaming messages take turns. A message within the credit is sent ahead of its
+// receive. A message beyond the credit is announced, so it does not block those behind it.
 #pragma once
 
 #include "outcome.h"
@@ -49,8 +49,8 @@ class Outbox {
   bool send_now(int fd, Tag tag, ConstRegion source);
   /// Queues a control frame, which is sent before all messages.
   void send_control(FrameKind kind, std::uint64_t id) { controls_.push_back({kind, id}); }
-  /// Allows the peer to send more bytes ahead. The next frame of any kind reports it; if there is
-  /// none, a credit frame is sent once the amount is large.
+  /// Grants the peer more bytes to send ahead. The next frame of any kind carries the grant. If no
+  /// frame is sent, a credit frame is sent once the amount is large.
   void return_credit(std::uint64_t bytes);
 
   /// Writes as much as the socket accepts. Io::blocked means that more must be written once it
@@ -58,7 +58,7 @@ class Outbox {
   Io pump(int fd);
   /// Whether there is nothing to write at present.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
-  /// Whether, in addition, no message waits for its peer's go.
+  /// Like is_idle(), and no message waits for a `go` frame of the peer.
   bool is_empty() const noexcept { return is_idle() && announced_.empty(); }
 
   // These functions handle frames from the peer.

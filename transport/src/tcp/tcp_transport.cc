@@ -23,7 +23,8 @@ namespace xylem::transport {
 namespace tcp {
 namespace {
 
-/// Up to this many sockets are read one by one; for more, epoll is asked first.
+/// Up to this many sockets, progress() reads each one. With more, epoll first reports which are
+/// ready.
 constexpr std::size_t kFewSockets = 4;
 
 /// An address only proves that its owner uses this protocol. It is not used to make connections.
@@ -57,9 +58,8 @@ SocketTransport::SocketTransport(TcpOptions options, Logger logger)
   std::memcpy(address_.data(), &address, sizeof address);
 }
 
-// Whatever has been written arrives, since flush() has waited for it. An owner that keeps the
-// contract leaves nothing pending; anything that is pending anyway ends here without a call of
-// `done`.
+// What has been written arrives, since flush() has waited for it. Nothing is pending here if the
+// owner keeps the contract. If it does not, pending operations end without a call of `done`.
 SocketTransport::~SocketTransport() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->state == Endpoint::State::connected) {
@@ -201,8 +201,8 @@ void SocketTransport::pump(EndpointId id) {
   Endpoint& endpoint = at(id);
   if (endpoint.state != Endpoint::State::connected) return;
   const Io io = endpoint.outbox.pump(endpoint.socket.get());
-  // If the peer has ended the connection, what it sent before must still be read: reading then
-  // finds the end.
+  // If the peer has ended the connection, the data that it sent before must still be read. Reading
+  // then finds the end.
   if (io == Io::broken) return lose(id, io);
   watch(id);
 }

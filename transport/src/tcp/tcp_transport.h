@@ -3,7 +3,7 @@
 // The tcp transport: endpoints, each with a socket, an outbox and an inbox, and one matcher for all
 // endpoints.
 //
-//   new ──first send──► wanted ──adopt()──► connected ──end of the connection──► lost
+//   fresh ─first send─► wanted ──adopt()──► connected ──end of the connection──► lost
 //    └──────────────adopt()───────────────────▲  └──────────close()──────────► closed
 #pragma once
 

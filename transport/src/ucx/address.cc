@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x58554358;  // "XUCX"
 constexpr std::uint16_t kVersion = 1;
-constexpr std::uint16_t kReaches = 3;
+constexpr std::uint16_t kReaches = 2;
 
 struct Header {
   std::uint32_t magic;

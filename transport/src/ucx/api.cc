@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLibrary = "libucp.so.0";
 
-/// Puts the signal handlers that the process has now back when the object ends.
+/// Saves the signal handlers of the process. The destructor restores those that have changed.
 class KeptHandlers {
  public:
   KeptHandlers() noexcept {
@@ -52,12 +52,12 @@ std::vector<std::filesystem::path> libraries_of_pypi() {
   Dl_info here{};
   if (::dladdr(reinterpret_cast<const void*>(&libraries_of_pypi), &here) == 0) return {};
   std::filesystem::path self(here.dli_fname);
-  // A command is known by its name only, if the shell has found it.
+  // If the shell has found the command in PATH, `self` is only a name.
   std::error_code error;
   if (!self.is_absolute()) self = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto above = self.parent_path().parent_path();
   const auto library = std::filesystem::path("libucx/lib") / kLibrary;
-  // This code is in a module, which is in a folder beside libucx, or in the command.
+  // This code is in a module, whose folder is beside libucx, or in the command.
   return {above / library, above / XYLEM_PYTHON_PACKAGES / library};
 }
 #else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of UCX that Xylem calls. UCX's library is opened when Xylem first needs it, so
-// nothing of UCX has to be there for jobs that do without.
+// The functions of UCX that Xylem calls. UCX's library is opened when Xylem first needs it, so jobs
+// that do not use UCX need no library.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,7 +14,7 @@
 
 namespace xylem::transport::ucx {
 
-/// The oldest UCX that is supported. What Xylem calls has stayed the same since.
+/// The oldest UCX that is supported. The functions that Xylem calls have not changed since.
 inline constexpr unsigned kOldestMajor = 1, kOldestMinor = 13;
 
 /// UCX's functions by their names in its headers.
@@ -24,18 +24,19 @@ struct Api {
 #undef XYLEM_UCX
 };
 
-/// Opens the library, which then stays open until the process ends, and finds its functions. By
-/// itself, opens the libucp.so.0 that the system knows, or else that of PyPI's package libucx-cu13,
-/// which has no RDMA. Fails with `unsupported` if there is no such library, or if it is too old.
-/// UCX installs signal handlers when it is opened; the handlers that the process had are put back.
+/// Opens the library, which then stays open until the process ends, and finds its functions. If
+/// `library` is empty, opens the system's libucp.so.0 or, if there is none, that of PyPI's package
+/// libucx-cu13, which has no RDMA. Fails with `unsupported` if there is no such library, or if it
+/// is too old. UCX installs signal handlers when it is opened; the process's own handlers are
+/// restored.
 Result<Api> load_api(const std::string& library = {});
 
 namespace detail {
 extern constinit Api opened_api;
 }  // namespace detail
 
-/// Opens UCX if this process has not done so yet, for api(). All callers get the same result. Any
-/// thread may call it.
+/// Opens UCX, if this process has not opened it yet, so that api() can be called. All callers get
+/// the same result. Any thread may call it.
 Status open_api();
 
 /// Whether open_api() has succeeded. Any thread may call it.
@@ -44,7 +45,7 @@ bool is_api_open() noexcept;
 /// The functions of the UCX of this process. open_api() must have succeeded before.
 inline const Api& api() noexcept { return detail::opened_api; }
 
-/// Ends an object of UCX by a function of the Api.
+/// Deleter that destroys a UCX object by a function of the Api.
 template <auto Function>
 struct Release {
   template <typename Object>

@@ -28,15 +28,15 @@ class Completions {
     bool outer_;
   };
 
-  /// Completes an operation, whose result is set.
+  /// Completes an operation, whose result has been set.
   void complete(Operation& operation) {
     if (is_posting_) return defer(operation);
     operation.done(operation);
   }
   void defer(Operation& operation) { deferred_.push_back(&operation); }
   bool has_deferred() const noexcept { return !deferred_.empty(); }
-  /// Completes the deferred operations; returns their number. What they defer waits for the next
-  /// call.
+  /// Completes the deferred operations; returns their number. Operations that are deferred
+  /// meanwhile wait for the next call.
   unsigned complete_deferred() {
     completing_.swap(deferred_);
     for (Operation* operation : completing_) operation->done(*operation);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The devices that UCX finds on this machine. UCX's lower layer, UCT, also reports
-// the kind of each device: by its components, their memory domains, and the resources of each.
+// The devices that UCX finds on this machine. They are listed through UCX's lower layer, UCT, which
+// also reports the kind of each device. UCT has components, a component has memory domains, and a
+// domain has resources.
 #include "ucx/api.h"
 #include "ucx/status.h"
 #include "xylem/transport/ucx.h"

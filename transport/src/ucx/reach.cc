@@ -7,22 +7,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace xylem::transport::ucx {
 namespace {
 
 using Kind = UcxDevice::Kind;
-
-constexpr std::array<std::string_view, 3> kHostTransports = {"posix", "sysv", "cma"};
-
-// Whether the device carries messages to other processes. Copy engines and loopback to the own
-// worker do not.
-bool is_wire(const UcxDevice& device) noexcept {
-  return device.kind == Kind::network ||
-         (device.kind == Kind::shared_memory && device.transport != "cma");
-}
 
 std::string describe(std::span<const UcxDevice> devices) {
   std::set<std::string> found;
@@ -36,7 +26,6 @@ std::string describe(std::span<const UcxDevice> devices) {
 
 std::string_view name(UcxReach reach) noexcept {
   switch (reach) {
-    case UcxReach::host: return "host";
     case UcxReach::network: return "network";
     case UcxReach::tcp: return "tcp";
   }
@@ -46,9 +35,6 @@ std::string_view name(UcxReach reach) noexcept {
 bool allows(UcxReach reach, const UcxDevice& device) noexcept {
   if (device.kind == Kind::self) return true;
   switch (reach) {
-    case UcxReach::host:
-      return device.kind == Kind::shared_memory &&
-             std::ranges::find(kHostTransports, device.transport) != kHostTransports.end();
     case UcxReach::network:
       // Copy engines (cuda_copy, rocm_copy) move data between a GPU and the host within one
       // process, and are allowed. The IPC of an accelerator (rocm_ipc) is a kind of shared memory,
@@ -62,8 +48,7 @@ bool allows(UcxReach reach, const UcxDevice& device) noexcept {
 
 bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept {
   return std::ranges::all_of(devices, [&](const UcxDevice& device) {
-    return !allows(reach, device) || device.kind == Kind::self ||
-           device.kind == Kind::shared_memory || device.transport == "tcp";
+    return !allows(reach, device) || device.kind == Kind::self || device.transport == "tcp";
   });
 }
 
@@ -73,7 +58,7 @@ Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice
   for (const UcxDevice& device : devices) {
     if (!allows(reach, device)) continue;
     names.insert(device.transport);
-    has_wire = has_wire || is_wire(device);
+    has_wire = has_wire || device.kind == Kind::network;
   }
   if (!has_wire) {
     return failure(Code::unsupported,

@@ -14,7 +14,7 @@
 
 namespace xylem::transport::ucx {
 
-/// "host", "network" or "tcp".
+/// "network" or "tcp".
 std::string_view name(UcxReach reach) noexcept;
 
 /// Whether a context of this reach may use the device.

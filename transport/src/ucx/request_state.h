@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RequestState: what Xylem stores in a UCX request while it is in flight: its operation, and
+// RequestState: what Xylem stores in a UCX request in flight. It contains the operation, and
 // pointers to the neighbours in a circular list of requests. The list allows walking over all
 // requests in flight without any allocation.
 #pragma once

@@ -26,7 +26,7 @@ inline Code receive_code(ucs_status_t status, bool asked) noexcept {
   return status == UCS_ERR_CANCELED && !asked ? Code::peer_lost : code_of(status);
 }
 
-/// After open_api(): "UCX could not <what>: <its reason>[: <remedy>]".
+/// "UCX could not <what>: <its reason>[: <remedy>]". open_api() must have succeeded before.
 Status refusal(ucs_status_t status, std::string_view what, std::string_view remedy = {});
 
 }  // namespace xylem::transport::ucx

@@ -8,9 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
 namespace xylem::transport::ucx {
 namespace {
@@ -40,28 +38,7 @@ void UcxTransport::close(EndpointId id) noexcept {
   if (endpoint.handle == nullptr) return;
   if (endpoint.lost == Code::ok) endpoint.lost = Code::peer_lost;
   ++epoch_;
-  if (!may_abort(endpoint)) return cut(endpoint);
-  logger_.warn(
-      fmt::format("ucx transport of reach {} is given up: its queue to endpoint {} is full, and "
-                  "UCX {} would abort this process if it ended it",
-                  ucx::name(facts_.reach), endpoint.id, api().ucp_get_version_string()));
-  end_worker();
-}
-
-// Whether closing the endpoint could make UCX abort the process, because an answer to a connection
-// request waits in its queue. The answer is queued before all our sends, so it has left once any
-// send has completed. It also cannot be waiting if nothing waits for room.
-bool UcxTransport::may_abort(Endpoint& endpoint) {
-  return facts_.aborts_on_answers && endpoint.handle != nullptr && !endpoint.has_sent &&
-         !begin_flush(endpoint);
-}
-
-// Destroying the worker also ends all endpoints: ours, and those that UCX made for peers that
-// connected to us, which UCX does not report.
-bool UcxTransport::may_abort() {
-  bool may = facts_.aborts_on_answers && stranger_died_;
-  for (const auto& endpoint : endpoints_) may = may_abort(*endpoint) || may;
-  return may;
+  cut(endpoint);
 }
 
 // True if nothing waits for room in the endpoint's queue. Otherwise increments flushes_ until the
@@ -101,7 +78,8 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
-// The operation has ended; the request stays until UCX has finished with it.
+// Separates a request from its operation, which has ended. The request stays until UCX has finished
+// with it.
 void UcxTransport::detach(RequestState& state) noexcept {
   RequestRing::remove(state);
   state.operation = nullptr;
@@ -128,9 +106,9 @@ void UcxTransport::end_sends(Endpoint& endpoint) {
   if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
 }
 
-// UCX cancels only a receive that has met no message. Any other receive ends with its message, or
-// with the endpoint from which the message comes. A send ends with its message, or with its
-// endpoint.
+// UCX cancels only a receive that no message has matched. Any other receive ends when its message
+// is complete, or when the endpoint from which the message comes ends. A send ends when its message
+// is complete, or with its endpoint.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* state = static_cast<RequestState*>(operation.state);
   if (state == nullptr || state->cancelled) return;  // Sends have no state here.
@@ -140,9 +118,9 @@ void UcxTransport::cancel(Operation& operation) noexcept {
   api().ucp_request_cancel(worker_.get(), state);
 }
 
-// A cancelled receive that was posted before an endpoint ended may have met a message of that
-// endpoint. The rest of that message never comes, and UCX either ends the receive at once or never.
-// A receive posted later waits for a living peer.
+// A cancelled receive that was posted before an endpoint ended may have matched a message of that
+// endpoint. The rest of that message never arrives, and UCX either ends the receive at once or
+// never. A receive posted later waits for a living peer.
 bool UcxTransport::stuck() const {
   return receives_.any_of(
       [this](const RequestState& state) { return state.cancelled && state.epoch != epoch_; });
@@ -163,37 +141,22 @@ void UcxTransport::break_when_stuck() {
   end_worker();
 }
 
-// Ends the worker; UCX then holds nothing of ours. All pending operations end, and new ones end
-// with link_lost.
+// Ends the worker, so that UCX does not use our memory any more. All pending operations end, and
+// new ones end with link_lost.
 void UcxTransport::end_worker() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
     end_all(endpoint->sends, endpoint->lost);
   }
   end_all(receives_, Code::link_lost);
-  if (facts_.aborts_on_answers) {
-    abandon_worker();
-  } else {
-    // UCX also aborts if the worker is destroyed while an endpoint has a rendezvous in progress.
-    for (const auto& endpoint : endpoints_) {
-      if (endpoint->handle != nullptr) cut(*endpoint);
-    }
-    worker_.reset();
-    detached_.forget();
+  // UCX aborts if the worker is destroyed while an endpoint has a rendezvous in progress.
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->handle != nullptr) cut(*endpoint);
   }
-  for (const auto& endpoint : endpoints_) endpoint->handle = nullptr;
+  worker_.reset();
+  detached_.forget();
   wake_.reset();  // no more events
   arriving_ = flushes_ = 0;
-}
-
-// A worker that UCX could not destroy without an abort is kept until the process ends. Nobody
-// drives it any more, so it does not access our memory.
-void UcxTransport::abandon_worker() {
-  static std::mutex mutex;
-  // Never destroyed. It stays reachable, so leak checkers do not report it.
-  static auto& abandoned = *new std::vector<std::pair<ucp_context*, ucp_worker*>>;
-  const std::lock_guard lock(mutex);
-  abandoned.emplace_back(context_.release(), worker_.release());
 }
 
 bool UcxTransport::idle() const noexcept {
@@ -210,15 +173,6 @@ UcxTransport::~UcxTransport() {
     RequestState& state = receives_.front();
     detach(state);
     api().ucp_request_cancel(worker_.get(), &state);
-  }
-  if (may_abort()) {
-    while (!stranger_died_ && flushes_ > 0 && !deadline.passed()) {
-      api().ucp_worker_progress(worker_.get());
-    }
-    if (stranger_died_ || flushes_ > 0) {
-      abandon_worker();
-      return;
-    }
   }
   // If a socket is closed with unread data, TCP discards what it has not sent yet. So read first.
   for (int i = 0; i < kLastLooks && api().ucp_worker_progress(worker_.get()) > 0; ++i) {

@@ -22,7 +22,8 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// The version of the library that is loaded, which may not be the one that Xylem was built with.
+/// Compares the version of the library that is loaded, which may not be the one that Xylem was
+/// built with.
 bool is_older_than(unsigned major, unsigned minor) {
   unsigned its_major = 0, its_minor = 0, release = 0;
   api().ucp_get_version(&its_major, &its_minor, &release);
@@ -38,36 +39,25 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
   XYLEM_TRY(auto transports, allowed_transports(options.reach, found));
   Settings settings = {
       {"TLS", std::move(transports)},
-      {"SHM_DEVICES", "all"},
       {"SELF_DEVICES", "all"},
+      {"KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count())},
   };
   const bool uses_tcp = std::ranges::any_of(found, [&](const UcxDevice& each) {
     return each.transport == "tcp" && allows(options.reach, each);
   });
   if (uses_tcp) {
-    // UCX's TCP transport ends a vectored send twice, and so aborts, if the peer dies while bytes
-    // of that send wait for the socket (seen in 1.13.1; later releases have the same code). Without
-    // vectors it copies the bytes first. Segments as large as the receiver's (instead of the
-    // default 8 KiB) compensate for the copy.
-    // Since 1.17, ucp_config_modify() expects the option names of the environment; before, the same
-    // names without the transport's prefix.
+    // UCX's TCP transport completes a vectored send twice, and so aborts the process, if the peer
+    // dies while bytes of that send wait for the socket (seen in 1.13.1; later releases have the
+    // same code). Without vectors it copies the bytes first. Segments as large as the receiver's
+    // (instead of the default 8 KiB) compensate for the copy.
+    //
+    // From 1.17 on, ucp_config_modify() expects the option names of the environment. Older versions
+    // expect the same names without the transport's prefix.
     const std::string prefix = is_older_than(1, 17) ? "" : "TCP_";
     settings.emplace_back(prefix + "MAX_IOV", "0");
     settings.emplace_back(prefix + "TX_SEG_SIZE", "64k");
   }
-  if (options.reach == UcxReach::host) {
-    // Without this, UCX refuses endpoints that can be closed forcibly.
-    settings.emplace_back("MM_ERROR_HANDLING", "y");
-    // The owner learns of a death on its own host at once, and only close() can tell whether UCX
-    // survives it (ContextFacts::aborts_on_answers). So UCX need not look for dead peers. With the
-    // second setting, peers exchange endpoint ids when they connect, not at the first large
-    // message.
-    settings.emplace_back("KEEPALIVE_INTERVAL", "inf");
-    settings.emplace_back("RESOLVE_REMOTE_EP_ID", "y");
-  } else {
-    settings.emplace_back("KEEPALIVE_INTERVAL", fmt::format("{}ms", options.keepalive.count()));
-  }
-  if (options.reach != UcxReach::host && !options.devices.empty()) {
+  if (!options.devices.empty()) {
     XYLEM_TRY(auto devices, allowed_devices(options, found));
     settings.emplace_back("NET_DEVICES", std::move(devices));
   }
@@ -129,8 +119,6 @@ Result<Worker> make_worker(ucp_context& context) {
   return worker;
 }
 
-bool aborts_on_answers() { return is_older_than(1, 14); }
-
 bool moves_cuda(ucp_context& context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
@@ -146,8 +134,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
   XYLEM_TRY(auto context, ucx::make_context(options, found));
   XYLEM_TRY(auto worker, ucx::make_worker(*context));
   const ucx::ContextFacts facts{options.reach, ucx::moves_cuda(*context),
-                                ucx::copies_on_send(options.reach, found),
-                                ucx::aborts_on_answers() && options.reach == UcxReach::host};
+                                ucx::copies_on_send(options.reach, found)};
   return ucx::UcxTransport::create(std::move(context), std::move(worker), facts, logger);
 }
 

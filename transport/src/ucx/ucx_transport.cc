@@ -21,8 +21,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-/// Passes the kind of the memory to UCX. If it is unknown, UCX detects it: the number of
-/// UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
+/// Passes the kind of the memory to UCX. An unknown kind is not passed, and UCX detects it: the
+/// number of UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
 void set_memory_type(ucp_request_param_t& params, Memory memory) noexcept {
   switch (memory.kind) {
     case MemoryKind::host: params.memory_type = UCS_MEMORY_TYPE_HOST; break;
@@ -119,7 +119,6 @@ Posted UcxTransport::send(EndpointId to,
       api().ucp_tag_send_nbx(endpoint.handle, source.data, source.bytes, tag, &params);
   if (!UCS_PTR_IS_PTR(request)) {
     operation.code = send_code(UCS_PTR_STATUS(request));
-    endpoint.has_sent |= operation.code == Code::ok;
     return Posted::done;
   }
   auto& state = *static_cast<RequestState*>(request);
@@ -136,17 +135,16 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   Operation* operation = state.operation;
   RequestRing::remove(state);
   api().ucp_request_free(request);
-  endpoint.has_sent |= status == UCS_OK;
   if (operation == nullptr) return;
   operation->code = send_code(status);
   endpoint.owner->completions_.complete(*operation);
 }
 
-// If the message is already there, UCX 1.13 calls back within ucp_tag_recv_nbx() for some kinds of
-// messages, whether or not a callback was requested; for the other kinds it reports what it
-// received only by a callback. So a callback is always requested. Within recv() the callback stores
-// its result in the operation: `state` points to this transport before the callback, and is null
-// after it.
+// If the message has already arrived, the result can be reported within ucp_tag_recv_nbx(). For
+// some kinds of messages UCX 1.13 then calls back, whether or not a callback was requested. For the
+// other kinds it reports what it received only by a callback. So a callback is always requested.
+// Within recv() the callback stores its result in the operation: `state` points to this transport
+// before the callback, and is null after it.
 Posted UcxTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   if (!worker_) [[unlikely]] {
@@ -258,14 +256,14 @@ unsigned UcxTransport::progress() noexcept {
   return count;
 }
 
-// A send completes when UCX has copied the message. In shared memory the peer then has the copy. On
-// a network the copy may wait inside UCX, and a flush reports when it has left.
+// A send completes when UCX has copied the message. The copy may wait inside UCX, and a flush
+// reports when it has left.
 bool UcxTransport::flush(EndpointId id) noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   Endpoint& endpoint = *endpoints_[id];
   if (endpoint.handle == nullptr || endpoint.lost != Code::ok) return true;
   if (!endpoint.sends.empty()) return false;
-  if (facts_.reach == UcxReach::host || endpoint.flushed == endpoint.posted) return true;
+  if (endpoint.flushed == endpoint.posted) return true;
   if (endpoint.flushing != endpoint.flushed) return false;
   endpoint.flushing = endpoint.posted;
   const Completions::Posting posting(completions_);

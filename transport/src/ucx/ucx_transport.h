@@ -6,16 +6,14 @@
 //
 // How an endpoint ends (ucx_ending.cc):
 //
-//   open ── peer died (UCX's error handler; host: never) ──▶ lost ── close() ──▶ closed
+//   open ── peer died (UCX's error handler) ──▶ lost ── close() ──▶ closed
 //     └────────────────── close() ─────────────────────────────────────────────────▲
 //
 // In the states lost and closed, new sends end at once with the endpoint's code. Sends in flight
-// end without waiting for UCX, which may never complete them (for instance in shared memory, if a
-// dead reader has left its queue full). Only destroying the worker is certain to end all its
-// requests. If some remain for too long, the worker is destroyed:
+// end without waiting for UCX, which may never complete them. Only destroying the worker is certain
+// to end all its requests. If some remain for too long, the worker is destroyed:
 //
 //   working ── a cancelled receive outlives the end of an endpoint by 250 ms ──▶ broken
-//      └────── close() while an answer may wait for room, in a UCX that aborts ──▶ broken
 #pragma once
 
 #include "ucx/api.h"
@@ -44,14 +42,11 @@ void init_request(void* request) noexcept;
 
 /// Facts about a context that are known before its transport is made.
 struct ContextFacts {
-  UcxReach reach = UcxReach::host;
+  UcxReach reach = UcxReach::network;
   bool cuda = false;  ///< The context can send and receive CUDA memory.
   /// True if UCX reads the buffer of a send only while Xylem is within a call of UCX, as it does
-  /// over shared memory and TCP. False if a NIC may read the buffer at any time (RDMA).
+  /// over TCP. False if a NIC may read the buffer at any time (RDMA).
   bool buffered = false;
-  /// This UCX aborts the process when it ends an endpoint in whose queue an answer to a connection
-  /// request waits for room. Versions before 1.14 do (openucx/ucx#8175).
-  bool aborts_on_answers = false;
 };
 
 class UcxTransport final : public Transport {
@@ -83,7 +78,6 @@ class UcxTransport final : public Transport {
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
-  void note_death() noexcept override { stranger_died_ = true; }
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
@@ -94,9 +88,6 @@ class UcxTransport final : public Transport {
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
     Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
-    /// True if a send has completed. Then no answer to a connection request waits in the queue,
-    /// since UCX queues the answer before all our sends: see may_abort().
-    bool has_sent = false;
     std::uint64_t bytes_sent = 0;
     std::uint64_t posted = 0;    ///< Number of sends so far.
     std::uint64_t flushing = 0;  ///< Of these, the number covered by the flush in progress.
@@ -122,8 +113,6 @@ class UcxTransport final : public Transport {
 
   bool idle() const noexcept;
   bool begin_flush(Endpoint& endpoint);
-  bool may_abort(Endpoint& endpoint);
-  bool may_abort();
   void cut(Endpoint& endpoint);
   void end_sends(Endpoint& endpoint);
   void end_all(RequestRing& ring, Code code);
@@ -131,7 +120,6 @@ class UcxTransport final : public Transport {
   bool stuck() const;
   void break_when_stuck();
   void end_worker();
-  void abandon_worker();
 
   // A worker must be destroyed before its context.
   Context context_;
@@ -143,7 +131,6 @@ class UcxTransport final : public Transport {
 
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::uint32_t epoch_ = 0;  ///< Number of endpoints lost or closed so far.
-  bool stranger_died_ = false;
 
   RequestRing receives_;
   RequestRing detached_;        ///< Requests whose operations have already ended.
@@ -154,7 +141,7 @@ class UcxTransport final : public Transport {
   std::uint64_t flushes_ = 0;
   std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
 
-  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive met while being posted.
+  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive matched while being posted.
   Completions completions_;
 };
 

@@ -12,9 +12,9 @@ namespace xylem {
 XYLEM_API void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexcept;
 
 /// Like memcpy, but fast for any alignment of source and target; pointers may be null if `bytes` is
-/// 0. For more than about 2 KiB glibc uses `rep movsb`. On AMD Zen 4 that is 15 times slower if,
-/// modulo the page size, the target begins a few bytes after the source ("Copies from anywhere" in
-/// bench/results/2026-11-29-history.md).
+/// 0. For more than about 2 KiB, glibc's memcpy uses `rep movsb`. On AMD Zen 4 this instruction is
+/// 15 times slower if, modulo the page size, the target begins a few bytes after the source
+/// ("Copies from anywhere" in bench/results/2026-11-29-history.md).
 inline void copy_bytes(void* target, const void* source, std::size_t bytes) noexcept {
   constexpr std::size_t kFew = 2048;
   if (bytes > kFew) return copy_many_bytes(target, source, bytes);

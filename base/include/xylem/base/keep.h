@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cannot be destroyed safely is kept until the process ends: memory to which a device or a
-// transport may still write, or an object that a thread has not left.
+// Keeps objects that cannot be destroyed safely until the process ends: memory to which a device or
+// a transport may still write, or an object in whose functions a thread may still be.
 #pragma once
 
 #include <memory>

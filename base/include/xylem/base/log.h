@@ -37,8 +37,9 @@ struct LogIdentity {
 };
 
 /// Writes lines to a sink, which copies of the logger share. Thread-safe: each line is one
-/// write(2). A file that takes no more (a FIFO that is not read, a full disk) is not waited for:
-/// lines are dropped, and the next line that is written says how many.
+/// write(2). If the file accepts no data (a FIFO that is not read, a full disk), the call does not
+/// block, but drops the line. The next write that succeeds begins with a line that tells how many
+/// lines were dropped.
 class XYLEM_API Logger {
  public:
   /// A logger that drops every message.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kind of memory in which bytes are stored. Every buffer has one, which a call of the user
-// finds out if it is not stated, and every call of a transport states it.
+// The kind of memory in which bytes are stored. Users may leave the kind of a buffer open
+// (`unknown`); their call then finds it out. Every call of a transport states the kind.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -16,7 +16,7 @@ enum class MemoryKind : std::uint8_t {
   cuda,          ///< Device memory of a CUDA GPU.
   cuda_managed,  ///< CUDA unified memory.
   rocm,          ///< Device memory of a ROCm GPU.
-  unknown,       ///< Not stated: a call finds out what it is (Buffer, in runtime/types.h).
+  unknown,       ///< Not stated by the user; the call finds it out (Buffer, in runtime/types.h).
 };
 
 /// A kind of memory and, for device memory, the number of the device in this process.

@@ -21,7 +21,7 @@ struct Bytes {
   friend auto operator<=>(const Bytes&, const Bytes&) = default;
 };
 
-/// A bandwidth in 10^9 bytes per second, the unit in which such tables usually print it.
+/// A bandwidth in units of 10^9 bytes per second.
 struct GBps {
   double value = 0;
   friend auto operator<=>(const GBps&, const GBps&) = default;

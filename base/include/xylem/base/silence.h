@@ -27,23 +27,27 @@ class Silence {
  public:
   /// The network may be silent for this long without consequences.
   static constexpr std::chrono::seconds kLongest{5};
-  /// How often the kernel asks a host that does not answer (ask_often()).
+  /// The interval at which the kernel retransmits to a host that does not answer (ask_often()).
   static constexpr std::chrono::seconds kAsks{1};
 
-  /// Makes the kernel repeat what is not acknowledged at least once in kAsks, where it can (Linux
-  /// 6.15). Elsewhere the time between two attempts doubles.
+  /// Makes the kernel retransmit unacknowledged data at least once per kAsks, from Linux 6.15 on.
+  /// Older kernels double the time between two attempts.
   static void ask_often(int socket) noexcept;
 
   /// "its host has not answered for 6 s"
   static std::string text(std::chrono::milliseconds silent);
 
-  /// How long the host has not answered, if that is too long. `socket` is a connected TCP socket.
+  /// Returns how long the host has not answered if that is too long, and otherwise nothing.
+  /// `socket` is a connected TCP socket.
   std::optional<std::chrono::milliseconds> too_long(int socket, Clock::time_point now) noexcept;
 
  private:
-  std::optional<Clock::time_point> asked_;  ///< When the kernel was seen to ask in vain.
-  std::uint8_t probes_ = 0;  ///< Unanswered probes when the time without an answer had passed.
-  bool has_passed_ = false;  ///< Whether it has passed.
+  /// When too_long() first saw that the kernel had sent something that the host should answer.
+  std::optional<Clock::time_point> asked_;
+  /// Unanswered probes when has_passed_ became true.
+  std::uint8_t probes_ = 0;
+  /// Whether kAsks + kLongest have passed since the last answer.
+  bool has_passed_ = false;
 };
 
 }  // namespace xylem

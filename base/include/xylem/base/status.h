@@ -25,10 +25,10 @@ enum class Code : std::uint8_t {
   /// A correct call that this build, machine or type does not support: choose another way.
   unsupported,
   exhausted,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
-  timed_out,  ///< A deadline passed: the message tells which rank was missing.
+  timed_out,  ///< A deadline passed: the message names the rank that was missing.
   cancelled,  ///< A rank aborted the communicator, or ended its runtime with operations pending.
-  /// A rank died or closed its connection: restart the job, or go on with communicators that never
-  /// contained this rank.
+  /// A rank died or closed its connection: restart the job, or continue with communicators that
+  /// never contained this rank.
   peer_lost,
   link_lost,     ///< The path to a rank that is alive failed.
   device_lost,   ///< A NIC or GPU stopped answering.
@@ -70,10 +70,10 @@ class [[nodiscard]] XYLEM_API Status {
     return error_ ? error_->peer : std::nullopt;
   }
   /// True if the operation's buffers may still be read or written: do not free or reuse them before
-  /// the process ends. This happens if the fabric cannot withdraw a message (UCX) and the peer
-  /// neither answers nor has died, if a device does not finish its work, and if a call failed that
-  /// the devices of one process carry out by themselves (Communicator::bind): then a device of
-  /// another rank may have begun to use the buffers.
+  /// the process ends. This happens in three cases. The fabric cannot withdraw a message (UCX) and
+  /// the peer neither answers nor has died. A device does not finish its work. Or a call failed
+  /// that the devices of one process carry out by themselves (Communicator::bind): a device of
+  /// another rank may then have begun to use the buffers.
   bool holds_buffers() const noexcept { return error_ && error_->holds_buffers; }
   /// "peer_lost: rank 3 died (...)", or "ok".
   std::string to_string() const;

@@ -8,8 +8,8 @@
 
 namespace xylem {
 
-/// The candidate that needs the fewest inserted, deleted and replaced characters, ignoring case;
-/// empty if even this number is more than a third of the length of the longer name.
+/// The candidate that needs the fewest inserted, deleted and replaced characters, ignoring case.
+/// Empty if that number exceeds a third of the length of the longer name.
 std::string_view nearest_name(std::string_view text, std::span<const std::string_view> candidates);
 
 }  // namespace xylem

@@ -5,10 +5,13 @@
 // edge of the graph is a Link; it has nothing to do with the links between ranks.
 #pragma once
 
+#include "xylem/base/status.h"
 #include "xylem/collectives/pipeline.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace xylem::collectives {
@@ -33,6 +36,9 @@ class WaitGraph {
   /// there is no deadlock exactly if no circle of events contains a whole edge, and none consists
   /// of slice edges alone.
   std::vector<Event> find_deadlock() const;
+  /// OK if there is no deadlock, or else `bad_schedule`. Its message names events of a circle, as
+  /// `describe` does.
+  Status check(const std::function<std::string(Event)>& describe) const;
 
  private:
   struct Link {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compute: copies, reduces and scales bytes for the engine. For the CPU (host_compute.h), work is
-// done when enqueue() returns. For a device, work is done later, in the order of its queues, and
-// more work may be enqueued behind work that is still pending.
+// Compute: a device that copies, reduces and scales bytes for the engine. Work is done later, in
+// the order of its queues, and more work may be enqueued behind work that is still pending.
+// Executions without a device are computed by the CPU at once (host_compute.h).
 #pragma once
 
 #include "xylem/base/status.h"
@@ -68,11 +68,11 @@ class Compute {
   /// Precondition: no work is pending.
   virtual ~Compute() = default;
 
-  /// How many queues enqueue() accepts. 0: all work is done when enqueue() returns.
+  /// How many queues enqueue() accepts; at least one.
   virtual std::uint32_t queues() const noexcept = 0;
   /// Enqueues a piece of work. It begins when the earlier work of its queue and all of `after` have
-  /// completed; the tickets in `after` belong to work of any queues of this Compute. If queues() is
-  /// 0, `queue` is ignored and the returned ticket is never pending. Cannot fail: see health().
+  /// completed; the tickets in `after` belong to work of any queues of this Compute. Cannot fail:
+  /// see health().
   virtual Ticket enqueue(std::uint32_t queue,
                          const ComputeWork& work,
                          std::span<const Ticket> after) noexcept = 0;

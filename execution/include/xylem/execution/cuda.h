@@ -39,8 +39,8 @@ Result<std::shared_ptr<Compute>> make_cuda_compute(const CudaOptions& options);
 /// `invalid_argument` for 0 bytes, and with `exhausted` if the device has too little memory. All
 /// threads may call it.
 Result<void*> allocate_on_cuda(std::uint64_t bytes, int device);
-/// Frees memory that allocate_on_cuda() returned, after waiting for everything that the device has
-/// been given. Empty if it is other memory, which is not touched. All threads may call it.
+/// Frees memory that allocate_on_cuda() returned, after waiting for everything that is enqueued on
+/// the device. Empty if it is other memory, which is not touched. All threads may call it.
 std::optional<Status> free_on_cuda(void* memory);
 
 }  // namespace xylem::execution

@@ -18,7 +18,8 @@
 #include <limits>
 #include <memory>
 
-struct link_map;  // Of <link.h>: the loader's entry for one library.
+// Of <link.h>: the loader's entry for one library.
+struct link_map;  // NOLINT(readability-identifier-naming)
 
 namespace xylem::execution {
 

@@ -25,15 +25,15 @@ class CudaStream {
   CudaStream() = default;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
-  /// Waits until the stream has done what it was given.
+  /// Waits until the stream has done what is enqueued on it.
   virtual ~CudaStream() = default;
 
   /// What Stream::handle wants.
   virtual void* handle() const noexcept = 0;
-  /// Copies between any two of host memory and memory of CUDA devices: after what the stream was
-  /// given before. Waits for the end.
+  /// Copies between any two of host memory and memory of CUDA devices: after what was
+  /// enqueued on the stream before. Waits for the end.
   virtual Status copy(void* target, const void* source, std::uint64_t bytes) = 0;
-  /// Waits until the stream has done what it was given.
+  /// Waits until the stream has done what is enqueued on it.
   virtual Status synchronize() = 0;
 };
 

@@ -131,7 +131,8 @@ class Engine {
 
   /// True if the output is written with non-temporal stores.
   bool is_past_cache(const Run& run) const noexcept {
-    return run.program->output_bytes >= past_cache_from_ && !is_over_input(run);
+    return run.program->bytes_of(collectives::Buffer::output) >= past_cache_from_ &&
+           !is_over_input(run);
   }
   static bool is_over_input(const Run& run) noexcept;
 

@@ -144,8 +144,7 @@ struct OnDevice {
 
   /// The memory of the device that reads views. Host memory if no device works for the execution.
   Memory reader() const noexcept {
-    const bool has_queues = compute != nullptr && compute->queues() > 0;
-    return has_queues ? memory[static_cast<int>(collectives::Buffer::input)] : Memory{};
+    return compute != nullptr ? memory[static_cast<int>(collectives::Buffer::input)] : Memory{};
   }
 };
 

@@ -14,6 +14,7 @@
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -113,15 +114,10 @@ struct Program {
   std::uint64_t slice_bytes = 0;
   std::uint32_t element_bytes = 1;
   std::uint32_t window = 1;  ///< Slices in flight per lane; also the number of slices of a ring.
-  /// Scratch of the host lies at the offsets [0, scratch_bytes) of the buffer `scratch`, and
-  /// scratch of the device behind it, device_scratch_bytes long.
-  std::uint64_t scratch_bytes = 0, device_scratch_bytes = 0;
-  std::uint64_t input_bytes = 0, output_bytes = 0;
-  ReduceKernel kernel = nullptr;
-  std::uint32_t divisor = 1;
-  /// If set, copies out of the input multiply it by the factor of the call.
-  ScaleKernel scale = nullptr;
-  KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
+  /// For each of Run::base, how many bytes lie there. The offsets of scratch on a device begin
+  /// where those of scratch on the host end.
+  std::array<std::uint64_t, kBases> base_bytes{};
+  Arithmetic arithmetic;
   std::vector<ProgramStep> steps;
   std::vector<OperandLayout> sources;
   std::vector<collectives::Edge> edges;
@@ -136,6 +132,14 @@ struct Program {
   bool is_exchange = false;
   /// Which sent data may stay in place until its receiver has read it.
   transport::InPlace in_place = transport::InPlace::never;
+
+  std::uint64_t bytes_of(collectives::Buffer buffer) const noexcept {
+    return base_bytes[static_cast<std::size_t>(buffer)];
+  }
+  std::uint64_t host_scratch_bytes() const noexcept {
+    return bytes_of(collectives::Buffer::scratch);
+  }
+  std::uint64_t device_scratch_bytes() const noexcept { return base_bytes[kDeviceScratch]; }
 
   /// Whether data that is sent from `source` may stay in place. That is `in_place`, except for
   /// scratch of the host, since peers do not map it.
@@ -190,12 +194,7 @@ struct ProgramOptions {
   std::uint64_t slice_bytes =
       256 * 1024;  ///< A multiple of 64, so that a slice never splits an element.
   std::uint32_t window = 8;
-  ReduceKernel kernel = nullptr;  ///< For collectives that reduce.
-  std::uint32_t divisor = 1;      ///< The number of ranks for an average.
-  /// Multiplies the input by the factor of the call (premul_sum). The schedule must then be staged
-  /// with Staging::input. Then only copies read the input, and these copies scale it.
-  ScaleKernel scale = nullptr;
-  KernelId kernel_id = 0, scale_id = 0;  ///< The same kernels, for devices.
+  Arithmetic arithmetic{};
   Fusion fusion = Fusion::all;
   /// [rank]: whether messages to it can be sent from the memory of the device that computes the
   /// program. Then scratch in which no messages arrive is in that memory. Empty: no message can,

@@ -33,4 +33,14 @@ using ScaleKernel = void (*)(void* target, const void* source, std::size_t count
 /// list with which the device's Compute was made.
 using KernelId = std::uint16_t;
 
+/// What a program computes with the elements of its call.
+struct Arithmetic {
+  ReduceKernel reduce = nullptr;  ///< For collectives that reduce.
+  std::uint32_t divisor = 1;      ///< The number of ranks for an average.
+  /// If set, copies out of the input multiply it by the factor of the call (premul_sum). The
+  /// schedule must then be staged with Staging::input, so that only copies read the input.
+  ScaleKernel scale = nullptr;
+  KernelId reduce_id = 0, scale_id = 0;  ///< The same kernels, for devices.
+};
+
 }  // namespace xylem::execution

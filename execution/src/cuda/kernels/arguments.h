@@ -53,7 +53,7 @@ struct PeerCall {
 /// A launch signals at most this many peers.
 inline constexpr std::uint32_t kMostSignals = 31;
 
-/// Sets flags[i] to 1, one by each thread, after everything that the stream was given before.
+/// Sets flags[i] to 1, one by each thread, after everything that was enqueued on the stream before.
 /// Before that, tells peer i about this rank's call, if told[i] is not null.
 struct SignalArguments {
   std::uint32_t* flags[kMostSignals] = {};

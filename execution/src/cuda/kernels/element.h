@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element types and operations of the device kernels, for nvcc and for the host's compiler. Each
-// result has the same bits as that of the CPU's kernels (runtime/src/kernels), so both must be
+// result has the same bits as that of the CPU's kernels (execution/src/kernels), so both must be
 // compiled without contraction of a multiplication and an addition into one operation.
 //
 // An element type has two types: `Stored` is what lies in memory; `Value` is what operations
@@ -9,8 +9,9 @@
 // rounds once, to nearest even, and turns every NaN into one positive quiet NaN.
 //
 // Some devices also convert floats of 16 and 8 bits in pairs, which takes them a fraction of the
-// instructions. load_pair() takes two elements from the lower bits of its argument, the first from
-// the lowest. store_pair(), which there is if kStoresPairs, is right if both values are plain.
+// instructions. An element type then has load_pair(), store_pair() or both. load_pair() takes two
+// elements from the lower bits of its argument, the first from the lowest. store_pair() is right if
+// both values are plain.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +19,10 @@
 
 #ifdef __CUDACC__
 #define XYLEM_DEVICE __host__ __device__ __forceinline__
-#define XYLEM_UNROLL _Pragma("unroll")
-#define XYLEM_NO_UNROLL _Pragma("unroll 1")
+#define XYLEM_PRAGMA(text) _Pragma(#text)
 #else
 #define XYLEM_DEVICE inline
-#define XYLEM_UNROLL
-#define XYLEM_NO_UNROLL
-#endif
-
-// Instructions that convert two values at once.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define XYLEM_PAIRS_OF_HALVES true
-#else
-#define XYLEM_PAIRS_OF_HALVES false
-#endif
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-#define XYLEM_PAIRS_OF_BYTES true
-#else
-#define XYLEM_PAIRS_OF_BYTES false
+#define XYLEM_PRAGMA(text)
 #endif
 
 namespace xylem::execution::cuda {
@@ -126,9 +113,8 @@ struct BFloat16 {
     return static_cast<Stored>(is_nan(value) ? 0x7FC0u : rounded >> 16);
   }
 
-  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_HALVES;
   static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
-#if XYLEM_PAIRS_OF_HALVES
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   static XYLEM_DEVICE std::uint32_t store_pair(Value first, Value second) {
     std::uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -180,13 +166,12 @@ struct Float16 {
 #endif
   }
 
-  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_HALVES;
   static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
   static XYLEM_DEVICE void load_both(std::uint32_t halves, Value* values) {
     values[0] = load(static_cast<Stored>(halves));
     values[1] = load(static_cast<Stored>(halves >> 16));
   }
-#if XYLEM_PAIRS_OF_HALVES
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   static XYLEM_DEVICE std::uint32_t store_pair(Value first, Value second) {
     std::uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -218,13 +203,12 @@ struct Float8E5M2 {
     return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
   }
 
-  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_BYTES;
   /// The instruction has no infinities: what rounds to one becomes the greatest number.
   static XYLEM_DEVICE bool is_plain(Value value) {
     constexpr float kRoundsToInfinity = 61440.0f;
     return -kRoundsToInfinity < value && value < kRoundsToInfinity;
   }
-#if XYLEM_PAIRS_OF_BYTES
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
     std::uint32_t halves;
     asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
@@ -259,9 +243,8 @@ struct Float8E4M3 {
     return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
   }
 
-  static constexpr bool kStoresPairs = XYLEM_PAIRS_OF_BYTES;
   static XYLEM_DEVICE bool is_plain(Value value) { return !is_nan(value); }
-#if XYLEM_PAIRS_OF_BYTES
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   static XYLEM_DEVICE void load_pair(std::uint32_t pair, Value* values) {
     std::uint32_t halves;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
@@ -349,7 +332,7 @@ struct MultiplyBy {
 
   template <std::uint32_t Lanes>
   XYLEM_DEVICE void apply(Value* values) const {
-    XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] * factor;
+    XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] * factor;
   }
 };
 
@@ -370,13 +353,14 @@ struct DivideBy {
         const MultiplyBy<Value> multiply{bit_cast<Value>(kTwice - bit_cast<Bits<Value>>(d))};
         return multiply.template apply<Lanes>(values);
       }
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] / d;
+      XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < Lanes; ++i) values[i] = values[i] / d;
     } else {
       const std::uint32_t inverse = 0xFFFFFFFFu / divisor + 1;  // 2^32 / divisor, rounded up.
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
+      XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < Lanes; ++i) {
         // Divides the magnitude, since a signed type of 32 bits cannot hold every divisor.
         using Magnitude = Wrapping<Value>;
         const bool is_negative = std::is_signed_v<Value> && values[i] < Value{};
+        // NOLINTNEXTLINE(bugprone-signed-char-misuse): the sign is kept, and removed below
         const auto value = static_cast<Magnitude>(values[i]);
         const Magnitude result = quotient(is_negative ? Magnitude{} - value : value, inverse);
         values[i] = static_cast<Value>(is_negative ? Magnitude{} - result : result);

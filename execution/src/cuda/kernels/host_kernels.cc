@@ -98,11 +98,7 @@ void run_signal(void** parameters, const HostPlace& place) {
   signal(arguments, {place.first, place.stride});
 }
 
-#define XYLEM_REDUCE(op, Op, type, Element)                                           \
-  {"xylem_reduce_" #op "_" #type, sizeof(ReduceArguments), &run_reduce<Element, Op>}, \
-      {"xylem_exchange_" #op "_" #type, sizeof(ExchangeArguments), &run_exchange<Element, Op>},
-#define XYLEM_SCALE(type, Element) \
-  {"xylem_scale_" #type, sizeof(ScaleArguments), &run_scale<Element>},
+#define XYLEM_KERNEL(name, Arguments, Element, run) {"xylem_" #name, sizeof(Arguments), run},
 constexpr HostKernel kKernels[] = {
 #include "cuda/kernels/kernels.inc"
     {"xylem_signal", sizeof(SignalArguments), &run_signal},

@@ -40,7 +40,17 @@ __device__ bool is_last_block(std::uint32_t* ended) {
 }
 
 template <class Element, class Op>
-__device__ void exchange(const ExchangeArguments& a) {
+__device__ void run_reduce(const ReduceArguments& arguments) {
+  reduce_n<Element, Op>(arguments, place_of_thread());
+}
+
+template <class Element>
+__device__ void run_scale(const ScaleArguments& arguments) {
+  scale<Element>(arguments, place_of_thread());
+}
+
+template <class Element, class Op>
+__device__ void run_exchange(const ExchangeArguments& a) {
   __shared__ void* pointers[kMostOperands];
   __shared__ bool runs, is_right;
   const std::uint32_t k = threadIdx.x;
@@ -62,19 +72,10 @@ __device__ void exchange(const ExchangeArguments& a) {
 
 }  // namespace
 
-#define XYLEM_REDUCE(op, Op, type, Element)                                               \
-  extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>)            \
-      xylem_reduce_##op##_##type(const __grid_constant__ ReduceArguments arguments) {     \
-    reduce_n<Element, Op>(arguments, place_of_thread());                                  \
-  }                                                                                       \
-  extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>)            \
-      xylem_exchange_##op##_##type(const __grid_constant__ ExchangeArguments arguments) { \
-    exchange<Element, Op>(arguments);                                                     \
-  }
-#define XYLEM_SCALE(type, Element)                                             \
+#define XYLEM_KERNEL(name, Arguments, Element, run)                            \
   extern "C" __global__ void __launch_bounds__(kMostThreads, kBlocks<Element>) \
-      xylem_scale_##type(const __grid_constant__ ScaleArguments arguments) {   \
-    scale<Element>(arguments, place_of_thread());                              \
+      xylem_##name(const __grid_constant__ Arguments arguments) {              \
+    run(arguments);                                                            \
   }
 #include "cuda/kernels/kernels.inc"
 

@@ -43,19 +43,20 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
   static constexpr bool kIsSplit = Lanes > 1 && sizeof(Stored) < sizeof(std::uint32_t);
   using Word = std::conditional_t<kIsSplit, std::uint32_t, Bits<Stored>>;
   static constexpr std::uint32_t kWords = Lanes * sizeof(Stored) / sizeof(Word);
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): they may be the same type
   static constexpr std::uint32_t kWordLanes = sizeof(Word) / sizeof(Stored);
   static constexpr std::uint32_t kLaneBits = 8 * sizeof(Stored);
 
   Word words[kWords];
 
   XYLEM_DEVICE void unpack(Value* values) const {
-    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+    XYLEM_PRAGMA(unroll) for (std::uint32_t w = 0; w < kWords; ++w) {
       if constexpr (kIsSplit && requires { Element::load_pair(0U, values); }) {
-        XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
+        XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
           Element::load_pair(words[w] >> (i * kLaneBits), values + w * kWordLanes + i);
         }
       } else {
-        XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
+        XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < kWordLanes; ++i) {
           const auto lane = static_cast<Bits<Stored>>(words[w] >> (i * kLaneBits));
           values[w * kWordLanes + i] = Element::load(bit_cast<Stored>(lane));
         }
@@ -64,18 +65,16 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
   }
 
   XYLEM_DEVICE void pack(const Value* values) {
-    if constexpr (kIsSplit && requires { Element::kStoresPairs; }) {
-      if constexpr (Element::kStoresPairs) {
-        bool is_plain = true;
-        XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
-          is_plain = is_plain & Element::is_plain(values[i]);
-        }
-        if (is_plain) return pack_pairs(values);
+    if constexpr (kIsSplit && requires { Element::store_pair(*values, *values); }) {
+      bool is_plain = true;
+      XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < Lanes; ++i) {
+        is_plain = is_plain & Element::is_plain(values[i]);
       }
+      if (is_plain) return pack_pairs(values);
     }
-    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+    XYLEM_PRAGMA(unroll) for (std::uint32_t w = 0; w < kWords; ++w) {
       Word word = 0;
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; ++i) {
+      XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < kWordLanes; ++i) {
         const auto stored = Element::store(values[w * kWordLanes + i]);
         word |= static_cast<Word>(bit_cast<Bits<Stored>>(stored)) << (i * kLaneBits);
       }
@@ -85,9 +84,9 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
 
  private:
   XYLEM_DEVICE void pack_pairs(const Value* values) {
-    XYLEM_UNROLL for (std::uint32_t w = 0; w < kWords; ++w) {
+    XYLEM_PRAGMA(unroll) for (std::uint32_t w = 0; w < kWords; ++w) {
       Word word = 0;
-      XYLEM_UNROLL for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
+      XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < kWordLanes; i += 2) {
         const Value* pair = values + w * kWordLanes + i;
         word |= static_cast<Word>(Element::store_pair(pair[0], pair[1])) << (i * kLaneBits);
       }
@@ -127,14 +126,14 @@ struct ManyTargets {
 
   template <class Vector>
   XYLEM_DEVICE void store(std::uint64_t offset, const Vector& result) const {
-    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < count; ++k) {
+    XYLEM_PRAGMA(unroll 1) for (std::uint32_t k = 0; k < count; ++k) {
       OneTarget{of_data(targets[k])}.store(offset, result);
     }
   }
   XYLEM_DEVICE std::uintptr_t first() const { return reinterpret_cast<std::uintptr_t>(targets[0]); }
   XYLEM_DEVICE std::uintptr_t differences() const {
     std::uintptr_t differences = 0;
-    XYLEM_NO_UNROLL for (std::uint32_t k = 1; k < count; ++k) {
+    XYLEM_PRAGMA(unroll 1) for (std::uint32_t k = 1; k < count; ++k) {
       differences |= reinterpret_cast<std::uintptr_t>(targets[k]) ^ first();
     }
     return differences;
@@ -159,19 +158,19 @@ struct Fold {
   XYLEM_DEVICE void apply(std::uint64_t offset) const {
     using Vector = Pack<Element, Lanes>;
     Value folded[Lanes] = {};
-    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; k += kSourcesAtOnce) {
+    XYLEM_PRAGMA(unroll 1) for (std::uint32_t k = 0; k < source_count; k += kSourcesAtOnce) {
       Vector loaded[kSourcesAtOnce] = {};
-      XYLEM_UNROLL for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
+      XYLEM_PRAGMA(unroll) for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
         if (k + j < source_count) {
           const auto* const source = static_cast<const std::byte*>(of_data(sources[k + j]));
           loaded[j] = *reinterpret_cast<const Vector*>(source + offset);
         }
       }
-      XYLEM_UNROLL for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
+      XYLEM_PRAGMA(unroll) for (std::uint32_t j = 0; j < kSourcesAtOnce; ++j) {
         if (k + j < source_count) {
           Value values[Lanes];
           loaded[j].unpack(values);
-          XYLEM_UNROLL for (std::uint32_t i = 0; i < Lanes; ++i) {
+          XYLEM_PRAGMA(unroll) for (std::uint32_t i = 0; i < Lanes; ++i) {
             folded[i] = k + j == 0 ? values[i] : Op::combine(folded[i], values[i]);
           }
         }
@@ -188,7 +187,7 @@ struct Fold {
   XYLEM_DEVICE std::uint32_t misalignment() const {
     const std::uintptr_t address = target.first();
     std::uintptr_t differences = target.differences();
-    XYLEM_NO_UNROLL for (std::uint32_t k = 0; k < source_count; ++k) {
+    XYLEM_PRAGMA(unroll 1) for (std::uint32_t k = 0; k < source_count; ++k) {
       differences |= reinterpret_cast<std::uintptr_t>(sources[k]) ^ address;
     }
     return differences % kVectorBytes == 0 ? address % kVectorBytes : kVectorBytes;
@@ -284,6 +283,7 @@ XYLEM_DEVICE void* address_of(const ExchangeArguments& a, std::uint32_t k, const
   const auto& operand = a.operands[k];
   std::uint64_t address = operand.place;
   if (told != nullptr) address += operand.buffer % 2 == 0 ? told->input : told->output;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Assignment of NICs to GPUs. Each GPU gets some of its nearest NICs. Where several GPUs share
-// NICs, each NIC serves as equal a number of GPUs as possible.
+// Assignment of NICs to GPUs. Each GPU gets some of its nearest NICs. If several GPUs share NICs,
+// the numbers of GPUs that each NIC serves are as equal as possible.
 #pragma once
 
 #include "xylem/topology/path.h"
@@ -51,9 +51,9 @@ std::optional<GBps> rate_of(const Nic& nic);
 /// so that processes that see different GPUs agree. A GPU only gets NICs that are nearest to it
 /// (nearest_nics() among the usable NICs). Its preferred NIC follows from an optimal semi-matching:
 /// no other choice gives a smaller sum of the squares of the loads (Harvey, Ladner, Lovász, Tamir:
-/// Semi-matchings for bipartite graphs and load balancing, 2003). Then each NIC that no GPU prefers
-/// goes to one of the GPUs to which it is nearest, the one with the fewest NICs. Ties go to the
-/// lower PCI address, so the order of devices in the source does not matter.
+/// Semi-matchings for bipartite graphs and load balancing, 2003). Each NIC that no GPU prefers is
+/// then added to the GPU with the fewest NICs, of those to which it is nearest. On a tie the lower
+/// PCI address decides, so the order of devices in the source does not matter.
 NicAssignment assign_nics(const Topology& topology);
 
 }  // namespace xylem::topology

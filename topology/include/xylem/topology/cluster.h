@@ -16,7 +16,7 @@ namespace xylem::topology {
 
 /// Facts about the network between the hosts, as a user states them.
 struct NetworkFacts {
-  /// How many times the bandwidth of the network the hosts' NICs could send together; at least 1.
+  /// The total bandwidth of the hosts' NICs, divided by that of the network; at least 1.
   double oversubscription = 1;
   std::optional<double> latency_us;  ///< The latency of an empty message from host to host.
   /// The rate of one NIC. Set if the network is slower than the NICs, or if the NICs do not report
@@ -45,8 +45,8 @@ struct Cluster {
   /// The rails. There are as many as the host with the fewest rails has.
   std::vector<Rail> rails;
 
-  /// What one host can send to others over all rails while all hosts send; absent if the rate of a
-  /// rail is unknown.
+  /// The rate at which one host can send to others over all rails while all hosts send; absent if
+  /// the rate of a rail is unknown.
   std::optional<GBps> host_rate() const;
 };
 

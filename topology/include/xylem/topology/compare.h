@@ -23,12 +23,12 @@ struct MatrixDifference {
   friend bool operator==(const MatrixDifference&, const MatrixDifference&) = default;
 };
 
-/// Compares the topology cell by cell with `text`, the output of `nvidia-smi topo -m` or, if it
-/// shows no NVLink, `topo -mp`. GPUs are matched by number (both follow the order of bus ids), NICs
-/// by name, which comes from the legend or the heading; without names only GPUs are compared.
-/// Comments ("# …") and terminal colours are ignored. Cells that are empty in `text` are not
-/// compared. Fails with `invalid_argument`, naming source and line, if the text is not such a
-/// matrix.
+/// Compares the topology cell by cell with `text`, the output of `nvidia-smi topo -m` or, if the
+/// text shows no NVLink, of `topo -mp`. GPUs are matched by number (both follow the order of bus
+/// ids). NICs are matched by name, which comes from the legend or the heading; without names only
+/// GPUs are compared. Comments ("# …") and terminal colours are ignored. Cells that are empty in
+/// `text` are not compared. Fails with `invalid_argument`, naming source and line, if the text is
+/// not such a matrix.
 Result<std::vector<MatrixDifference>> compare_matrix(const Topology& topology,
                                                      std::string_view text,
                                                      std::string_view source);

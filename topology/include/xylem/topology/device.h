@@ -24,7 +24,7 @@ namespace xylem::topology {
 /// A processor in its socket.
 struct Package {
   std::uint32_t os_index = 0;
-  std::string cpu_model;               ///< Empty when the source does not say.
+  std::string cpu_model;               ///< Empty if the source does not name it.
   std::optional<std::uint32_t> cores;  ///< Absent if the source lists no cores (trimmed files).
   CpuSet cpus;
 
@@ -88,8 +88,8 @@ struct Bridge {
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
-/// A part of a GPU that programs see as a GPU (such as a partition of an MI300). It has the place
-/// of its device.
+/// A part of a GPU that programs see as a GPU (such as a partition of an MI300). It is where its
+/// GPU is.
 struct Partition {
   std::string name;
   std::string uuid;
@@ -107,7 +107,7 @@ struct Gpu {
   std::vector<Partition> partitions;  ///< Empty for an undivided GPU, otherwise two or more.
   // The facts below come from a driver, and are absent if no driver reports them:
   Bytes memory;      ///< The size of its own memory; 0: unknown.
-  Rate memory_rate;  ///< Of its own memory; reads and writes share it.
+  Rate memory_rate;  ///< The bandwidth of its own memory, which reads and writes share.
   /// The number of its NVLinks that are not up.
   std::optional<std::uint32_t> nvlinks_down;
   /// The PCIe lanes that it and its slot support; its `uplink` may have fewer.
@@ -124,15 +124,14 @@ struct Gpu {
 enum class PeerAccess : std::uint8_t {
   unknown,
   yes,
-  no,              ///< For no reason that the driver gives.
+  no,              ///< The driver gives no reason.
   no_by_chipset,   ///< The chipset does not support it.
   no_by_gpu,       ///< A GPU does not support it.
   no_by_topology,  ///< The paths of the machine do not support it.
   disabled,        ///< By a setting of the driver.
 };
-std::string_view name(PeerAccess access) noexcept;
 
-/// What a driver reports about two GPUs. No entry: it reports nothing.
+/// What a driver reports about two GPUs. Pairs about which it reports nothing have no entry.
 struct GpuPair {
   std::uint32_t a = 0;  ///< Indices of the GPUs, a < b.
   std::uint32_t b = 0;
@@ -143,9 +142,9 @@ struct GpuPair {
 
 /// NVIDIA's driver on a machine with GPUs of NVIDIA; all texts are empty on other machines.
 struct NvidiaDriver {
-  std::string version;       ///< "580.65.06"; empty if NVML did not tell.
+  std::string version;       ///< "580.65.06"; empty if NVML does not report it.
   std::string cuda_version;  ///< The newest CUDA that it supports: "13.0".
-  /// Why libraries of the driver could not be asked; empty if all of them answered.
+  /// Why libraries of the driver could not be queried; empty if all of them could.
   std::string trouble;
 
   friend bool operator==(const NvidiaDriver&, const NvidiaDriver&) = default;
@@ -156,15 +155,12 @@ enum class PortState : std::uint8_t { unknown, down, initializing, armed, active
 std::string_view name(PortState state) noexcept;
 
 enum class LinkLayer : std::uint8_t { unknown, infiniband, ethernet };
-std::string_view name(LinkLayer layer) noexcept;
 
 /// The protocol of packets that have the GID as their source.
 enum class GidType : std::uint8_t { unknown, infiniband, roce_v1, roce_v2 };
-std::string_view name(GidType type) noexcept;
 
 /// The kind of address that a GID is; `ipv4` is an IPv4 address mapped into IPv6 form.
 enum class GidScope : std::uint8_t { ipv4, link_local, global };
-std::string_view name(GidScope scope) noexcept;
 
 /// An entry of a port's table of global identifiers. The identifier itself is not stored, since
 /// addresses belong to a job and not to a machine.

@@ -20,9 +20,10 @@ struct DiscoverOptions {
   /// Places where distributions keep the PCI ID database. The first one that can be read is used
   /// for the names of vendors and models.
   std::vector<std::string> pci_ids = {"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"};
-  /// Libraries of NVIDIA's driver, as dlopen() takes them. Empty: not asked. If both answer, NVML's
-  /// answers count, and the CUDA driver adds what NVML does not know. The CUDA driver stays loaded,
-  /// so children that this process forks cannot use CUDA, and its start takes up to some seconds.
+  /// Libraries of NVIDIA's driver, by the names that dlopen() takes. A library with an empty name
+  /// is not queried. If both report a fact, the value of NVML is used; the CUDA driver adds what
+  /// NVML does not report. The CUDA driver stays loaded, so children that this process forks cannot
+  /// use CUDA. Its start takes up to some seconds.
   std::string nvml = "libnvidia-ml.so.1";
   std::string cuda = "libcuda.so.1";
 };
@@ -50,8 +51,8 @@ void add_sysfs_facts(Machine& machine, const std::string& root);
 /// MIG instances of the GPUs, which are matched by PCI address; their PCIe links if sysfs hides
 /// them; their NVLinks and the NVSwitches at the other ends; and which GPUs reach each other's
 /// memory. GPUs whose PCI functions are hidden by a container are added with an unknown place. If
-/// the facts do not form a valid machine, none of them is used. A library that cannot be asked is
-/// no error: if there are GPUs of NVIDIA, Machine::nvidia says why it could not.
+/// the facts do not form a valid machine, none of them is used. It is no error if a library cannot
+/// be queried. If there are GPUs of NVIDIA, Machine::nvidia then says why.
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options);
 
 /// Fills in missing names of vendors and models from the PCI ID database at `path`. False if it

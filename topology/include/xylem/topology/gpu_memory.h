@@ -11,7 +11,7 @@
 
 namespace xylem::topology {
 
-/// A bandwidth with its origin for people, such as "data sheet of H100 SXM".
+/// A bandwidth, and a text on its origin, such as "data sheet of H100 SXM".
 struct KnownRate {
   GBps bandwidth;
   std::string origin;
@@ -19,9 +19,9 @@ struct KnownRate {
   friend bool operator==(const KnownRate&, const KnownRate&) = default;
 };
 
-/// The bandwidth of a GPU's own memory, which reads and writes share: by its driver if that reports
-/// it, otherwise by the data sheet of its model, otherwise the least of its architecture, otherwise
-/// an assumption. `origin` says which of them.
+/// The bandwidth of a GPU's own memory, which reads and writes share. It comes from the first of
+/// these that has it: the driver, the data sheet of the model, the least of the architecture, an
+/// assumption. `origin` says which of them.
 KnownRate memory_rate(const Gpu& gpu);
 
 /// The share of a GPU in the PCIe links between it and the processor, in each direction, if all

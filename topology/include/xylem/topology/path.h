@@ -41,10 +41,10 @@ struct Path {
   /// True if some part of the path has no known bandwidth (a link without a rate, or the fabric
   /// inside and between packages). `bandwidth` is then only an upper bound.
   bool bandwidth_is_bound = false;
-  /// True if the class is based on an assumption. There are three cases. Both ends are near one of
-  /// the same several NUMA nodes and are taken for neighbours: a `node` path might really be `sys`.
-  /// Or the source does not distinguish host bridges: a `phb` path might be `node`. Or the ends
-  /// reach different NVSwitches, which are taken for one fabric (`nvl`).
+  /// True if the class is based on an assumption. There are three cases. Both ends have the same
+  /// list of several possible NUMA nodes, and are assumed to be near the same one: a `node` path
+  /// might really be `sys`. Or the source does not distinguish host bridges: a `phb` path might be
+  /// `node`. Or the ends reach different NVSwitches, which are assumed to be one fabric (`nvl`).
   bool locality_assumed = false;
 
   friend bool operator==(const Path&, const Path&) = default;

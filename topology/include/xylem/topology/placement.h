@@ -30,9 +30,9 @@ struct RankPlace {
 };
 
 /// The places of `ranks` ranks, in order. Rank i gets GPU i modulo the number of GPUs, the NICs
-/// that assign_nics() gives to that GPU, and the NUMA node of the GPU or, if that is unknown, of
+/// that assign_nics() assigns to that GPU, and the NUMA node of the GPU or, if that is unknown, of
 /// its first NIC. Without GPUs, ranks are spread over the NUMA nodes in order, and the ranks of a
-/// node take turns in preferring the rails near the node.
+/// node prefer the rails near the node in turn.
 std::vector<RankPlace> place_ranks(const Topology& topology, std::uint32_t ranks);
 
 }  // namespace xylem::topology

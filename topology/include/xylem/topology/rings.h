@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rings and trees over the GPUs of one host: orders in which data can travel over the links of the
+// Rings over the GPUs of one host: orders in which data can travel over the links of the
 // host, and upper bounds for any order.
 //
 // Bandwidths are bus bandwidths in one direction in GB/s, as nccl-tests define them: if every GPU
 // of a ring passes on b GB/s, the ring has the bus bandwidth b, for all_gather and for all_reduce.
-// If NVLink or XGMI alone form a ring, with at least the bandwidth of PCIe, PCIe is left to NICs
-// and hosts and not counted here.
+// If a ring is possible over NVLink or XGMI alone, with at least the bandwidth of PCIe, then PCIe
+// is not counted here: it is left to the traffic with NICs and hosts.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -14,13 +14,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace xylem::topology {
 
-/// More GPUs than any host has. For more, GPUs are left in order, no bandwidth is given, and
-/// nothing is marked as exact.
+/// The largest number of GPUs that is analysed, which is more than any host has. With more GPUs,
+/// they stay in order, no bandwidth is given, and nothing is marked as exact.
 inline constexpr std::size_t kMostSearchedGpus = 128;
 
 /// What connects the GPUs.
@@ -32,7 +31,6 @@ enum class GpuFabric : std::uint8_t {
   nvswitch,  ///< NVSwitches that all GPUs reach.
   unknown,   ///< Not analysed: more than kMostSearchedGpus GPUs.
 };
-std::string_view name(GpuFabric fabric) noexcept;
 
 /// A cycle through all GPUs; the last one passes data to the first.
 struct Ring {
@@ -47,8 +45,8 @@ struct Ring {
 
 struct RingPlan {
   GpuFabric fabric = GpuFabric::none;
-  /// The ring with the most bandwidth when it runs alone and, among those, with the nearest paths.
-  /// Two GPUs with an NVLink between them use that link, as the hardware does.
+  /// The ring with the greatest bandwidth when it runs alone; among equals, one with the nearest
+  /// paths. Two GPUs with an NVLink between them use that link, as the hardware does.
   Ring best;
   /// False if the search stopped early, so a better ring than `best` may exist.
   bool best_is_exact = true;
@@ -62,24 +60,13 @@ struct RingPlan {
   friend bool operator==(const RingPlan&, const RingPlan&) = default;
 };
 
-/// A tree that runs reduce (towards the root) and broadcast (from the root) at the same time.
-struct TreePlan {
-  std::uint32_t root = 0;  ///< Index of a GPU.
-  /// parents[i] is the parent of the i-th of the GPUs that were given; nothing for the root.
-  std::vector<std::optional<std::uint32_t>> parents;
-  std::uint32_t depth = 0;        ///< Number of hops from the root to the farthest GPU.
-  std::optional<GBps> bandwidth;  ///< What every hop carries in both directions at the same time.
-  bool is_exact = true;           ///< False if the search stopped early: a better tree may exist.
-
-  friend bool operator==(const TreePlan&, const TreePlan&) = default;
-};
-
 /// Upper bounds for any schedule over the links considered here; absent if the bandwidths of links
 /// are unknown. Reduction inside switches (NVLink SHARP) is not taken into account.
 struct BandwidthBounds {
-  /// (N - 1) times the minimum, over all sets S of vertices that leave out some GPU, of capacity(S)
-  /// divided by the number of GPUs in S: ForestColl (Zhao et al. 2024), section 3, which also shows
-  /// that some schedule reaches it.
+  /// (N - 1) times the minimum of capacity(S) divided by the number of GPUs in S, over all sets S
+  /// of vertices that leave out some GPU. capacity(S) is the total bandwidth of the links that
+  /// leave S. ForestColl (Zhao et al. 2024), section 3, also shows that some schedule reaches this
+  /// bound.
   std::optional<GBps> all_gather;
   /// The least bound that follows from cuts of the graph and from partitions of the GPUs (each GPU
   /// alone, by switch, by host bridge, by NUMA node): k groups together must pass on at least
@@ -92,8 +79,6 @@ struct BandwidthBounds {
 /// Plans for all GPUs of the host, or for `gpus` (distinct indices in any order).
 RingPlan plan_rings(const Topology& topology);
 RingPlan plan_rings(const Topology& topology, std::span<const std::uint32_t> gpus);
-TreePlan plan_tree(const Topology& topology);
-TreePlan plan_tree(const Topology& topology, std::span<const std::uint32_t> gpus);
 BandwidthBounds bandwidth_bounds(const Topology& topology);
 BandwidthBounds bandwidth_bounds(const Topology& topology, std::span<const std::uint32_t> gpus);
 

@@ -27,9 +27,9 @@ struct TreeOptions {
 /// or similar that leads to a single device is left out.
 std::string to_tree(const Topology& topology, const TreeOptions& options = {});
 
-/// A heading and facts about NVIDIA's driver: its version, why a library of it could not be asked,
-/// and what can be done with the memory of the GPUs (peer access, CUDA IPC, GPUDirect RDMA). Empty
-/// if nothing is known. to_tree() shows these lines, too.
+/// A heading and facts about NVIDIA's driver: its version, why a library of it could not be
+/// queried, and what can be done with the memory of the GPUs (peer access, CUDA IPC, GPUDirect
+/// RDMA). Empty if nothing is known. to_tree() shows these lines, too.
 std::vector<std::string> driver_lines(const Topology& topology);
 
 /// A header row, one row for each GPU and fabric NIC, and a legend ("NIC0: mlx5_0"). Cells are
@@ -41,8 +41,8 @@ std::string to_matrix(const Topology& topology);
 /// an equal value.
 std::string to_hwloc_xml(const Topology& topology);
 
-/// NCCL's XML, for NCCL_TOPO_FILE. A topology that came from read_nccl_xml() is preserved; for
-/// others the file contains as much as its form can hold (docs/topology.md).
+/// NCCL's XML, for NCCL_TOPO_FILE. It preserves a topology that came from read_nccl_xml(). Of other
+/// topologies it contains as much as this form can express (docs/topology.md).
 std::string to_nccl_xml(const Topology& topology);
 
 /// A self-contained SVG picture for pages and slides: boxes for packages, NUMA nodes and switches,

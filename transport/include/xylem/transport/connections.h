@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connections: the part of a transport whose endpoints need connections that its owner makes. The
-// transport opens no port and calls nobody: when an endpoint has something to send and no
-// connection, it asks its owner for one, and continues once adopt() provides it. Both ends may ask;
-// one connection carries both directions.
+// transport opens no port and makes no connection. When an endpoint has something to send and no
+// connection, it requests one from its owner (ConnectionOwner::on_wanted()), and continues after
+// adopt(). Both ends may request a connection; one connection carries both directions.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -41,7 +41,7 @@ class ConnectionOwner {
   /// The connection of an endpoint has ended although the endpoint was not closed. The code of
   /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
   /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
-  /// before the operations end that this connection had.
+  /// before the operations of the connection end.
   virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
 
  protected:
@@ -57,8 +57,8 @@ class Connections {
   /// Sets the connection of an endpoint. If the endpoint already had one, or is closed,
   /// `connection` is closed instead. Fails with `exhausted` if the socket cannot be watched.
   virtual Status adopt(EndpointId endpoint, Connection connection) = 0;
-  /// Ends, with link_lost, connections whose peer's host has been silent for too long (Silence);
-  /// on_lost() reports them. Call regularly.
+  /// Ends connections with link_lost if the peer's host has been silent for too long (Silence);
+  /// on_lost() reports them. Call this a few times a second.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
   /// Whether the endpoint has a connection or had one.
   virtual bool has_met(EndpointId endpoint) const noexcept = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMemory: what a transport within a host needs of the devices, so that peers
-// can read device memory where it lies.
+// DeviceMemory: how a transport within a host shares device memory, so that peers can read it in
+// place.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -14,16 +14,16 @@ namespace xylem::transport {
 
 struct ConstRegion;
 
-/// Names a piece of device memory for other processes of this host. Plain bytes, which a peer may
-/// have made up: open() checks them.
+/// Names a piece of device memory for other processes of this host. These are plain bytes that a
+/// peer may have forged, so open() checks them.
 struct DevicePlace {
   /// The driver's name for the allocation; zeros if it has none, so that only its own process can
   /// open it.
   std::array<std::byte, 64> handle{};
-  std::uint64_t process = 0;     ///< A random number of the process that owns the memory.
+  std::uint64_t process = 0;     ///< A random number that identifies the owning process.
   std::uint64_t allocation = 0;  ///< No other allocation of that process has or had this number.
-  std::uint64_t address = 0;     ///< Of the bytes, in that process.
-  std::uint64_t offset = 0;      ///< Of the bytes, in the allocation.
+  std::uint64_t address = 0;     ///< Address of the bytes in that process.
+  std::uint64_t offset = 0;      ///< Offset of the bytes in the allocation.
 };
 static_assert(sizeof(DevicePlace) == 96);
 
@@ -34,21 +34,21 @@ struct DeviceRead {
     done,
     failed,  ///< The device failed. What the target contains is undefined.
   };
-  Memory memory{};           ///< Where the bytes come from, and so which device copies.
-  std::uint64_t number = 0;  ///< Of the copy, on that device; 0 if the device did not accept it.
+  Memory memory{};           ///< The memory that is read; its device makes the copy.
+  std::uint64_t number = 0;  ///< Number of the copy on that device; 0 if it was refused.
 };
 
-/// Device memory of this process and of its peers. One thread at a time may call it: the one that
-/// drives the transport, and the engine.
+/// Device memory of this process and of its peers. Only one thread at a time may call it: the
+/// thread that drives the transport and the engine.
 class DeviceMemory {
  public:
-  /// Memory of this process may have been freed and allocated again since the last call. Facts
-  /// about an address are checked again before they are used. Call this when a call begins.
+  /// Call this when a user's call begins: memory of this process may have been freed and allocated
+  /// again before it. Facts about an address are then checked again before they are used.
   virtual void renew() noexcept = 0;
   /// Names the memory of `source` for peers. False if none of them can reach it.
   virtual bool share(const ConstRegion& source, DevicePlace& place) noexcept = 0;
-  /// The address at which the device that serves `reader` reaches these bytes, until they are
-  /// closed as often as they were opened. Null if the device does not reach them.
+  /// The address at which the device of `reader` reaches these bytes. It is valid until close() has
+  /// been called as often as open(). Null if the device does not reach them.
   virtual const std::byte* open(const DevicePlace& place,
                                 std::uint64_t bytes,
                                 const Memory& reader) noexcept = 0;
@@ -57,7 +57,6 @@ class DeviceMemory {
   /// Begins to copy bytes of a device to the host. Source and target must stay valid while the copy
   /// is pending. If the target is registered (lend_host()), this call does not wait for the device.
   virtual DeviceRead begin_read(std::byte* target, const ConstRegion& source) noexcept = 0;
-  /// How far the copy is.
   virtual DeviceRead::State state_of(const DeviceRead& read) noexcept = 0;
   /// Registers host memory, so that devices can write it directly. It must stay valid until
   /// take_back_host() releases it. May wait for devices. False if the driver refuses to register

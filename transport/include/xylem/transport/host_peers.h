@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostPeers: the peers as processes of one host, which share its cores. Of the transports, only
-// shared memory knows them as such (Transport::host_peers()).
+// HostPeers: how processes of one host, which share its cores, coordinate who runs. Only the shm
+// transport has this interface (Transport::host_peers()).
 #pragma once
 
 namespace xylem::transport {
 
-/// That of a transport lives as long as the transport; the same rules of threads hold.
+/// Lives as long as its transport, with the same rules about threads.
 class HostPeers {
  public:
   /// True: from now on, sleeping peers are not woken when something has been written for them, so
@@ -16,7 +16,8 @@ class HostPeers {
 
   /// Shows all peers whether this process computes, and so needs its core.
   virtual void show_computing(bool computes) noexcept = 0;
-  /// Whether a peer shows this. A peer that has ended, or whose endpoints are closed, does not.
+  /// Whether any peer shows that it computes. Peers that have ended, or whose endpoints are closed,
+  /// do not count.
   virtual bool do_peers_compute() const noexcept = 0;
 
  protected:

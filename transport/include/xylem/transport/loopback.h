@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // loopback: a transport within one process, for ranks that are threads. A seed can reorder
-// completions, so tests meet interleavings that are rare on a real machine.
+// completions, so that tests cover interleavings that are rare on a real machine.
 #pragma once
 
 #include "xylem/base/status.h"

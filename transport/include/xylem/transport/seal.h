@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Seal: authenticated encryption of the frames that travel in one direction over one connection.
-// Frames are numbered from 0 and the number is the nonce, so a frame that was changed, left out,
-// repeated or moved fails to open. The cipher is AES-256-GCM (NIST SP 800-38D) where both ends have
-// instructions for it, and ChaCha20-Poly1305 (RFC 8439) otherwise.
+// Frames are numbered from 0, and the number is the nonce. So open() fails for a frame that was
+// changed, repeated or moved, or that follows a missing one. The cipher is AES-256-GCM (NIST SP
+// 800-38D) where both ends have instructions for it, and ChaCha20-Poly1305 (RFC 8439) otherwise.
 #pragma once
 
 #include <array>

@@ -11,11 +11,11 @@
 
 namespace xylem::transport {
 
-/// Allocates page-aligned, zeroed memory, all of it backed at once: if the machine has too little
-/// memory left, the call fails with `exhausted`, and no later access ends in SIGBUS. (Memory limits
-/// of a control group are still enforced by the kernel.) Fails with `invalid_argument` for 0 bytes,
-/// and with `unsupported` where the system denies anonymous shared memory. Children made by fork()
-/// share the memory. Thread-safe.
+/// Allocates page-aligned, zeroed memory. All pages are allocated at once: if the machine has too
+/// little memory left, the call fails with `exhausted`, and no later access ends in SIGBUS. (Memory
+/// limits of a control group are still enforced by the kernel.) Fails with `invalid_argument` for 0
+/// bytes, and with `unsupported` where the system denies anonymous shared memory. Children made by
+/// fork() share the memory. Thread-safe.
 Result<void*> allocate_shared(std::uint64_t bytes);
 /// Frees memory that allocate_shared() returned. No operation may be using it. Fails with
 /// `invalid_argument` for any other memory. Thread-safe.

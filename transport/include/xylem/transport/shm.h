@@ -29,12 +29,12 @@ struct ShmOptions {
   /// it. More memory allows more large messages to be in flight.
   std::uint64_t bytes = 0;
   ShmWrites writes = ShmWrites::as_measured;
-  /// With it, device memory may be sent: it is read where it lies by peers whose devices reach it,
-  /// and copied through the host otherwise. It must outlive the transport.
+  /// If set, device memory may be sent. Peers whose devices reach it read it in place; for other
+  /// peers it is copied through the host. The object must outlive the transport.
   DeviceMemory* devices = nullptr;
 };
 
-/// The sizes that a transport made with given options has.
+/// The sizes that follow from given options.
 struct ShmSize {
   std::uint64_t bytes = 0;  ///< The size of its segment.
   /// The largest message that fits into one slot; longer messages are sent in parts.

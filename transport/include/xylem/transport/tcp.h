@@ -2,9 +2,8 @@
 //
 // tcp: tagged messages over sockets that the owner of the transport has connected (connections.h).
 //
-// Every frame is sealed with keys that belong to its connection (seal.h). So each frame that is
-// accepted was sent by a peer that holds the keys, and is accepted once and in order; anything else
-// ends the connection.
+// Every frame is sealed with keys that belong to its connection (seal.h). So only frames of a peer
+// that has the keys are accepted, each once and in order. Anything else ends the connection.
 #pragma once
 
 #include "xylem/base/log.h"

@@ -35,8 +35,8 @@ struct Capabilities {
   bool sends_devices = false;      ///< Device memory may be sent.
   bool receives_devices = false;   ///< Messages may be received into device memory.
   std::uint64_t inline_bytes = 0;  ///< Sends up to this size complete at once, while there is room.
-  /// True if cancel() ends every operation at once. If false, an operation that has met its partner
-  /// continues until its message is complete or its endpoint is closed.
+  /// True if cancel() ends every operation at once. If false, only a receive that no message has
+  /// matched ends at once (see cancel()).
   bool withdraws = false;
   bool checks_tags = false;  ///< Compares all bits of a tag, not only the lower 64.
 };
@@ -46,7 +46,7 @@ struct Capabilities {
 enum class InPlace : std::uint8_t {
   never,  ///< The transport copies the message at the sender, unless it is too long to buffer.
   shared_only,  ///< Messages in memory that peers map.
-  /// Any message: receivers that would copy it anyway can read it from the sender's process.
+  /// Any message: a receiver that would copy it in any case may copy it from the sender's process.
   anywhere,
 };
 
@@ -101,7 +101,7 @@ enum class Meeting : std::uint8_t {
   failed,   ///< There is no such peer, or the endpoint was closed.
 };
 
-/// One of the ways on which the bytes of an endpoint travel, as the fabric's library reports it.
+/// One path that the bytes of an endpoint take, as the fabric's library reports it.
 struct PhysicalPath {
   std::string transport;  ///< "shm", "cma", "tcp", "rc_mlx5", "loopback".
   std::string device;     ///< "memory", "eth0", "mlx5_0:1".
@@ -123,7 +123,7 @@ class Transport {
 
   virtual std::string_view name() const noexcept = 0;
   virtual Capabilities capabilities() const noexcept = 0;
-  /// The bytes that another transport of this kind needs to connect() to this one.
+  /// The bytes that another transport of this kind passes to connect() to reach this one.
   virtual std::span<const std::byte> address() const noexcept = 0;
 
   /// Makes an endpoint. The peer may turn out to be unreachable later: operations on the endpoint
@@ -157,48 +157,46 @@ class Transport {
     return false;
   }
 
-  /// Messages that are written and read where they lie; null if this transport has none. The same
-  /// at each call.
+  /// The interface for messages that are written and read in place; null if this transport has
+  /// none. Every call returns the same pointer.
   virtual Views* views() noexcept { return nullptr; }
-  /// The peers as processes of this host; null if this transport does not know them. The same at
-  /// each call.
+  /// The interface to the peers on this host; null if this transport has none. Every call returns
+  /// the same pointer.
   virtual HostPeers* host_peers() noexcept { return nullptr; }
   /// The connections of the endpoints, which the owner makes; null if the transport needs none, or
-  /// makes them itself. The same at each call.
+  /// makes them itself. Every call returns the same pointer.
   virtual Connections* connections() noexcept { return nullptr; }
-  /// Call this when a peer has died to which the transport has no endpoint. That peer may have had
-  /// an endpoint to this transport.
-  virtual void note_death() noexcept {}
 
-  /// Ends a pending operation with `cancelled`, unless it completes first. `done` follows, at once
-  /// or in progress(); after it the operation's memory is not accessed. Other messages and
-  /// the endpoint are not affected.
+  /// Ends a pending operation with `cancelled`, unless it completes first. `done` is called within
+  /// this call or within progress(). After that the transport no longer accesses the operation's
+  /// memory. Other messages and the endpoint are not affected.
   ///
-  /// If a receive has already met its message, the rest of that message is dropped. The part of a
-  /// send that the peer does not have yet is withdrawn; a receive that has met it ends with
-  /// `cancelled`.
+  /// If a cancelled receive has already matched its message, the rest of that message is dropped.
+  /// If a send is cancelled, the part that the peer does not have yet is withdrawn; a receive that
+  /// has matched the message ends with `cancelled`, too.
   ///
-  /// Where Capabilities::withdraws is false, all this holds only for receives that have met no
-  /// message. Any other operation ends with its message, or when the endpoint to the peer fails or
-  /// is closed. So connect to peers from which you only receive, too.
+  /// Where Capabilities::withdraws is false, all this holds only for receives that no message has
+  /// matched. Any other operation continues until its message is complete, or until the endpoint to
+  /// the peer fails or is closed. So connect also to peers from which you only receive.
   virtual void cancel(Operation& operation) noexcept = 0;
-  /// Drops messages that have arrived, match (tag, mask) and have met no receive. Their senders'
-  /// operations complete. Returns the number dropped.
+  /// Drops messages that have arrived, match (tag, mask), and were not matched by a receive. Their
+  /// senders' operations complete. Returns the number dropped.
   virtual std::size_t discard(Tag tag, Tag mask) noexcept = 0;
 
   /// Advances all operations. Returns the number of completions and arrivals that it handled.
   virtual unsigned progress() noexcept = 0;
 
-  /// True once everything sent to the endpoint has left this process. On false, call progress() and
-  /// ask again. After that the messages arrive even if this transport ends. The exception is a TCP
-  /// connection: some messages can be lost if the peer is sending when this transport ends.
+  /// True once everything sent to the endpoint has left this process. If false, call progress() and
+  /// then this again. Once true, the messages arrive even if this transport ends. There is one
+  /// exception: over TCP, some messages can be lost if the peer is sending when this transport
+  /// ends.
   virtual bool flush(EndpointId endpoint) noexcept = 0;
 
   /// Prepares to sleep on wake_fd(). True: nothing is ready, and the descriptor becomes readable at
   /// the next event. False: progress() must be called first.
   virtual Result<bool> arm() noexcept = 0;
-  /// True if devices are copying messages, whose end no descriptor reports: call progress() often.
-  /// arm() returns false meanwhile.
+  /// True if devices are copying messages. No descriptor reports the end of such a copy, so call
+  /// progress() often. arm() returns false meanwhile.
   virtual bool waits_for_device() const noexcept { return false; }
   /// Readable when an armed transport has an event. Owned by the transport. -1 if it cannot sleep.
   virtual int wake_fd() const noexcept = 0;
@@ -208,8 +206,8 @@ class Transport {
   /// belong to an endpoint: cancel them.
   virtual void close(EndpointId endpoint) noexcept = 0;
 
-  /// The paths that an endpoint uses. Empty before the first message where the fabric chooses them
-  /// late.
+  /// The paths that an endpoint uses. Empty before the first message if the fabric has not chosen
+  /// them yet.
   virtual std::vector<PhysicalPath> paths(EndpointId endpoint) const = 0;
   /// Bytes passed to send() for this endpoint since connect().
   virtual std::uint64_t bytes_sent(EndpointId endpoint) const noexcept = 0;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ucx: tagged messages over UCP, on every fabric that UCX supports. One object is one UCP context
-// with one worker. A job uses up to two: one for peers on the same host, which never uses TCP, and
-// one for all other peers, which never uses shared memory. So neither can silently use the wrong
-// kind of fabric.
+// ucx: tagged messages over UCP, on the network fabrics that UCX supports, for peers on other
+// hosts. One object is one UCP context with one worker. It never uses shared memory.
 //
 // UCX's library (libucp.so.0) is opened by the first call of make_ucx() or ucx_devices(). If there
 // is none, they fail with `unsupported`, and the message contains the reason.
@@ -23,17 +21,15 @@ namespace xylem::transport {
 
 /// Which fabrics a UCX transport may use.
 enum class UcxReach : std::uint8_t {
-  host,     ///< Shared memory and cross-memory attach: posix, sysv, cma.
   network,  ///< RDMA where available, otherwise TCP; never shared memory.
   tcp,      ///< TCP only.
 };
 
 struct UcxOptions {
-  UcxReach reach = UcxReach::host;
+  UcxReach reach = UcxReach::network;
   /// Network devices that UCX may use, by UCX's names ("eth0", "mlx5_0:1"). Empty: UCX chooses.
-  /// Ignored for `host`.
   std::vector<std::string> devices;
-  /// How soon the death of a silent peer is noticed. Ignored for `host`.
+  /// How soon the death of a silent peer is noticed.
   std::chrono::milliseconds keepalive{300};
 };
 
@@ -44,7 +40,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
 /// The version of UCX's library, such as "1.13.1"; empty if this process has not opened it.
 std::string ucx_version();
 
-/// One of UCX's ways to move bytes. `kind` says what it is for; its name does not.
+/// One transport and device of UCX. `kind` tells what it is for, which its name does not show.
 struct UcxDevice {
   /// `accelerator`: copies to or from GPU memory, or between processes through GPU memory.
   enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };

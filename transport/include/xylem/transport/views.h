@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a transport offers whose peers map its memory: messages are written into that memory and
-// read there, without a copy at either end.
+// Views: an interface of transports with memory that peers map. Messages are written into that
+// memory and read there, without a copy at either end.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -33,8 +33,8 @@ struct Reservation {
 /// from that sender may wait until the view is released. So a caller that keeps a view while it
 /// waits for other ranks must be prepared to release it.
 ///
-/// Belongs to its transport and lives as long; the same rules of threads hold. The messages are
-/// those of send() and recv(): either end may use either way.
+/// Belongs to its transport, lives as long, and has the same rules about threads. The messages are
+/// those of send() and recv(): if one end uses Views, the other may use send() or recv().
 class Views {
  public:
   /// Messages up to this size can be reserved and viewed. Constant, and more than 0.
@@ -45,16 +45,18 @@ class Views {
   /// unless they are copied from the sender's process; longer messages can be viewed only if they
   /// are in memory that this process maps. Other messages are copied to `target`.
   ///
-  /// `reader` is the memory whose device will read the view; by default the CPU reads it. For a
-  /// device, only messages in device memory that it reaches are shown, of any length.
+  /// `reader` says who reads the view: the device of this memory or, by default, the CPU. For a
+  /// device, only messages in device memory that it reaches can be viewed; these may have any
+  /// length.
   virtual Posted recv_view(Tag tag,
                            Region target,
                            Operation& operation,
                            Memory reader = {}) noexcept = 0;
   /// Takes the next message from the peer of an endpoint if it is already here and has this tag and
   /// this size (at most view_bytes(); kAnySize: any). Faster than recv_view() for a message that is
-  /// about to arrive. Receives already posted for the tag are not considered. False means the
-  /// message may still come or may have come earlier: call recv_view().
+  /// about to arrive. Receives already posted for the tag are not considered. False if there is no
+  /// message, or if the next one is another. The wanted message may arrive later, or may be queued
+  /// already: call recv_view().
   virtual bool take_view(EndpointId from, Tag tag, std::uint64_t bytes, View& view) noexcept = 0;
   /// Ends a view. False if the sender withdrew the message, so that the bytes read may have changed
   /// in the meantime.
@@ -77,8 +79,8 @@ class Views {
   /// Whether peers can read this source in place: sending it copies nothing, and completes when the
   /// receiver has read it.
   virtual bool is_readable(const ConstRegion& source) noexcept = 0;
-  /// Receivers copy messages of at least `bytes` with InPlace::anywhere directly from this process,
-  /// where the system permits that. kAnySize: never.
+  /// From now on, receivers copy messages of at least `bytes` that were sent with InPlace::anywhere
+  /// directly from this process, if the system permits that. kAnySize: never.
   virtual void pull_from(std::uint64_t bytes) noexcept = 0;
 
  protected:

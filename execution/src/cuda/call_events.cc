@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/call_events.h"
+
+namespace xylem::execution::cuda {
+
+Status CallEvents::create() {
+  for (CUevent& end : ends_) {
+    XYLEM_TRY(driver_.check(driver_.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  }
+  return driver_.check(driver_.cuEventCreate(&begin_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+}
+
+void CallEvents::destroy() noexcept {
+  for (const CUevent event : ends_) {
+    if (event != nullptr) driver_.cuEventDestroy(event);
+  }
+  if (begin_ != nullptr) driver_.cuEventDestroy(begin_);
+}
+
+Status CallEvents::follow(CUstream stream, CUstream caller) {
+  // Also if it is the same stream: two streams may have the same handle, one after the other, or in
+  // different threads (CU_STREAM_PER_THREAD).
+  mutex_.assume_unchanging();  // Only record() changes it, which is not called at the same time.
+  if (last_ > 0) XYLEM_TRY(wait(stream, end_of(last_)));
+  if (stream == caller) return {};
+  XYLEM_TRY(driver_.check(driver_.cuEventRecord(begin_, caller), "cuEventRecord"));
+  return wait(stream, begin_);
+}
+
+Status CallEvents::record(CUstream stream, std::uint64_t number) {
+  const Lock lock(mutex_);
+  XYLEM_TRY(driver_.check(driver_.cuEventRecord(end_of(number), stream), "cuEventRecord"));
+  last_ = number;
+  return {};
+}
+
+Result<bool> CallEvents::wait_for(CUstream stream, std::uint64_t number) {
+  const Lock lock(mutex_);
+  if (number > last_ || number + kKnownCalls <= last_) return false;
+  XYLEM_TRY(wait(stream, end_of(number)));
+  return true;
+}
+
+Status CallEvents::wait(CUstream stream, CUevent event) const {
+  return driver_.check(driver_.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT),
+                       "cuStreamWaitEvent");
+}
+
+}  // namespace xylem::execution::cuda

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/mesh_peers.h"
+
+#include "xylem/transport/transport.h"
+
+#include <fmt/format.h>
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace xylem::execution::cuda {
+namespace {
+
+// Places in the memory of flags. The stop word has a cache line of its own.
+constexpr std::uint64_t kFirstFlag = 64;
+constexpr std::uint64_t kNonce = 2048;
+constexpr std::uint64_t kEnded = 2112;
+constexpr std::uint64_t kTold = 2176;
+static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kNonce);
+static_assert(kNonce + sizeof(MeshMember::nonce) <= kEnded);
+static_assert(kTold + kMostMeshRanks * sizeof(PeerCall) <= MeshMemories::kFlagBytes);
+static_assert(kMostSignals + 1 == kMostMeshRanks);
+
+std::uint64_t place_of_flag(std::uint32_t from, std::uint32_t channel) noexcept {
+  return kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
+}
+
+template <class T>
+T* pointer_to(CUdeviceptr address) noexcept {
+  return reinterpret_cast<T*>(pointer(address));
+}
+
+}  // namespace
+
+Status MeshPeers::set_up(const MeshMemories::Memory& own,
+                         std::uint64_t scratch_bytes,
+                         CUdevice device,
+                         CUstream stream,
+                         std::unique_ptr<SharedMemory> shared) {
+  own_ = own;
+  shared_ = std::move(shared);
+  if (getrandom(member_.nonce.data(), member_.nonce.size(), 0) !=
+      static_cast<ssize_t>(member_.nonce.size())) {
+    return failure(Code::internal, "the system gives no random bytes");
+  }
+  XYLEM_TRY(
+      driver_.check(driver_.cuMemsetD32Async(
+                        own.flags, 0, MeshMemories::kFlagBytes / sizeof(std::uint32_t), stream),
+                    "cuMemsetD32Async"));
+  XYLEM_TRY(driver_.check(driver_.cuMemcpyAsync(own.flags + kNonce, address(member_.nonce.data()),
+                                                member_.nonce.size(), stream),
+                          "cuMemcpyAsync"));
+  XYLEM_TRY(driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize"));
+  const transport::ConstRegion flags{.data = pointer(own.flags), .bytes = MeshMemories::kFlagBytes};
+  const transport::ConstRegion scratch{.data = pointer(own.scratch), .bytes = scratch_bytes};
+  if (!shared_->share(flags, member_.flags) || !shared_->share(scratch, member_.scratch)) {
+    return failure(Code::unsupported, "the device cannot share its memory");
+  }
+  CUuuid uuid{};
+  XYLEM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid"));
+  member_.scratch_bytes = scratch_bytes;
+  static_assert(sizeof uuid == sizeof member_.device);
+  std::memcpy(member_.device.data(), &uuid, sizeof uuid);
+  return {};
+}
+
+Status MeshPeers::open(std::span<const MeshMember> members, CUstream stream) {
+  if (members.size() > kMostMeshRanks) {
+    return failure(Code::unsupported, fmt::format("{} ranks; at most {} can be in a mesh",
+                                                  members.size(), kMostMeshRanks));
+  }
+  peers_.resize(members.size());
+  are_in_process_ = std::ranges::all_of(members, [&](const MeshMember& member) {
+    return member.scratch.process == member_.scratch.process;
+  });
+  are_on_one_device_ = std::ranges::all_of(
+      members, [&](const MeshMember& member) { return member.device == member_.device; });
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    Status opened = open(members[rank], peers_[rank]);
+    if (opened) opened = check_nonce(peers_[rank], stream);
+    if (!opened) {
+      return failure(opened.code(), fmt::format("rank {}: {}", rank, opened.message()));
+    }
+  }
+  return {};
+}
+
+Status MeshPeers::open(const MeshMember& member, Peer& peer) {
+  if (member.scratch.process != member_.scratch.process && member.device == member_.device) {
+    return failure(Code::unsupported, "it has the same GPU in another process");
+  }
+  if (member.scratch_bytes != member_.scratch_bytes) {
+    return failure(Code::unsupported, fmt::format("it has {} bytes of scratch, and this rank {}",
+                                                  member.scratch_bytes, member_.scratch_bytes));
+  }
+  peer.member = member;
+  const auto* const flags = shared_->open(member.flags, MeshMemories::kFlagBytes, {});
+  if (flags != nullptr) peer.flags = address(flags);
+  const auto* const scratch =
+      flags == nullptr ? nullptr : shared_->open(member.scratch, member_.scratch_bytes, {});
+  if (scratch == nullptr) {
+    return failure(Code::unsupported, "this GPU does not reach the memory of its GPU");
+  }
+  peer.scratch = address(scratch);
+  return {};
+}
+
+/// Whether the memory that was opened is that of the peer.
+Status MeshPeers::check_nonce(const Peer& peer, CUstream stream) const {
+  decltype(peer.member.nonce) found{};
+  XYLEM_TRY(driver_.check(
+      driver_.cuMemcpyAsync(address(found.data()), peer.flags + kNonce, found.size(), stream),
+      "cuMemcpyAsync"));
+  XYLEM_TRY(driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize"));
+  if (found == peer.member.nonce) return {};
+  return failure(Code::unsupported, "its memory is not on this host");
+}
+
+std::uint32_t* MeshPeers::ended_blocks() const noexcept {
+  return pointer_to<std::uint32_t>(own_.flags + kEnded);
+}
+
+CUdeviceptr MeshPeers::own_flag(std::uint32_t peer, std::uint32_t channel) const noexcept {
+  return own_.flags + place_of_flag(peer, channel);
+}
+
+std::uint32_t* MeshPeers::flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept {
+  return pointer_to<std::uint32_t>(peers_[peer].flags + place_of_flag(rank_, channel));
+}
+
+PeerCall* MeshPeers::calls_told_to(std::uint32_t rank) const noexcept {
+  return pointer_to<PeerCall>(peers_[rank].flags + kTold);
+}
+
+}  // namespace xylem::execution::cuda

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MeshPeers: the memory of the ranks of a mesh, as the device of one rank reaches it. Each rank has
+// memory on its device, which its peers open:
+//
+//   flags:    stop word │ flags, one for each channel and peer │ nonce │ ended blocks │ told calls
+//   scratch
+//
+// A flag is 1 if its peer has signalled. In a direct call, ranks read and write each other's
+// buffers: each tells its peers where its own are, and kernels read what was told. All ranks are in
+// one process then, where addresses mean the same to all of them.
+#pragma once
+
+#include "cuda/driver.h"
+#include "cuda/kernels/arguments.h"
+#include "cuda/mesh_memories.h"
+#include "cuda/shared_memory.h"
+#include "xylem/execution/mesh.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace xylem::execution::cuda {
+
+/// set_up() and open() need the context to be current. One thread at a time may call them.
+class MeshPeers {
+ public:
+  MeshPeers(const Driver& driver, std::uint32_t rank) noexcept : driver_(driver), rank_(rank) {}
+
+  /// Clears the flags of this rank's memory, and names the memory for peers by `shared`. Waits for
+  /// the stream.
+  Status set_up(const MeshMemories::Memory& own,
+                std::uint64_t scratch_bytes,
+                CUdevice device,
+                CUstream stream,
+                std::unique_ptr<SharedMemory> shared);
+  /// What peers must know of this rank.
+  const MeshMember& member() const noexcept { return member_; }
+  /// Opens the memory of all ranks (Mesh::join()). Waits for the stream.
+  Status open(std::span<const MeshMember> members, CUstream stream);
+  /// What was opened, for its owner to close. Nothing may be called any more.
+  std::unique_ptr<SharedMemory> release() noexcept { return std::move(shared_); }
+
+  /// The number of ranks; 0 before open().
+  std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(peers_.size()); }
+  /// Whether all ranks are in this process.
+  bool are_in_process() const noexcept { return are_in_process_; }
+  /// Whether the devices of all ranks reach this memory.
+  bool is_reached_by_all(const std::byte* memory) const noexcept {
+    return are_on_one_device_ || shared_->is_reached_by_others(memory);
+  }
+
+  CUdeviceptr scratch(std::uint32_t rank) const noexcept { return peers_[rank].scratch; }
+  CUdeviceptr stop_word() const noexcept { return own_.flags; }
+  /// For ExchangeArguments::ended.
+  std::uint32_t* ended_blocks() const noexcept;
+  /// The flag of this rank that `peer` sets.
+  CUdeviceptr own_flag(std::uint32_t peer, std::uint32_t channel) const noexcept;
+  /// The flag of `peer` that this rank sets.
+  std::uint32_t* flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept;
+  /// Where ranks tell `rank` about their calls: [rank that tells].
+  PeerCall* calls_told_to(std::uint32_t rank) const noexcept;
+
+ private:
+  struct Peer {
+    MeshMember member;
+    CUdeviceptr flags = 0, scratch = 0;
+  };
+
+  Status open(const MeshMember& member, Peer& peer);
+  Status check_nonce(const Peer& peer, CUstream stream) const;
+
+  const Driver& driver_;
+  const std::uint32_t rank_;
+  /// Names and opens memory of meshes. Not that of the device, which belongs to the token holder.
+  std::unique_ptr<SharedMemory> shared_;
+  MeshMemories::Memory own_;
+  MeshMember member_;
+  std::vector<Peer> peers_;  ///< All ranks, after open().
+  bool are_in_process_ = false;
+  bool are_on_one_device_ = false;
+};
+
+}  // namespace xylem::execution::cuda

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ControlRequests: what other threads ask of the thread that serves the control plane. Any thread
+// may add a request, which makes fd() readable. The serving thread takes the requests.
+#pragma once
+
+#include "bootstrap/wire.h"
+#include "xylem/base/mutex.h"
+#include "xylem/base/status.h"
+#include "xylem/base/unique_fd.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace xylem::runtime {
+
+class ControlRequests {
+ public:
+  /// Call it before all other functions. Fails if the process has no descriptor left.
+  Status open();
+  int fd() const noexcept { return wake_.get(); }
+
+  // Any thread may call these:
+  void flood(ByteSpan message);
+  void ask_for(std::uint32_t rank);
+
+  // For the serving thread:
+  /// Makes fd() unreadable until the next request.
+  void clear_wake() noexcept;
+  /// The messages that are to be flooded, in the order in which they were added.
+  std::vector<ByteVector> take_messages();
+  /// The ranks to which connections are asked for.
+  std::vector<std::uint32_t> take_wanted();
+
+ private:
+  UniqueFd wake_;
+  Mutex mutex_;
+  std::vector<ByteVector> messages_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<std::uint32_t> wanted_ XYLEM_LOCKING(guarded_by(mutex_));
+};
+
+}  // namespace xylem::runtime

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Caller: who makes a call, and in which memory its buffers are.
+#pragma once
+
+#include "wires/compute_devices.h"
+#include "xylem/base/memory.h"
+#include "xylem/runtime/types.h"
+
+#include <cstdint>
+
+namespace xylem::runtime {
+
+/// Who makes a call: the rank, and the size of its communicator.
+struct Caller {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  /// The devices in whose memory buffers may be. Null: only host memory is allowed.
+  const ComputeDevices* devices = nullptr;
+};
+
+namespace detail {
+
+/// Managed memory is found, too: it counts as memory of the device on which it was allocated.
+inline bool must_be_found(const Memory& memory) noexcept {
+  return memory.kind == MemoryKind::unknown || memory.kind == MemoryKind::cuda_managed;
+}
+
+template <typename AnyBuffer>
+void ask_for(const ComputeDevices& devices, AnyBuffer& buffer) {
+  if (buffer.data != nullptr && must_be_found(buffer.memory)) {
+    buffer.memory = devices.find(buffer.data).memory;
+  }
+}
+
+}  // namespace detail
+
+/// Finds out where the buffer of a message is, if its memory is not stated.
+template <typename AnyBuffer>
+void find_memory(const Caller& caller, AnyBuffer& buffer) {
+  if (caller.devices != nullptr && caller.devices->may_find()) {
+    detail::ask_for(*caller.devices, buffer);
+  }
+  if (buffer.memory.kind == MemoryKind::unknown) buffer.memory = Memory{};
+}
+
+/// The same for the buffers of a collective. A null buffer is where the other one is. Inline, since
+/// the smallest calls pass here.
+inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output) {
+  const auto is_unknown = [](const auto& buffer) {
+    return buffer.memory.kind == MemoryKind::unknown;
+  };
+  if (caller.devices != nullptr && caller.devices->may_find()) {
+    detail::ask_for(*caller.devices, input);
+    detail::ask_for(*caller.devices, output);
+    if (is_unknown(input)) input.memory = output.memory;
+    if (is_unknown(output)) output.memory = input.memory;
+  }
+  if (is_unknown(input)) input.memory = Memory{};
+  if (is_unknown(output)) output.memory = Memory{};
+}
+
+}  // namespace xylem::runtime

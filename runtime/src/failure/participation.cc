@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "failure/participation.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace xylem::runtime {
+namespace {
+
+/// "; ranks 3, 4 left the job"; empty without ranks.
+std::string clause(const std::vector<std::uint32_t>& ranks, std::string_view what) {
+  if (ranks.empty()) return {};
+  return fmt::format("; rank{} {} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), what);
+}
+
+}  // namespace
+
+void Participation::add(std::uint32_t rank,
+                        const std::optional<RollCall::Answer>& answer,
+                        bool is_gone,
+                        const CallHistory& history) {
+  if (is_gone || (answer && answer->state == Situation::State::gone)) {
+    gone.push_back(rank);
+  } else if (!answer) {
+    silent.push_back(rank);
+  } else if (answer->state == Situation::State::waiting) {
+    waiting.push_back(rank);
+  } else if (answer->state == Situation::State::not_called) {
+    absent.push_back(rank);
+    const bool has_called = answer->last && !history.is_of_start(answer->last->sequence);
+    last_calls += has_called ? fmt::format("; rank {}'s last call was {}, {}", rank,
+                                           history.name_of(answer->last->sequence),
+                                           runtime::describe(*answer->last))
+                             : fmt::format("; rank {} has called nothing yet", rank);
+  }
+}
+
+std::optional<std::uint32_t> Participation::culprit() const {
+  if (silent.size() == 1) return silent.front();
+  if (!silent.empty()) return std::nullopt;
+  if (const auto leaver = only_leaver()) return leaver;
+  if (left.empty() && gone.empty() && absent.size() == 1) return absent.front();
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> Participation::only_leaver() const {
+  if (left.size() + gone.size() != 1) return std::nullopt;
+  return left.empty() ? gone.front() : left.front();
+}
+
+std::string Participation::describe() const {
+  return clause(absent, "did not call it") + last_calls + describe_silent() + describe_leavers() +
+         clause(waiting, waiting.size() == 1 ? "waits too" : "wait too");
+}
+
+std::string Participation::describe_silent() const { return clause(silent, "gave no answer"); }
+
+std::string Participation::describe_leavers() const {
+  return clause(left, "left the job") + clause(gone, "left the communicator");
+}
+
+}  // namespace xylem::runtime

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When a patient rank wakes its sleeping peers.
+#include "runtime/src/progress/held_wakes.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+/// Records how wakes are held.
+class Peers final : public transport::HostPeers {
+ public:
+  void hold_wakes(bool held) noexcept override { holds.push_back(held); }
+  void show_computing(bool /*computes*/) noexcept override {}
+  bool do_peers_compute() const noexcept override { return false; }
+
+  std::vector<bool> holds;
+};
+
+class HeldWakesTest : public testing::Test {
+ protected:
+  HeldWakesTest() { wakes_.open(peers_); }
+
+  /// Makes a turn. Returns whether peers were woken after it.
+  bool wakes_after_turn(unsigned done) {
+    peers_.holds.clear();
+    wakes_.begin_turn();
+    wakes_.end_turn(done);
+    return !peers_.holds.empty() && !peers_.holds.back();
+  }
+
+  Peers peers_;
+  HeldWakes wakes_;
+};
+
+TEST_F(HeldWakesTest, AreHeldOnlyWhileTheRankIsPatient) {
+  wakes_after_turn(1);
+  EXPECT_TRUE(peers_.holds.empty());
+  wakes_.set_patient(true);
+  EXPECT_FALSE(wakes_after_turn(1));
+  EXPECT_EQ(peers_.holds, std::vector<bool>{true});
+  wakes_.set_patient(false);
+  EXPECT_FALSE(peers_.holds.back());
+}
+
+TEST_F(HeldWakesTest, EndAfterATurnWithoutWorkOrAfterManyTurns) {
+  wakes_.set_patient(true);
+  EXPECT_TRUE(wakes_after_turn(0));
+  int turns = 1;
+  while (!wakes_after_turn(1) && turns < 100) ++turns;
+  EXPECT_EQ(turns, 16);
+  EXPECT_FALSE(wakes_after_turn(1)) << "and are counted anew";
+}
+
+}  // namespace
+}  // namespace xylem::runtime
