@@ -60,7 +60,8 @@ struct Parts {
   std::string unit;
 };
 
-/// Nothing unless the text consists of digits, at most one point between digits, and letters.
+/// Splits text such as "12.5 MiB". The text must begin with a digit, and a point must be followed
+/// by a digit; otherwise the result is empty. The unit is not checked.
 std::optional<Parts> take_apart(std::string_view text) {
   text = trimmed(text);
   Parts parts;

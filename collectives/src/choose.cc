@@ -83,8 +83,9 @@ bool shares_cores(const Question& asked) {
   });
 }
 
-// Whether blocks are of about the same size. Parts consist of whole cache lines, so parts of only a
-// few lines differ a lot, and so do the times of their ranks.
+// Whether all blocks have about the same size. If the planner chooses the number of blocks
+// (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
+// lot in size, and ranks in their times.
 bool has_even_blocks(const Planner& planner, const Question& asked) {
   constexpr std::uint64_t kManyLines = 8;
   return !has_free_parts(asked.shape.collective) ||

@@ -128,7 +128,8 @@ class Waits {
     return sends.empty() ? Status() : unmatched(from.rank, *from.lane);
   }
 
-  /// Notes for each message that is viewed the step that reads the view, and so releases it.
+  /// For each message that is received as a view, notes the step that reads the view. The view is
+  /// released after this step.
   void note_releases(std::uint32_t rank) {
     const Program& program = *ranks_[rank];
     if (program.is_exchange) return;

@@ -39,8 +39,7 @@ class UserStore final : public Store {
  private:
   static Status outcome(std::string_view function, const std::string& key, xylem_status status) {
     if (status == XYLEM_OK) return {};
-    const bool known = status > XYLEM_OK && status <= XYLEM_INTERNAL;
-    return failure(known ? static_cast<Code>(status) : Code::internal,
+    return failure(is_error_code(status) ? static_cast<Code>(status) : Code::internal,
                    fmt::format("the store's {}(\"{}\") returned {} ({})", function, key, status,
                                xylem_status_name(status)));
   }

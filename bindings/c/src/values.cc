@@ -20,7 +20,7 @@ static_assert(same(XYLEM_OK, Code::ok) && same(XYLEM_INVALID_ARGUMENT, Code::inv
               same(XYLEM_LINK_LOST, Code::link_lost) &&
               same(XYLEM_DEVICE_LOST, Code::device_lost) && same(XYLEM_MISMATCH, Code::mismatch) &&
               same(XYLEM_BAD_SCHEDULE, Code::bad_schedule) && same(XYLEM_BUSY, Code::busy) &&
-              same(XYLEM_INTERNAL, Code::internal));
+              same(XYLEM_INTERNAL, Code::internal) && same(XYLEM_INTERNAL, xylem::kLastCode));
 
 static_assert(same(XYLEM_INT8, DataType::int8) && same(XYLEM_UINT8, DataType::uint8) &&
               same(XYLEM_INT16, DataType::int16) && same(XYLEM_UINT16, DataType::uint16) &&
@@ -64,7 +64,7 @@ Result<RedOp> to_redop(xylem_redop op) {
 }  // namespace xylem::c
 
 const char* xylem_status_name(xylem_status status) {
-  const bool known = status >= XYLEM_OK && status <= XYLEM_INTERNAL;
+  const bool known = status == XYLEM_OK || xylem::is_error_code(status);
   // The names are literals, so they are null-terminated.
   return known ? xylem::name(static_cast<xylem::Code>(status)).data() : "unknown";
 }

@@ -31,7 +31,7 @@
 
 namespace xylem::pytorch {
 
-/// Thread-safe. Keeps tasks, and so their tensors, until they are settled.
+/// Thread-safe. Keeps each task, and so its tensors, until the task is settled (task.h).
 class Pending : public std::enable_shared_from_this<Pending> {
   struct Server;
   struct Borrowed;

@@ -260,7 +260,8 @@ void SparseReducer::run() {
       ++ended_;
       changed_.notify_all();
     }
-    // A thread that waits for the task may destroy the group immediately after this.
+    // From here on, close() does not wait for this task. So a thread that has waited for the task
+    // may destroy the group at any time.
     const Pending::Callbacks callbacks;
     task->complete_future();
     task.reset();

@@ -25,10 +25,10 @@ std::string random_text();
 /// (TCPStore).
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
-/// Whether torch has named the group by a hash. With use_local_synchronization it does so, and the
-/// hash differs among the members if they have made different groups before (up to torch 2.15,
-/// `_hash_ranks_to_str`). The name of any other group is a counter of the groups made before, which
-/// ranks that are not members increase, too.
+/// Whether torch has named the group by a hash, as it does with use_local_synchronization. The hash
+/// differs among the members if they have made different groups before (up to torch 2.15,
+/// `_hash_ranks_to_str`). The name of any other group is a number: each rank counts all groups that
+/// are made, also those of which it is no member.
 bool is_hash(const std::string& group_name);
 
 /// The store in which the members of a group meet. Torch passes `store` to a backend with the

@@ -157,7 +157,8 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   return place;
 }
 
-/// Enqueues a call, all rounds. `reached` is the call with buffers that peers reach.
+/// Enqueues all rounds of a call. `reached` is the same call, but with memory that peers can access
+/// in place of buffers that they cannot (within_reach()).
 Status CudaMesh::enqueue_all(const StreamProgram& program,
                              const StreamCall& call,
                              const StreamCall& reached,

@@ -76,7 +76,8 @@ class MeshPeers {
 
   const Driver& driver_;
   const std::uint32_t rank_;
-  /// Names and opens memory of meshes. Not that of the device, which belongs to the token holder.
+  /// Names and opens memory of meshes. Not the object that CudaCompute has for messages: only the
+  /// token holder may use that one.
   std::unique_ptr<SharedMemory> shared_;
   MeshMemories::Memory own_;
   MeshMember member_;

@@ -59,8 +59,7 @@ struct BodyWriter {
 FailedFrame read_failed(WireReader& reader) {
   FailedFrame frame;
   const auto code = reader.number<std::uint8_t>();
-  const bool known = code > 0 && code <= static_cast<std::uint8_t>(Code::internal);
-  frame.code = known ? static_cast<Code>(code) : Code::internal;
+  frame.code = is_error_code(code) ? static_cast<Code>(code) : Code::internal;
   const auto peer = reader.number<std::uint32_t>();
   if (peer != kNobody) frame.peer = peer;
   frame.message = reader.text();

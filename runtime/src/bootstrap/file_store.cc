@@ -143,7 +143,8 @@ bool has_died(const fs::path& here) {
   struct stat facts {};
   const bool is_free = fd && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
                        ::fstat(fd.get(), &facts) == 0 && facts.st_size == 0;
-  // A rank that leaves in good order removes the file first.
+  // A rank that leaves in good order removes the file before it releases the lock. So if the file
+  // still exists now, the process has died.
   return is_free && ::access(here.c_str(), F_OK) == 0;
 }
 

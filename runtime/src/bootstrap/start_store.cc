@@ -35,8 +35,7 @@ Status read_verdict(ByteSpan bytes) {
   WireReader reader(bytes);
   const auto code = reader.number<std::uint8_t>();
   const auto rank = reader.number<std::uint32_t>();
-  const bool is_known =
-      reader.ok() && code > 0 && code <= static_cast<std::uint8_t>(Code::internal);
+  const bool is_known = reader.ok() && is_error_code(code);
   if (!is_known) return failure(Code::internal, "the start has failed, and not said why");
   const std::string_view text = text_of(reader.rest());
   return failure(static_cast<Code>(code), std::string(text),

@@ -101,8 +101,9 @@ class Plans {
   collectives::CostModel model() const;
   /// Call this when the group has a mesh, before the first call on it.
   void set_mesh(Token token, MeshSite site);
-  /// False if the user has chosen an algorithm or a schedule for such calls that no mesh can run.
-  /// The same on all ranks. Any thread may call this after set_mesh().
+  /// Whether calls of this shape may run on the mesh. They may not if the user has chosen an
+  /// algorithm or a schedule for them that the mesh cannot run. The result is the same on all
+  /// ranks. Any thread may call this after set_mesh().
   bool may_use_mesh(const collectives::Shape& shape) const;
 
   // Any thread may call these functions:

@@ -127,8 +127,7 @@ std::optional<Verdict> decode_verdict(Reader& reader) {
   verdict.group = reader.get<std::uint64_t>();
   const auto code = reader.get<std::uint8_t>();
   const auto culprit = reader.get<std::uint32_t>();
-  if (!reader.ok() || code == 0 || code > static_cast<std::uint8_t>(Code::internal))
-    return std::nullopt;
+  if (!reader.ok() || !is_error_code(code)) return std::nullopt;
   verdict.code = static_cast<Code>(code);
   if (culprit != kNone) verdict.culprit = culprit;
   verdict.message = reader.rest();

@@ -65,7 +65,8 @@ class Successor {
 
   /// Returns false, with the reason in errno, on failure.
   bool write(std::string_view text) { return write_and_close(std::move(file_), text); }
-  /// Gives the file the name, the owner and the permissions of the other.
+  /// Renames the new file to `path`. If a file is replaced, the new one first gets its owner and
+  /// permissions. Returns false, with the reason in errno, on failure.
   bool replace(const std::string& path) {
     struct stat former {};
     if (::stat(path.c_str(), &former) == 0 &&

@@ -112,8 +112,8 @@ class SendQueue {
     requests_.push_back(request);
   }
 
-  /// Begins messages in order by `begin(sending, is_requested)`, as far as there is room. While
-  /// `is_held()`, begins only requested ones. Returns how many it began.
+  /// Calls `begin(sending, is_requested)` for the messages in their order, as long as there is
+  /// room; while `is_held()`, only for requested messages. Returns how many have begun.
   template <typename Begin, typename IsHeld>
   unsigned pump(const Begin& begin, const IsHeld& is_held) {
     unsigned count = 0;

@@ -37,6 +37,12 @@ enum class Code : std::uint8_t {
   busy,          ///< The object still has work pending: wait for it first.
   internal,      ///< A bug in Xylem.
 };
+inline constexpr Code kLastCode = Code::internal;
+/// Whether a number from outside is the code of an error.
+constexpr bool is_error_code(std::int64_t number) noexcept {
+  return number > static_cast<std::int64_t>(Code::ok) &&
+         number <= static_cast<std::int64_t>(kLastCode);
+}
 
 /// The name of the code in logs and messages, such as "peer_lost".
 XYLEM_API std::string_view name(Code code) noexcept;

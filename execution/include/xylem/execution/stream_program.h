@@ -21,8 +21,8 @@ inline constexpr std::uint32_t kMostMeshRanks = 32;
 inline constexpr std::uint32_t kMeshChannels = 3;
 
 /// A call that does not fit into scratch runs in rounds. In round k, every step works on slice k of
-/// its chunk, in the same scratch. A round is a whole run of the schedule. A direct program, whose
-/// steps use the callers' buffers of other ranks in place of scratch, has one round.
+/// its chunk, in the same scratch. A round is a whole run of the schedule. In a direct program,
+/// steps use the inputs and outputs of other ranks in place of scratch, and there is one round.
 struct StreamProgram {
   enum class Kind : std::uint8_t { copy, reduce, signal, wait };  ///< As StepKind (schedule.h).
   enum class Buffer : std::uint8_t { input, output, scratch };
