@@ -133,6 +133,7 @@ class BlockPool {
       return;
     }
     regions_.push_back(region);
+    if (bytes <= room_) return;  // Another thread has added one that has as much room.
     next_ = region;
     room_ = bytes;
   }

@@ -8,6 +8,7 @@
 namespace xylem::execution::cuda {
 
 void MeshMemories::free(const NoStreamWaits& proof) noexcept {
+  const Lock lock(mutex_);
   const BlockingDriver& driver = driver_.blocking(proof);
   for (const auto& opened : kept_) opened->close_all(proof);
   kept_.clear();

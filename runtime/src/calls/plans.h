@@ -150,7 +150,7 @@ class Plans {
   /// The most recently used one comes first.
   std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));
   /// Plans that have left the cache. A thread without the token frees them, since that takes long,
-  /// too.
+  /// too. So the token does not protect this list.
   std::list<std::shared_ptr<Plan>> evicted_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
