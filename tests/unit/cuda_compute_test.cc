@@ -300,7 +300,11 @@ TEST_F(CudaComputeReads, OfLentMemoryNeedNoCopyByTheDriver) {
   EXPECT_EQ(end_of(read_to(kBytes)), State::done);
   EXPECT_EQ(lent.back(), std::byte{7});
   EXPECT_TRUE(compute->health());
-  memory().take_back_host(lent.data());
+  CountedWait stream_waits;
+  stream_waits.begin();
+  EXPECT_FALSE(memory().take_back_host(lent.data())) << "a stream waits";
+  stream_waits.end_if([] { return true; });
+  EXPECT_TRUE(memory().take_back_host(lent.data()));
   EXPECT_EQ(end_of(read_to(0)), State::failed);
 }
 

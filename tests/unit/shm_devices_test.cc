@@ -70,9 +70,10 @@ class MadeUpDevice final : public DeviceMemory {
     lent = {memory, bytes};
     return true;
   }
-  void take_back_host(std::byte* memory) noexcept override {
+  bool take_back_host(std::byte* memory) noexcept override {
     EXPECT_EQ(memory, lent.data());
     lent = {};
+    return true;
   }
 
   /// Makes the copy that is next, which reads what its source contains now.

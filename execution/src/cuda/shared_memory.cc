@@ -7,7 +7,6 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <iterator>
@@ -167,10 +166,15 @@ bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
   return true;
 }
 
-void SharedMemory::take_back_host(std::byte* memory) noexcept {
+bool SharedMemory::take_back_host(std::byte* memory) noexcept {
+  const auto no_stream_waits = NoStreamWaits::try_acquire();
+  if (!no_stream_waits) return false;
   lent_.erase(memory);
   const CurrentContext current(driver_, context_);
-  if (current.result() == CUDA_SUCCESS) driver_.blocking(MayWait{}).cuMemHostUnregister(memory);
+  if (current.result() == CUDA_SUCCESS) {
+    driver_.blocking(*no_stream_waits).cuMemHostUnregister(memory);
+  }
+  return true;
 }
 
 // ---- memory of other ranks ----

@@ -73,7 +73,7 @@ class SharedMemory final : public transport::DeviceMemory {
                                    const transport::ConstRegion& source) noexcept override;
   transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
   bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
-  void take_back_host(std::byte* memory) noexcept override;
+  bool take_back_host(std::byte* memory) noexcept override;
 
  private:
   /// An allocation of another rank of this process.

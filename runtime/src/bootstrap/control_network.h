@@ -17,7 +17,6 @@
 #include "bootstrap/interface.h"
 #include "bootstrap/meetings.h"
 #include "bootstrap/poller.h"
-#include "xylem/base/mutex.h"
 #include "xylem/base/unique_fd.h"
 
 #include <cstdint>

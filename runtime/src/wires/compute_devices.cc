@@ -130,12 +130,13 @@ bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept 
   return true;
 }
 
-void ComputeDevices::take_back_host(std::byte* memory) noexcept {
+bool ComputeDevices::take_back_host(std::byte* memory) noexcept {
   const Lock lock(mutex_);
   const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
-  if (lent == lent_.end()) return;
-  if (lent->to != nullptr) lent->to->take_back_host(memory);
+  if (lent == lent_.end()) return true;
+  if (lent->to != nullptr && !lent->to->take_back_host(memory)) return false;
   lent_.erase(lent);
+  return true;
 }
 
 }  // namespace xylem::runtime

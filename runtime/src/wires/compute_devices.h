@@ -64,7 +64,7 @@ class ComputeDevices final : public transport::DeviceMemory {
                                    const transport::ConstRegion& source) noexcept override;
   transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
   bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
-  void take_back_host(std::byte* memory) noexcept override;
+  bool take_back_host(std::byte* memory) noexcept override;
 
  private:
   /// A node of the list of devices. The list only grows, so it is read without a lock.

@@ -64,15 +64,14 @@ ShmTransport::ShmTransport(Segment segment,
 }
 
 // Messages that peers have not read yet stay in the memory that they have mapped. If a device may
-// still write into the segment, it stays mapped here, too.
+// still write into the segment, or if it cannot be released now, it stays mapped here, too.
 ShmTransport::~ShmTransport() {
-  const bool is_written = devices_ != nullptr && !channels_.finish_copies();
-  // take_back_host() waits for the device, too, so it is not called if the device did not finish.
-  if (devices_ != nullptr && !is_written) devices_->take_back_host(segment_.memory());
+  const bool is_free = devices_ == nullptr ||
+                       (channels_.finish_copies() && devices_->take_back_host(segment_.memory()));
   channels_.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
   for (const Peer& peer : peers_.all()) peer.owner().signal();
-  if (is_written) segment_.leave_mapped();
+  if (!is_free) segment_.leave_mapped();
 }
 
 Result<EndpointId> ShmTransport::connect(std::span<const std::byte> address) {

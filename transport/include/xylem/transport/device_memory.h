@@ -62,7 +62,9 @@ class DeviceMemory {
   /// take_back_host() releases it. May wait for devices. False if the driver refuses to register
   /// it: then begin_read() into it waits for the copy.
   virtual bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept = 0;
-  virtual void take_back_host(std::byte* memory) noexcept = 0;
+  /// Releases registered memory. False if this cannot be done now, because streams wait for calls:
+  /// the memory must then stay mapped until the process ends.
+  virtual bool take_back_host(std::byte* memory) noexcept = 0;
 
  protected:
   ~DeviceMemory() = default;
