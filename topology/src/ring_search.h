@@ -7,7 +7,6 @@
 #include "graph.h"
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace xylem::topology {

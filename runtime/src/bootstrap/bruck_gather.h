@@ -7,7 +7,7 @@
 //   blocks:   block i is that of rank + i (mod n)
 #pragma once
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include "bootstrap/handshake.h"
 #include "bootstrap/host_identity.h"
 #include "bootstrap/socket_address.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 
 #include <string>

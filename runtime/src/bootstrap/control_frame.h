@@ -7,7 +7,7 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // may add a request, which makes fd() readable. The serving thread takes the requests.
 #pragma once
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "bootstrap/handshake.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 #include "xylem/transport/seal.h"
 

@@ -6,7 +6,7 @@
 #include "bootstrap/secret.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/store_rules.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/file.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/unique_fd.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "bootstrap/control_frame.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>

@@ -23,7 +23,7 @@
 #include "bootstrap/encounter.h"
 #include "bootstrap/host_identity.h"
 #include "bootstrap/secret.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 #include "xylem/base/version.h"
 

@@ -5,7 +5,7 @@
 // other by its process id.
 #pragma once
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 
 #include <cstdint>
 

@@ -6,7 +6,7 @@
 
 #include "bootstrap/socket.h"
 #include "bootstrap/store_rules.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 
 #include <fmt/format.h>
 #include <sodium.h>

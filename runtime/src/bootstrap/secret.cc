@@ -3,7 +3,7 @@
 // Keyed hashes by libsodium.
 #include "bootstrap/secret.h"
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/check.h"
 
 #include <sodium.h>

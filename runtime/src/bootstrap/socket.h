@@ -5,7 +5,7 @@
 #pragma once
 
 #include "bootstrap/socket_address.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/base/unique_fd.h"

@@ -6,7 +6,7 @@
 // situation.h is another one: a rank announces it when a communicator fails.)
 #pragma once
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/runtime/store.h"
 
 namespace xylem::runtime {

@@ -11,7 +11,7 @@
 // write_verdict() makes the body of a verdict and the value of a give_up.
 #pragma once
 
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"
 
 #include <cstdint>

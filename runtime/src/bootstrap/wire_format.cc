@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Appending of bytes.
-#include "bootstrap/wire.h"
+#include "bootstrap/wire_format.h"
 
 namespace xylem::runtime {
 
