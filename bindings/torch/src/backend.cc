@@ -62,11 +62,8 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
   on_devices_->blocking_wait = has_progress_thread() ? group_.blocking_wait : BlockingWait::always;
   auto companion = membership_.group.companion();
   if (!companion) check(companion.status(), pending_->note());
-  program_.group = membership_.group;
-  in_callbacks_.group = *std::move(companion);
-  for (Line* const line : {&program_, &in_callbacks_}) {
-    line->sparse = std::make_shared<SparseReducer>(membership_.job, line->group, pending_);
-  }
+  sequences_ = std::make_unique<CallSequences>(membership_.job, membership_.group,
+                                               *std::move(companion), pending_, on_devices_);
   Recorder::dump_on_failure_of(membership_.group);  // And of its companion.
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_place(label()->ranks[static_cast<std::size_t>(getRank())],
@@ -80,15 +77,13 @@ Backend::~Backend() {
     // is known only later, by its exit status. The job, and what its operations use, must last
     // until then.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
-    new (std::nothrow) auto(
-        std::tuple(std::move(membership_), pending_, program_.sparse, in_callbacks_.sparse));
+    new (std::nothrow) auto(std::tuple(std::move(membership_), pending_, std::move(sequences_)));
     return;
   }
   // A thread that waits for Python's lock in a future's callback must be able to get it.
   const WithoutPython released;
   shutdown();
-  program_.sparse->stop();
-  in_callbacks_.sparse->stop();
+  sequences_->for_each([](CallSequence& each) { each.sparse->stop(); });
   pending_->stop();
 }
 
@@ -125,25 +120,10 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 // --- calls ---
 
-Communicator Backend::group_for(const at::Tensor& tensor, Begun& begun) const {
-  return tensor.is_cpu() ? group_here() : on_device_of(tensor, begun, group_here());
-}
-
-Communicator Backend::messages_for(const at::Tensor& tensor, Begun& begun) const {
-  return tensor.is_cpu() ? membership_.group : on_device_of(tensor, begun, membership_.group);
-}
-
-Communicator Backend::on_device_of(const at::Tensor& tensor,
-                                   Begun& begun,
-                                   const Communicator& group) const {
-  begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
-  return begun.device->group();
-}
-
 TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
-  return c10::make_intrusive<Task>(getRank(), TaskName{type, title, here().sequence.load()},
-                                   pending_, inputs);
+  return c10::make_intrusive<Task>(
+      getRank(), TaskName{type, title, sequences_->here().sequence.load()}, pending_, inputs);
 }
 
 milliseconds Backend::limit_of(milliseconds asked) const noexcept {
@@ -151,7 +131,7 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
 }
 
 std::shared_ptr<const GroupLabel> Backend::label() {
-  Line& line = here();
+  CallSequence& line = sequences_->here();
   const Lock lock(line.labelling);
   if (!line.label || line.label->description != getGroupDesc()) {
     auto ranks = group_.global_ranks;
@@ -159,7 +139,7 @@ std::shared_ptr<const GroupLabel> Backend::label() {
       ranks.push_back(rank);
     }
     // Torch's tool compares calls of one group by their numbers.
-    const char* const suffix = &line == &program_ ? "" : "/callbacks";
+    const char* const suffix = &line == &sequences_->program() ? "" : "/callbacks";
     line.label = std::make_shared<GroupLabel>(
         GroupLabel{group_.name + suffix, getGroupDesc(), std::move(ranks)});
   }
@@ -174,22 +154,24 @@ Backend::WorkPtr Backend::submit(
   }
   if (timeout != c10d::kUnsetTimeout) task->set_own_limit();
   const OpType type = task->name().type;
+  std::uint64_t sequence = task->name().sequence;
   if (!is_message(type)) {
     // Xylem's errors number operations, and do not count those that it has refused.
     const auto made = std::ranges::count_if(begun.works, std::not_fn(is_refused));
-    task->set_sequence(here().sequence.fetch_add(static_cast<std::uint64_t>(made)) + 1);
+    sequence = sequences_->here().sequence.fetch_add(static_cast<std::uint64_t>(made)) + 1;
   }
-  const auto& [unused, title, sequence, unrecorded] = task->name();
   const std::uint64_t messages = is_message(type) ? ++messages_ : messages_.load();
-  task->set_record(Recorder::get().begin(
-      label(), {title, type, sequence, messages, getRank(), peer, limit}, inputs, begun.outputs));
+  const std::uint64_t record = Recorder::get().begin(
+      label(), {task->name().title, type, sequence, messages, getRank(), peer, limit}, inputs,
+      begun.outputs);
+  task->set_numbers(sequence, record);
   // Do this first, so that the tensors of operations that have begun are kept, whatever happens
   // next.
   task->take(std::move(begun));
   for (const xylem::Work& work : task->works()) {
     if (is_refused(work)) check(work.status(), pending_->note());
   }
-  if (!is_message(type)) task->set_number(++here().begun);
+  if (!is_message(type)) task->set_number(++sequences_->here().begun);
   const Lock lock(coalescing_);
   if (coalesced_) coalesced_->push_back(task);
   return task;
@@ -232,10 +214,10 @@ Backend::WorkPtr Backend::endCoalescing() {
     begun.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
   }
   const auto task = c10::make_intrusive<Task>(
-      getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", here().sequence.load()}, pending_,
-      Tensors());
+      getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequences_->here().sequence.load()},
+      pending_, Tensors());
   task->take(std::move(begun));
-  task->set_number(here().begun);
+  task->set_number(sequences_->here().begun);
   return task;
 }
 
@@ -252,11 +234,13 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
     return !is_message(other.name().type) && other.name().type != OpType::COALESCED &&
            other.is_of_program() == is_of_program;
   });
-  begun.sparse = here().sparse->calls_so_far();
+  begun.sparse = sequences_->here().sparse->calls_so_far();
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device = std::make_unique<OnDevice>(group_here(), *options.device, on_devices_);
+    begun.device =
+        std::make_unique<OnDevice>(sequences_->collectives(), *options.device, on_devices_);
   }
-  begun.works.push_back((begun.device ? begun.device->group() : group_here()).barrier());
+  begun.works.push_back(
+      (begun.device ? begun.device->group() : sequences_->collectives()).barrier());
   return submit(task, std::move(begun), options.timeout, {});
 }
 
@@ -312,8 +296,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 
 void Backend::abort() {
   if (is_closed_) return;
-  program_.sparse->abort();
-  in_callbacks_.sparse->abort();
+  sequences_->for_each([](CallSequence& each) { each.sparse->abort(); });
   (void)membership_.group.abort("torch.distributed aborted the group");
 }
 
@@ -324,8 +307,7 @@ c10d::ErrorType Backend::getError() {
 void Backend::shutdown() {
   // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
-  program_.sparse->close();
-  in_callbacks_.sparse->close();
+  sequences_->for_each([](CallSequence& each) { each.sparse->close(); });
   // The program has waited for these, in the order of streams. They end by their time-outs.
   for (const xylem::Work& work :
        pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {

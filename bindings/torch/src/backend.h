@@ -7,11 +7,11 @@
 // must make them in the same order.
 #pragma once
 
+#include "call_sequences.h"
 #include "compat.h"
 #include "jobs.h"
 #include "pending.h"
 #include "recorder.h"
-#include "sparse.h"
 #include "task.h"
 #include "xylem/base/mutex.h"
 #include "xylem/xylem.h"
@@ -110,41 +110,14 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return program_.sequence.load(); }
+  std::uint64_t getSequenceNumberForGroup() override {
+    return sequences_->program().sequence.load();
+  }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
 
  private:
-  /// A sequence of collectives, in which all ranks make the same calls in the same order. The calls
-  /// of the program are one sequence. Those of callbacks are another, since it depends on chance
-  /// when callbacks run in relation to the program.
-  struct Line {
-    Communicator group;
-    std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far, for records.
-    /// The number of collectives that have begun, without those on sparse tensors.
-    std::atomic<std::uint64_t> begun{0};
-    std::shared_ptr<SparseReducer> sparse;
-    Mutex labelling;
-    std::shared_ptr<const GroupLabel> label XYLEM_LOCKING(guarded_by(labelling));
-  };
-
-  /// The sequence to which the calls of this thread belong.
-  Line& here() noexcept { return Pending::origin().is_program() ? program_ : in_callbacks_; }
-  const Line& here() const noexcept {
-    return Pending::origin().is_program() ? program_ : in_callbacks_;
-  }
-  /// The communicator for collectives of this thread.
-  Communicator group_here() const { return here().group.labelled(pending_->label_of_calls()); }
-  /// The communicator, for a call on tensors on the device of `tensor`. If this is not the CPU, the
-  /// call begins after the work that was enqueued on the device's current stream, and
-  /// `begun.device` is set.
-  Communicator group_for(const at::Tensor& tensor, Begun& begun) const;
-  /// The same for a message. Messages match by their tags, whether the program or a callback calls.
-  Communicator messages_for(const at::Tensor& tensor, Begun& begun) const;
-  Communicator on_device_of(const at::Tensor& tensor,
-                            Begun& begun,
-                            const Communicator& group) const;
   /// Begins a call and numbers it.
   TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
@@ -164,9 +137,9 @@ class Backend final : public c10d::Backend {
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
   Membership membership_;  ///< Without its job after shutdown().
-  Line program_, in_callbacks_;
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
+  std::unique_ptr<CallSequences> sequences_;  ///< Set by the constructor.
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<std::chrono::milliseconds::rep> timeout_;
   /// Number of monitored barriers so far; each has keys of its own in the store.

@@ -35,8 +35,8 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
   Begun begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(
-      messages_for(tensor, begun).send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(sequences_->messages_on(tensor, begun)
+                            .send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
 }
 
@@ -46,8 +46,8 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   const TaskPtr task = open(OpType::RECV, "xylem:recv", tensors);
   Begun begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(
-      messages_for(tensor, begun).recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(sequences_->messages_on(tensor, begun)
+                            .recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
 }
 
@@ -56,7 +56,7 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
   Begun begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(messages_for(tensor, begun)
+  begun.works.push_back(sequences_->messages_on(tensor, begun)
                             .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
 }

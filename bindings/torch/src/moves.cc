@@ -100,7 +100,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   const Buffer buffer = moved(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
   if (is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
-  begun.works.push_back(group_for(tensor, begun).broadcast(buffer, root));
+  begun.works.push_back(sequences_->collectives_on(tensor, begun).broadcast(buffer, root));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -112,7 +112,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
   Begun begun;
   const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
   const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
-  begun.works.push_back(all_gather(group_for(input, begun), call));
+  begun.works.push_back(all_gather(sequences_->collectives_on(input, begun), call));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -123,7 +123,8 @@ Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
   const Sides sides = prepare_all_gather(output, input, getSize(), begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
-  begun.works.push_back(group_for(input, begun).all_gather(sides.input, sides.output));
+  begun.works.push_back(
+      sequences_->collectives_on(input, begun).all_gather(sides.input, sides.output));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -147,7 +148,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
   }
   const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(inputs.front(), begun);
+    const Communicator group = sequences_->collectives_on(inputs.front(), begun);
     for (const Gathering& call : calls) begun.works.push_back(all_gather(group, call));
   }
   return submit(task, std::move(begun), options.timeout, inputs);
@@ -168,7 +169,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
   const TaskPtr task =
       open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(inputs.front(), begun);
+    const Communicator group = sequences_->collectives_on(inputs.front(), begun);
     for (const auto& [input, output] : calls) {
       begun.works.push_back(group.all_gather(input, output));
     }
@@ -196,7 +197,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
     to = moved(write_to(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  begun.works.push_back(group_for(input, begun).gather(from, to, root));
+  begun.works.push_back(sequences_->collectives_on(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -216,7 +217,7 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
   }
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
-  begun.works.push_back(group_for(input, begun).gather(from, to, root));
+  begun.works.push_back(sequences_->collectives_on(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -240,7 +241,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
     from = moved(read_from(parts, begun).flat());
   }
   const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
-  begun.works.push_back(group_for(output, begun).scatter(from, to, root));
+  begun.works.push_back(sequences_->collectives_on(output, begun).scatter(from, to, root));
   return submit(task, std::move(begun), options.timeout, is_root ? inputs.front() : Tensors());
 }
 
@@ -271,7 +272,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   const Buffer to = moved(write_to(output, begun));
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
-  const Communicator group = group_for(input, begun);
+  const Communicator group = sequences_->collectives_on(input, begun);
   begun.works.push_back(is_even ? group.all_to_all(from, to)
                                 : group.all_to_all_v(from, given, to, taken));
   return submit(task, std::move(begun), options.timeout, inputs);
@@ -291,7 +292,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   const at::Tensor source = is_in_place ? read_from(from.flat().clone(), begun) : from.flat();
   const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
   begun.works.push_back(
-      group_for(source, begun)
+      sequences_->collectives_on(source, begun)
           .all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()), to.counts(outputs)));
   return submit(task, std::move(begun), options.timeout, inputs);
 }

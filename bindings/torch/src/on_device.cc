@@ -67,4 +67,10 @@ void OnDevice::block(const DeviceStream& stream, const Works& works) const {
   }
 }
 
+FuturePtr make_future(c10::TypePtr type, const OnDevice* device) {
+  std::vector<c10::Device> devices;
+  if (device) devices.push_back(device->device());
+  return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
+}
+
 }  // namespace xylem::pytorch

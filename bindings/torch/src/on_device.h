@@ -22,6 +22,7 @@
 #include "tensors.h"
 #include "xylem/xylem.h"
 
+#include <ATen/core/ivalue.h>
 #include <c10/core/Event.h>
 #include <c10/util/SmallVector.h>
 
@@ -33,6 +34,7 @@
 namespace xylem::pytorch {
 
 using Works = c10::SmallVector<xylem::Work, 1>;
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 /// A copy to be made after the operations have succeeded.
 struct Landing {
@@ -97,5 +99,8 @@ class OnDevice {
   const std::shared_ptr<DeviceCaller> caller_;
   std::optional<c10::Event> landed_;
 };
+
+/// A future of this type, for a call on a device, or for one on the CPU if that is null.
+FuturePtr make_future(c10::TypePtr type, const OnDevice* device);
 
 }  // namespace xylem::pytorch

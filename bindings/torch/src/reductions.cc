@@ -43,7 +43,8 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   Begun begun;
   const Sides sides = prepare_all_reduce(tensor, op, begun);
   const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
-  begun.works.push_back(group_for(tensor, begun).all_reduce(sides.input, sides.output, op));
+  begun.works.push_back(
+      sequences_->collectives_on(tensor, begun).all_reduce(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -56,7 +57,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   }
   const ReduceOp op = reduction(options.reduceOp);
   check_sparse(tensors.front(), op);
-  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++here().sequence,
+  SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++sequences_->here().sequence,
                         limit_of(options.timeout), options.timeout != c10d::kUnsetTimeout};
   // The operation name that torch's tool knows.
   call.record = Recorder::get().begin(label(),
@@ -65,7 +66,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
                                       tensors, tensors);
   const std::uint64_t record = call.record;
   try {
-    return here().sparse->reduce(std::move(call));
+    return sequences_->here().sparse->reduce(std::move(call));
   } catch (...) {
     Recorder::get().end(record, false);
     throw;
@@ -90,7 +91,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     }
   }
   const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
-  const Communicator group = group_for(tensors.front(), begun);
+  const Communicator group = sequences_->collectives_on(tensors.front(), begun);
   for (const auto& [input, output] : calls) {
     begun.works.push_back(group.all_reduce(input, output, op));
   }
@@ -107,8 +108,8 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
   if (!is_root) begun.outputs.push_back(tensor);
   const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
-  begun.works.push_back(
-      group_for(tensor, begun).reduce(buffer, is_root ? buffer : Buffer(), op, root));
+  begun.works.push_back(sequences_->collectives_on(tensor, begun)
+                            .reduce(buffer, is_root ? buffer : Buffer(), op, root));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
 
@@ -120,7 +121,8 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
   const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
   const Tensors inputs{input};
   const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
-  begun.works.push_back(group_for(output, begun).reduce_scatter(sides.input, sides.output, op));
+  begun.works.push_back(
+      sequences_->collectives_on(output, begun).reduce_scatter(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 
@@ -139,7 +141,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
                             "xylem:reduce_scatter_tensor_coalesced", inputs);
   if (!calls.empty()) {
-    const Communicator group = group_for(outputs.front(), begun);
+    const Communicator group = sequences_->collectives_on(outputs.front(), begun);
     for (const auto& [input, output] : calls) {
       begun.works.push_back(group.reduce_scatter(input, output, op));
     }
@@ -168,7 +170,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
   const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
   const auto counts = packed.counts(parts);
   const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
-  const Communicator group = group_for(output, begun);
+  const Communicator group = sequences_->collectives_on(output, begun);
   begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
                                           : group.reduce_scatter_v(from, to, counts, op));
   return submit(task, std::move(begun), options.timeout, parts);

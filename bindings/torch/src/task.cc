@@ -43,6 +43,26 @@ Status outcome_of(const Works& works) {
   return failed ? failed->status() : Status();
 }
 
+/// Warns of the first message of the group that is shorter than its tensor.
+void note_length(const Task& task, Pending& group) noexcept {
+  const bool is_receive =
+      task.name().type == c10d::OpType::RECV || task.name().type == c10d::OpType::RECVANYSOURCE;
+  if (!is_receive) return;
+  try {
+    const at::Tensor& tensor = task.outputs().front();
+    const auto room = static_cast<std::uint64_t>(tensor.numel());
+    const std::uint64_t came = task.works().front().count() / elements_per_item(tensor);
+    if (came >= room || !group.note_short_message()) return;
+    TORCH_WARN("xylem: a receive into a tensor of ", room, " elements got a message of ", came,
+               " from rank ", task.works().front().source(),
+               "; the rest of the tensor is unchanged. Further such messages of this group are not "
+               "logged",
+               group.note());
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+    // Python may be configured to raise warnings as errors. A call that succeeded raises none.
+  }
+}
+
 }  // namespace
 
 Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs)
@@ -105,7 +125,7 @@ void Task::settle() noexcept {
   Recorder::get().end(name_.record, outcome.is_ok());
   const xylem::Work* const failed = failed_of(begun_.works);
   if (!failed) {
-    note_length();
+    note_length(*this, *pending_);
   } else if (!failed->failed_alone()) {
     // Dump before any waiter learns of the failure and possibly ends the process.
     if (is_worth_a_record(outcome)) Recorder::get().dump_once();
@@ -144,26 +164,6 @@ void Task::settle() noexcept {
     settled_.store(true, std::memory_order_release);
   }
   pending_->remove(*this);  // The caller has a reference.
-}
-
-/// Warns of the first message of the group that is shorter than its tensor.
-void Task::note_length() const noexcept {
-  const bool is_receive =
-      name_.type == c10d::OpType::RECV || name_.type == c10d::OpType::RECVANYSOURCE;
-  if (!is_receive) return;
-  try {
-    const at::Tensor& tensor = begun_.outputs.front();
-    const auto room = static_cast<std::uint64_t>(tensor.numel());
-    const std::uint64_t came = begun_.works.front().count() / elements_per_item(tensor);
-    if (came >= room || !pending_->note_short_message()) return;
-    TORCH_WARN("xylem: a receive into a tensor of ", room, " elements got a message of ", came,
-               " from rank ", begun_.works.front().source(),
-               "; the rest of the tensor is unchanged. Further such messages of this group are not "
-               "logged",
-               pending_->note());
-  } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // Python may be configured to raise warnings as errors. A call that succeeded raises none.
-  }
 }
 
 void Task::fulfil() noexcept {
@@ -255,11 +255,11 @@ void Task::abort() {
                 "(torch.distributed.distributed_c10d._abort_process_group)"));
 }
 
-Task::FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
+FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
   if (which == &Futures::values && is_in_stream_order_ && is_ordered()) {
     return future_in_stream_order();
   }
-  auto made = make_future(std::move(type));
+  auto made = make_future(std::move(type), begun_.device.get());
   bool is_late = false;
   {
     const Lock lock(settling_);

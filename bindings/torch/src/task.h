@@ -109,9 +109,11 @@ class Task final : public c10d::Work {
   /// ended yet, `pending` then holds the task until they have. So the tensors live that long even
   /// if nobody else holds the task.
   void take(Begun begun);
-  /// Call both before take().
-  void set_record(std::uint64_t record) noexcept { name_.record = record; }
-  void set_sequence(std::uint64_t sequence) noexcept { name_.sequence = sequence; }
+  /// Sets these parts of the name. Call it before take().
+  void set_numbers(std::uint64_t sequence, std::uint64_t record) noexcept {
+    name_.sequence = sequence;
+    name_.record = record;
+  }
   /// Call this before take() if the limit of the call is its own and not that of the group.
   void set_own_limit() noexcept { has_own_limit_ = true; }
   /// Sets how many collectives, up to this one, the program or callbacks have called on the group.
@@ -167,7 +169,6 @@ class Task final : public c10d::Work {
 
  private:
   friend class Pending;
-  using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
   struct Futures {
     FuturePtr values, results;
   };
@@ -197,10 +198,8 @@ class Task final : public c10d::Work {
   std::exception_ptr landing_error() const noexcept;
   /// A future that is complete in the order of streams.
   FuturePtr future_in_stream_order();
-  FuturePtr make_future(c10::TypePtr type) const;
   /// A future that is completed with the task, either now or by the thread that serves futures.
   FuturePtr promise(FuturePtr Futures::*which, c10::TypePtr type);
-  void note_length() const noexcept;
   void complete(const Futures& futures) const noexcept;
 
   /// Where the landings on a device are. Those on the CPU are made by settle().

@@ -89,19 +89,13 @@ void Task::drop_kept() noexcept {
   kept.swap(begun_.kept);
 }
 
-Task::FuturePtr Task::make_future(c10::TypePtr type) const {
-  std::vector<c10::Device> devices;
-  if (begun_.device) devices.push_back(begun_.device->device());
-  return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::move(devices));
-}
-
-Task::FuturePtr Task::future_in_stream_order() {
+FuturePtr Task::future_in_stream_order() {
   const WithoutPython released;  // The driver may wait for room in a stream.
   {
     const Lock lock(settling_);
     if (futures_.values) return futures_.values;
   }
-  const FuturePtr made = make_future(c10::ListType::ofTensors());
+  const FuturePtr made = make_future(c10::ListType::ofTensors(), begun_.device.get());
   if (settle_if_ended() && exception()) {
     made->setError(exception());
   } else {
