@@ -40,7 +40,6 @@ using transport::ConstRegion;
 using transport::EndpointId;
 using transport::Operation;
 using transport::Posted;
-using transport::Region;
 using transport::Tag;
 
 constexpr std::uint32_t kRanks = 4;

@@ -22,32 +22,32 @@ class Peers final : public transport::HostPeers {
 
 class HeldWakesTest : public testing::Test {
  protected:
-  HeldWakesTest() { wakes_.open(peers_); }
+  HeldWakesTest() { wakes.open(peers); }
 
   /// Makes a turn. Returns whether peers were woken after it.
   bool wakes_after_turn(unsigned done) {
-    peers_.holds.clear();
-    wakes_.begin_turn();
-    wakes_.end_turn(done);
-    return !peers_.holds.empty() && !peers_.holds.back();
+    peers.holds.clear();
+    wakes.begin_turn();
+    wakes.end_turn(done);
+    return !peers.holds.empty() && !peers.holds.back();
   }
 
-  Peers peers_;
-  HeldWakes wakes_;
+  Peers peers;
+  HeldWakes wakes;
 };
 
 TEST_F(HeldWakesTest, AreHeldOnlyWhileTheRankIsPatient) {
   wakes_after_turn(1);
-  EXPECT_TRUE(peers_.holds.empty());
-  wakes_.set_patient(true);
+  EXPECT_TRUE(peers.holds.empty());
+  wakes.set_patient(true);
   EXPECT_FALSE(wakes_after_turn(1));
-  EXPECT_EQ(peers_.holds, std::vector<bool>{true});
-  wakes_.set_patient(false);
-  EXPECT_FALSE(peers_.holds.back());
+  EXPECT_EQ(peers.holds, std::vector<bool>{true});
+  wakes.set_patient(false);
+  EXPECT_FALSE(peers.holds.back());
 }
 
 TEST_F(HeldWakesTest, EndAfterATurnWithoutWorkOrAfterManyTurns) {
-  wakes_.set_patient(true);
+  wakes.set_patient(true);
   EXPECT_TRUE(wakes_after_turn(0));
   int turns = 1;
   while (!wakes_after_turn(1) && turns < 100) ++turns;

@@ -20,9 +20,9 @@ class Mismatch : public testing::Test {
   static constexpr std::uint32_t kOrigin = 3;
 
   Mismatch() {
-    group_.uid = kUid;
-    group_.rank = 1;
-    group_.world_ranks = group_.slots = {0, 1, 2, 3};
+    group.uid = kUid;
+    group.rank = 1;
+    group.world_ranks = group.slots = {0, 1, 2, 3};
   }
 
   static CallRecord all_reduce(std::uint64_t count) {
@@ -39,54 +39,54 @@ class Mismatch : public testing::Test {
   Situation said() const {
     Situation situation;
     situation.group = kUid;
-    situation.sequence = theirs_.next_sequence() - 1;
-    situation.records.push_back(theirs_.record(situation.sequence));
+    situation.sequence = theirs.next_sequence() - 1;
+    situation.records.push_back(theirs.record(situation.sequence));
     return situation;
   }
-  auto found() const { return find_mismatch(mine_, group_, kOrigin, said()); }
+  auto found() const { return find_mismatch(mine, group, kOrigin, said()); }
 
-  GroupSpec group_;
-  CallHistory mine_{kUid}, theirs_{kUid};
+  GroupSpec group;
+  CallHistory mine{kUid}, theirs{kUid};
 };
 
 TEST_F(Mismatch, NamesBothCalls) {
-  call(mine_, 8);
-  call(theirs_, 8);
+  call(mine, 8);
+  call(theirs, 8);
   EXPECT_EQ(found(), std::nullopt);
-  call(mine_, 100);
-  call(theirs_, 200);
+  call(mine, 100);
+  call(theirs, 200);
   EXPECT_THAT(found(), Optional(AllOf(HasSubstr("rank 1 calls all_reduce of 100 float32"),
                                       HasSubstr("rank 3 calls all_reduce of 200 float32"))));
 }
 
 TEST_F(Mismatch, IsNotKnownBeforeThisRankHasMadeTheCall) {
-  call(mine_, 8);
-  call(theirs_, 8);
-  call(theirs_, 200);
+  call(mine, 8);
+  call(theirs, 8);
+  call(theirs, 200);
   EXPECT_EQ(found(), std::nullopt);
 }
 
 TEST_F(Mismatch, IsFoundByHashesInCallsOfLongAgo) {
-  call(mine_, 100);
-  call(theirs_, 200);
-  call(mine_, 8);
-  call(theirs_, 8);
+  call(mine, 100);
+  call(theirs, 200);
+  call(mine, 8);
+  call(theirs, 8);
   EXPECT_EQ(found(), std::nullopt) << "the last calls are alike";
-  for (std::size_t i = 0; i < CallHistory::kRecords; ++i) call(mine_, 8);
+  for (std::size_t i = 0; i < CallHistory::kRecords; ++i) call(mine, 8);
   EXPECT_THAT(found(), Optional(HasSubstr("too far ahead to say what")));
 }
 
 TEST_F(Mismatch, IsFoundInSizesThatOnlyTwoRanksKnow) {
-  call(mine_, 8);
-  call(theirs_, 8);
-  mine_.remember_counts(0, {10, 0, 20, 30});
+  call(mine, 8);
+  call(theirs, 8);
+  mine.remember_counts(0, {10, 0, 20, 30});
   Situation waiting = said();
   waiting.state = Situation::State::waiting;
-  waiting.blocked_on = group_.rank;
+  waiting.blocked_on = group.rank;
   waiting.blocked_bytes = 30 * sizeof(float);
-  EXPECT_EQ(find_mismatch(mine_, group_, kOrigin, waiting), std::nullopt);
+  EXPECT_EQ(find_mismatch(mine, group, kOrigin, waiting), std::nullopt);
   waiting.blocked_bytes = 31 * sizeof(float);
-  EXPECT_THAT(find_mismatch(mine_, group_, kOrigin, waiting),
+  EXPECT_THAT(find_mismatch(mine, group, kOrigin, waiting),
               Optional(HasSubstr("rank 1 sends 120 bytes to rank 3, which expects 124")));
 }
 

@@ -15,10 +15,10 @@ class ParticipationOf : public testing::Test {
   void add(std::uint32_t rank, std::optional<State> state) {
     std::optional<RollCall::Answer> answer;
     if (state) answer = RollCall::Answer{.state = *state, .last = std::nullopt};
-    participation_.add(rank, answer, false, history_);
+    participation.add(rank, answer, false, history_);
   }
 
-  Participation participation_;
+  Participation participation;
 
  private:
   CallHistory history_{1};
@@ -27,30 +27,30 @@ class ParticipationOf : public testing::Test {
 TEST_F(ParticipationOf, BlamesTheOneRankThatIsSilentBeforeAllOthers) {
   add(1, State::not_called);
   add(2, State::gone);
-  EXPECT_EQ(participation_.culprit(), 2U);
+  EXPECT_EQ(participation.culprit(), 2U);
   add(3, std::nullopt);
-  EXPECT_EQ(participation_.culprit(), 3U);
+  EXPECT_EQ(participation.culprit(), 3U);
   add(4, std::nullopt);
-  EXPECT_EQ(participation_.culprit(), std::nullopt);
+  EXPECT_EQ(participation.culprit(), std::nullopt);
 }
 
 TEST_F(ParticipationOf, BlamesTheOneRankThatDidNotCallIfNoneHasLeft) {
   add(0, State::waiting);
   add(1, State::not_called);
-  EXPECT_EQ(participation_.culprit(), 1U);
+  EXPECT_EQ(participation.culprit(), 1U);
   add(2, State::not_called);
-  EXPECT_EQ(participation_.culprit(), std::nullopt);
+  EXPECT_EQ(participation.culprit(), std::nullopt);
 }
 
 TEST_F(ParticipationOf, IsDescribedByClauses) {
-  EXPECT_EQ(participation_.describe(), "");
+  EXPECT_EQ(participation.describe(), "");
   add(1, State::not_called);
   add(2, State::gone);
   add(3, std::nullopt);
   add(4, std::nullopt);
   add(5, State::waiting);
-  participation_.left.push_back(6);
-  EXPECT_EQ(participation_.describe(),
+  participation.left.push_back(6);
+  EXPECT_EQ(participation.describe(),
             "; rank 1 did not call it; rank 1 has called nothing yet; ranks 3, 4 gave no answer; "
             "rank 6 left the job; rank 2 left the communicator; rank 5 waits too");
 }

@@ -27,8 +27,6 @@
 namespace xylem::transport::shm {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr std::uint64_t kMiB = 1 << 20;
 
 /// Counts this process's mappings of shared memory. Mappings of allocators and sanitizers do not

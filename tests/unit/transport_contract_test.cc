@@ -614,7 +614,7 @@ TEST_P(TransportContract, LanesAreThoseOfTheReach) {
   switch (GetParam().kind) {
     case Subject::Kind::loopback: allowed = {"loopback"}; break;
     case Subject::Kind::shm: allowed = {"shm"}; break;
-    case Subject::Kind::tcp: allowed = {"tcp"}; break;
+    case Subject::Kind::tcp:
     case Subject::Kind::ucx_tcp: allowed = {"tcp"}; break;
   }
   const auto lanes = a->paths(to_b);
