@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicators that their members form without the other ranks (xylem/runtime/seat.h), and what
-// the other members are told when one of them leaves.
+// Communicators that their members form without the other ranks (xylem/runtime/seat.h), and the
+// errors of the other members when one of them leaves.
 #include "conformance/over_transports.h"
 #include "support/outcome.h"
 

@@ -80,6 +80,7 @@ class MemoryControl final : public runtime::ControlPlane {
     {
       const std::lock_guard lock(hub_->mutex_);
       news.swap(hub_->inbox_[rank_]);
+      hub_->being_served_[rank_] = news.size();
     }
     for (auto& item : news) {
       switch (item.kind) {
@@ -91,6 +92,9 @@ class MemoryControl final : public runtime::ControlPlane {
         case MemoryHub::News::Kind::met: listener.on_met(std::move(item.encounter)); break;
       }
     }
+    const std::lock_guard lock(hub_->mutex_);
+    hub_->being_served_[rank_] = 0;
+    hub_->served_.notify_all();
     return Clock::now() + std::chrono::seconds(1);
   }
 
@@ -109,7 +113,7 @@ class MemoryControl final : public runtime::ControlPlane {
 };
 
 MemoryHub::MemoryHub(std::uint32_t size)
-    : size_(size), next_round_(size, 0), inbox_(size), wake_(size, -1) {}
+    : size_(size), next_round_(size, 0), inbox_(size), being_served_(size, 0), wake_(size, -1) {}
 
 std::unique_ptr<runtime::ControlPlane> MemoryHub::attach(std::uint32_t rank) {
   return std::make_unique<MemoryControl>(shared_from_this(), rank);
@@ -122,6 +126,12 @@ void MemoryHub::part(std::uint32_t rank) { tell_others(rank, News::Kind::left, {
 std::uint64_t MemoryHub::floods() {
   const std::lock_guard lock(mutex_);
   return floods_;
+}
+
+bool MemoryHub::wait_until_served(std::uint32_t rank) {
+  std::unique_lock lock(mutex_);
+  return served_.wait_for(lock, std::chrono::seconds(20),
+                          [&] { return inbox_[rank].empty() && being_served_[rank] == 0; });
 }
 
 void MemoryHub::tell(std::uint32_t rank, News news) {

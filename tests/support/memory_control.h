@@ -8,6 +8,7 @@
 #include "xylem/base/unique_fd.h"
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +35,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   bool silence(std::uint32_t a, std::uint32_t b);
   /// The number of messages that ranks have flooded.
   std::uint64_t floods();
+  /// Waits until a rank has handled everything that was sent to it. False after 20 s.
+  bool wait_until_served(std::uint32_t rank);
 
  private:
   friend class MemoryControl;
@@ -55,10 +58,11 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
 
   const std::uint32_t size_;
   std::mutex mutex_;
-  std::condition_variable arrival_;
+  std::condition_variable arrival_, served_;
   std::map<std::uint64_t, Round> rounds_;
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
+  std::vector<std::size_t> being_served_;  ///< Items that a rank has taken from its inbox.
   std::uint64_t floods_ = 0;
   /// A duplicate of one end of each connection. The key is the two ranks, the smaller first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, UniqueFd> connections_;
