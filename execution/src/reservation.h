@@ -16,8 +16,8 @@ namespace xylem::execution {
 class Reservation {
  public:
   /// Reserves a slot for a slice of the sends of a step's cast. The slot serves all sends of the
-  /// cast that can issue this slice now. If `maker` is given, the slice of the step `maker` counts
-  /// as complete.
+  /// cast that can issue this slice now. Unless `maker` is kNone, this slice of the step `maker`
+  /// counts as complete.
   static Reservation reserve(Execution& execution,
                              const ProgramStep& step,
                              StepId maker,

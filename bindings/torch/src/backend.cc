@@ -131,19 +131,19 @@ milliseconds Backend::limit_of(milliseconds asked) const noexcept {
 }
 
 std::shared_ptr<const GroupLabel> Backend::label() {
-  CallSequence& line = sequences_->here();
-  const Lock lock(line.labelling);
-  if (!line.label || line.label->description != getGroupDesc()) {
+  CallSequence& sequence = sequences_->here();
+  const Lock lock(sequence.labelling);
+  if (!sequence.label || sequence.label->description != getGroupDesc()) {
     auto ranks = group_.global_ranks;
     for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
       ranks.push_back(rank);
     }
     // Torch's tool compares calls of one group by their numbers.
-    const char* const suffix = &line == &sequences_->program() ? "" : "/callbacks";
-    line.label = std::make_shared<GroupLabel>(
+    const char* const suffix = &sequence == &sequences_->program() ? "" : "/callbacks";
+    sequence.label = std::make_shared<GroupLabel>(
         GroupLabel{group_.name + suffix, getGroupDesc(), std::move(ranks)});
   }
-  return line.label;
+  return sequence.label;
 }
 
 Backend::WorkPtr Backend::submit(

@@ -64,6 +64,7 @@ class BlockPool {
   }
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
+  ~BlockPool() = default;
   /// No block is in use any more. The context must be current.
   void free(const NoStreamWaits& proof) noexcept {
     const Lock lock(mutex_);

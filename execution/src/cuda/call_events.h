@@ -39,7 +39,7 @@ class CallEvents {
   CUevent begin_ = nullptr;  ///< Of the caller's stream.
   /// [n % kKnownCalls]: the end of call n, for the last calls.
   std::array<CUevent, kKnownCalls> ends_{};
-  /// Held while an end is recorded, and while a stream is told to wait for it.
+  /// Held while an end is recorded, and while the wait of a stream for it is enqueued.
   Mutex mutex_;
   /// The last call with an end. record() alone changes it.
   std::uint64_t last_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;

@@ -212,8 +212,9 @@ Status CudaMesh::enqueue_round(const StreamProgram& program,
 Status CudaMesh::enqueue_signal(const StreamProgram& program,
                                 const StreamProgram::Step& step,
                                 const StreamCall& call) {
-  // The first signal of a call tells the peer where this rank's buffers are. So does that of a call
-  // that is not direct: if the peer's call is, it must not take what an earlier call has told.
+  // The first signal of a call publishes the addresses of this rank's buffers to the peer, also if
+  // the call is not direct: a direct call of the peer must not use the addresses of an earlier
+  // call.
   const bool tells = is_direct() && step.channel == 0;
   return batch_.add_signal(peers_.flag_at(step.peer, step.channel),
                            tells ? peers_.calls_told_to(step.peer) + rank_ : nullptr,
@@ -291,15 +292,14 @@ bool CudaMesh::release() noexcept {
   if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
   if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;
-  StreamBatch flags(driver_, *site_.kernels);
-  flags.begin(releases_, nullptr, 0);
-  (void)flags.add_set(peers_.stop_word());
+  released_.begin(releases_, nullptr, 0);
+  (void)released_.add_set(peers_.stop_word());
   for (std::uint32_t channel = 0; channel < kMeshChannels; ++channel) {
     for (std::uint32_t peer = 0; peer < peers_.count(); ++peer) {
-      (void)flags.add_set(peers_.own_flag(peer, channel));
+      (void)released_.add_set(peers_.own_flag(peer, channel));
     }
   }
-  (void)flags.flush();
+  (void)released_.flush();
   return is_done;
 }
 

@@ -64,7 +64,8 @@ class CudaMesh final : public Mesh {
         rank_(rank),
         peers_(driver_, rank),
         events_(driver_),
-        batch_(driver_, *site.kernels) {}
+        batch_(driver_, *site.kernels),
+        released_(driver_, *site.kernels) {}
   Status set_up();
   Status make_streams();
 
@@ -109,6 +110,7 @@ class CudaMesh final : public Mesh {
   CUstream releases_ = nullptr;
   CallEvents events_;
   StreamBatch batch_;
+  StreamBatch released_;  ///< The flags that release() sets. Another thread may use `batch_`.
   /// Memory that peers reach, for buffers that they do not reach.
   std::vector<MeshMemories::More> input_copies_, output_copies_;
   /// Calls that were enqueued, except for captures.

@@ -46,6 +46,7 @@ class DeviceAllocations {
   explicit DeviceAllocations(const Driver& driver) noexcept : driver_(driver) {}
   DeviceAllocations(const DeviceAllocations&) = delete;
   DeviceAllocations& operator=(const DeviceAllocations&) = delete;
+  ~DeviceAllocations() = default;
 
   /// Memory may have been freed and allocated again. The driver is asked again about each
   /// allocation before it is found the next time.

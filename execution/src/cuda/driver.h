@@ -30,6 +30,7 @@ class NoStreamWaits;  // gates.h
 /// For Driver::blocking(): the caller's documentation says that it may wait for streams.
 struct MayWait {};
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): declares a member of this name
 #define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
 
 /// The functions that may wait for all streams of a context, and stop all threads that call the

@@ -33,6 +33,7 @@ class LoadedKernels {
   static void release(std::shared_ptr<const LoadedKernels> kernels, const NoStreamWaits& proof);
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;
+  ~LoadedKernels() = default;
 
   /// Enqueues a kernel on a stream. `bytes` is the size of the result. `arguments` are those that
   /// the kernel takes (arguments.h).

@@ -37,6 +37,7 @@ class MeshMemories {
       : driver_(driver), scratch_bytes_(scratch_bytes) {}
   MeshMemories(const MeshMemories&) = delete;
   MeshMemories& operator=(const MeshMemories&) = delete;
+  ~MeshMemories() = default;
 
   /// Of each memory.
   std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }

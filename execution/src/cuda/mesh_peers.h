@@ -7,8 +7,8 @@
 //   scratch
 //
 // A flag is 1 if its peer has signalled. In a direct call, ranks read and write each other's
-// buffers: each tells its peers where its own are, and kernels read what was told. All ranks are in
-// one process then, where addresses mean the same to all of them.
+// buffers: each writes the addresses of its own into the memory of its peers, where kernels read
+// them. All ranks are in one process then, where addresses mean the same to all of them.
 #pragma once
 
 #include "cuda/driver.h"

@@ -16,8 +16,8 @@
 
 namespace xylem::runtime {
 
-/// Used by one thread at a time. Of everything only the newest is kept, so that the messages of
-/// other ranks take a limited amount of memory.
+/// Used by one thread at a time. Only the newest messages of each kind are kept, so that they take
+/// a limited amount of memory.
 class AbsentGroups {
  public:
   static constexpr std::size_t kMostKept = 64;  ///< Of each kind of message.
@@ -28,17 +28,17 @@ class AbsentGroups {
     RollCallId id;
     std::uint64_t group = 0, sequence = 0;
   };
-  /// A member has let go of the group.
+  /// A member has left the group.
   struct Goodbye {
     std::uint64_t group = 0;
     std::uint32_t rank = 0;  ///< In the job.
     Clock::time_point at{};
   };
-  /// What was said of one group.
+  /// The messages about one group.
   struct Kept {
     std::vector<Roll> rolls;
     std::vector<Goodbye> goodbyes;
-    std::optional<Verdict> verdict;  ///< The first one.
+    std::optional<Verdict> verdict;  ///< The first verdict on the group.
   };
 
   /// Keep a message about a group. They ignore groups that have existed here.

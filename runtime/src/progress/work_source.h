@@ -36,7 +36,8 @@ class WorkSource {
   virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
   /// True if the source waits for something that wakes no descriptor, such as the work of a device.
   virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
-  /// Does what is due after some time. Called about every 50 ms while any source needs turns.
+  /// Does work whose time has come, such as ending a connection that has been silent for too long.
+  /// Called about every 50 ms while any source needs turns.
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
 

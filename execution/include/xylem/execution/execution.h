@@ -191,8 +191,8 @@ struct Run : RunState {
   void queue(StepId id) { queue_in(ready, id); }
   void queue_again(StepId id) { queue_in(later, id); }
   void queue_all();
-  /// How many slices of a step may be issued, as far as its predecessors are concerned. If `made`
-  /// is given, slice `slice` of the step `made` counts as complete.
+  /// How many slices of a step may be issued, as far as its predecessors are concerned. Unless
+  /// `made` is kNone, slice `slice` of the step `made` counts as complete.
   std::uint32_t ready_slices(const ProgramStep& step,
                              StepId made = collectives::kNone,
                              std::uint32_t slice = 0) const noexcept;
