@@ -167,14 +167,35 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+# A line of C++ that is a comment, or a comment of a declaration behind it. NOLINT is meant for clang-tidy.
+COMMENT = re.compile(r"^[ \t]*//(?!.*NOLINT).*\n|[ \t]*///<.*$", re.MULTILINE)
+
+
+def without_comments(text):
+    """The lines of C++ code that have an effect, also for clang-tidy."""
+    return [line for line in COMMENT.sub("", text).splitlines() if line.strip()]
+
+
+def differs_in_code(path, commit):
+    """Whether a file differs from that of a commit in more than comments."""
+    if not path.endswith((".cc", ".h", ".c", ".cu", ".inc")) or not os.path.exists(path):
+        return True
+    known = subprocess.run(["git", "show", f"{commit}:{path}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with open(path, "rb") as file:
+        now = file.read()
+    return known.returncode != 0 or without_comments(known.stdout.decode()) != without_comments(now.decode())
+
+
 def changed_since(commit):
-    """The files that differ from a commit, also those that git does not track yet; None if the clone lacks it."""
+    """The files that differ from a commit in more than comments, also those that git does not track yet; None if the
+    clone lacks it."""
     if commit is None:
         return None
     exists = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], stderr=subprocess.DEVNULL)
     if exists.returncode != 0:
         return None
     differ = git("diff", "--name-only", "--no-renames", commit).splitlines()
+    differ = [path for path in differ if differs_in_code(path, commit)]
     return [path for path in differ + git("ls-files", "--others", "--exclude-standard").splitlines() if path != RECORD]
 
 

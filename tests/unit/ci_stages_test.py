@@ -269,6 +269,16 @@ class Record(Repository):
         os.remove(self.path("runtime/src/job.cc"))
         self.assertEqual(self.asked_for(), {"tsan"}, "removed")
 
+    def test_comments_ask_for_nothing(self):
+        self.write("runtime/src/job.cc", "// One.\nint a = 1;  ///< Two.\nint b = 2;  // Three.\n")
+        self.all_pass(self.commit())
+        self.write("runtime/src/job.cc", "// A.\n\n/// B.\nint a = 1;\nint b = 2;  // Three.\n")
+        self.assertEqual(self.asked_for(), set())
+        self.write("runtime/src/job.cc", "// NOLINTNEXTLINE\nint a = 1;\nint b = 2;  // Three.\n")
+        self.assertEqual(self.asked_for(), {"tsan"})
+        self.write("runtime/src/job.cc", "int a = 2;\nint b = 2;  // Three.\n")
+        self.assertEqual(self.asked_for(), {"tsan"})
+
     def test_a_stage_that_fails_is_owed_until_it_passes(self):
         first = self.commit()
         self.all_pass(first)
