@@ -167,7 +167,7 @@ bool ExchangeRunner::receive_now(Execution& execution, const Exchange& exchange)
     if (!take(&message)) expected_.push_back(&message);
   }
   if (expected_.empty()) return true;
-  return patience_.await([&] {
+  return poll_budget_.await([&] {
     std::erase_if(expected_, take);
     return expected_.empty();
   });

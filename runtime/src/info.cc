@@ -47,7 +47,7 @@ std::vector<std::string> ucx_variables_of(const Environment& environment) {
 }
 
 /// The host that XYLEM_RENDEZVOUS names; empty if it names a directory or is not set.
-Result<std::string> meeting_host(const Config& config) {
+Result<std::string> rendezvous_host(const Config& config) {
   if (config.rendezvous.empty()) return std::string();
   XYLEM_TRY(const auto place, runtime::parse_rendezvous(config.rendezvous));
   const auto* served = std::get_if<runtime::HostPort>(&place);
@@ -55,11 +55,11 @@ Result<std::string> meeting_host(const Config& config) {
 }
 
 Status find_interfaces(const Config& config, Info& info) {
-  XYLEM_TRY(const std::string host, meeting_host(config));
+  XYLEM_TRY(const std::string host, rendezvous_host(config));
   XYLEM_TRY(const auto all, runtime::list_interfaces());
-  const auto meeting = runtime::find_meeting_point(host, Deadline::after(kLookup));
-  const auto choice = meeting ? runtime::choose_interface(all, config.interfaces, *meeting)
-                              : Result<runtime::InterfaceChoice>(meeting.status());
+  const auto rendezvous = runtime::find_rendezvous_host(host, Deadline::after(kLookup));
+  const auto choice = rendezvous ? runtime::choose_interface(all, config.interfaces, *rendezvous)
+                                 : Result<runtime::InterfaceChoice>(rendezvous.status());
   // A host without a network is a fact to show, not an error.
   info.interface_reason = choice ? choice->reason : std::string(choice.status().message());
   for (const runtime::Interface& one : all) {

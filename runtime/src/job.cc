@@ -120,14 +120,14 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
   context_.progress.with_token([&](Token token) {
     Engine& engine = context_.scheduler.engine(token);
     if (policy.spin.count() > 0) {
-      engine.set_patience(Patience::spinning());
+      engine.set_poll_budget(PollBudget::spinning());
     } else if (policy.yield.count() > 0) {
-      engine.set_patience(Patience::yielding());
+      engine.set_poll_budget(PollBudget::yielding());
     }
     engine.set_past_cache_from(kCachedOutputs / local);
   });
   XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
-  XYLEM_TRY(meet_world(deadline));
+  XYLEM_TRY(form_world(deadline));
   // All ranks have joined, so nobody reads the store any more, and rank 0 need not serve it.
   store_.reset();
   is_open_ = true;
@@ -154,7 +154,7 @@ void Job::list_sources() {
 }
 
 /// Makes the world's group, and measures the links with it.
-Status Job::meet_world(Deadline deadline) {
+Status Job::form_world(Deadline deadline) {
   const Config& config = context_.config();
   GroupSpec spec;
   spec.uid = hash_text(context_.placement.job);

@@ -68,7 +68,7 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   Job(JobParts parts, GivenSchedules given);
   Status open(const PeerFacts& facts, const WireKinds& wires, Deadline deadline);
   void list_sources();
-  Status meet_world(Deadline deadline);
+  Status form_world(Deadline deadline);
   std::uint32_t rank() const noexcept { return context_.rank(); }
   std::uint32_t size() const noexcept { return context_.size(); }
 

@@ -55,7 +55,7 @@ void trace_token(TokenEvent event) noexcept {
       if (thread.holds_token) ++plans_with_token;
       break;
     case TokenEvent::taken: thread.holds_token = true; break;
-    case TokenEvent::given_up: thread.holds_token = false; break;
+    case TokenEvent::released: thread.holds_token = false; break;
     case TokenEvent::prepares:
       if (thread.is_measured) thread.prepares_at = thread_time();
       break;

@@ -303,16 +303,16 @@ TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
 // A rank may form the communicator only after another has let go of it.
 TEST(LettingGo, IsToldToARankThatComesLater) {
   MeetingPlace place;
-  std::latch has_let_go(2), is_over(2);
+  std::latch has_left(2), is_over(2);
   run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
     Seat seat = *runtime.take_seat();
     const auto members = place.meet(8, {0, 1}, {runtime.rank(), seat.number()});
     const auto finish = [&] { return *runtime.form(std::move(seat), {8, members, {}}); };
     if (runtime.rank() == 1) {
       ASSERT_TRUE(finish().destroy().is_ok());
-      has_let_go.arrive_and_wait();
+      has_left.arrive_and_wait();
     } else {
-      has_let_go.arrive_and_wait();
+      has_left.arrive_and_wait();
       // A receive asks no other rank.
       std::int64_t got = 0;
       const Status outcome = finish().recv(into(got), 1, 1).wait();

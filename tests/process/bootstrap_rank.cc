@@ -37,8 +37,8 @@ class Listener final : public ControlListener {
     std::printf("lost %u: %s\n", rank, std::string(how).c_str());
   }
   void on_peer_left(std::uint32_t rank) override { std::printf("left %u\n", rank); }
-  void on_met(Encounter /*encounter*/) override {}
-  void on_unmet(std::uint32_t /*rank*/, const Status& /*why*/) override {}
+  void on_connected(PayloadConnection /*encounter*/) override {}
+  void on_connection_failed(std::uint32_t /*rank*/, const Status& /*why*/) override {}
   void on_message(std::uint32_t origin, std::span<const std::byte>) override {
     std::printf("heard %u from %u\n", ++heard_[origin], origin);
   }

@@ -40,7 +40,7 @@ runtime::Placement placement_of(std::uint32_t rank, std::uint32_t size, const st
   placement.size = size;
   placement.job = job;
   placement.secret = runtime::secret_of_job(job);
-  placement.meeting_host = "127.0.0.1";
+  placement.rendezvous_host = "127.0.0.1";
   return placement;
 }
 

@@ -51,14 +51,16 @@ struct Recorder final : runtime::ControlListener {
   }
   void on_peer_left(std::uint32_t rank) override { ++left[rank]; }
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
-  void on_met(runtime::Encounter encounter) override { met.push_back(std::move(encounter)); }
-  void on_unmet(std::uint32_t rank, const Status& why) override { unmet[rank] = why; }
+  void on_connected(runtime::PayloadConnection connection) override {
+    connected.push_back(std::move(connection));
+  }
+  void on_connection_failed(std::uint32_t rank, const Status& why) override { failed[rank] = why; }
 
   std::map<std::uint32_t, std::vector<std::string>> lost;
   std::map<std::uint32_t, int> left;
   std::map<std::uint32_t, std::vector<std::string>> messages;
-  std::vector<runtime::Encounter> met;
-  std::map<std::uint32_t, Status> unmet;
+  std::vector<runtime::PayloadConnection> connected;
+  std::map<std::uint32_t, Status> failed;
 };
 
 /// Serves the control plane until `enough` returns true. Returns false if the deadline passes

@@ -89,7 +89,9 @@ class MemoryControl final : public runtime::ControlPlane {
           listener.on_peer_lost(item.rank, "killed by the test");
           break;
         case MemoryHub::News::Kind::left: listener.on_peer_left(item.rank); break;
-        case MemoryHub::News::Kind::met: listener.on_met(std::move(item.encounter)); break;
+        case MemoryHub::News::Kind::connected:
+          listener.on_connected(std::move(item.connection));
+          break;
       }
     }
     const std::lock_guard lock(hub_->mutex_);
@@ -175,8 +177,8 @@ void MemoryHub::introduce(std::uint32_t a, std::uint32_t b) {
   keys.outgoing.fill(std::byte{1});
   keys.incoming.fill(std::byte{2});
   const runtime::FrameKeys others{keys.incoming, keys.outgoing};
-  tell(a, {News::Kind::met, b, {}, {b, std::move(ends[0]), keys}});
-  tell(b, {News::Kind::met, a, {}, {a, std::move(ends[1]), others}});
+  tell(a, {News::Kind::connected, b, {}, {b, std::move(ends[0]), keys}});
+  tell(b, {News::Kind::connected, a, {}, {a, std::move(ends[1]), others}});
 }
 
 }  // namespace xylem::test

@@ -41,10 +41,10 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
  private:
   friend class MemoryControl;
   struct News {
-    enum class Kind : std::uint8_t { message, lost, left, met } kind = Kind::message;
+    enum class Kind : std::uint8_t { message, lost, left, connected } kind = Kind::message;
     std::uint32_t rank = 0;
     std::vector<std::byte> bytes;
-    runtime::Encounter encounter{};
+    runtime::PayloadConnection connection{};
   };
   struct Round {
     std::vector<std::vector<std::byte>> values;

@@ -48,9 +48,9 @@ TEST(AbsentGroups, ForgetTheOldestMessages) {
 
 TEST(AbsentGroups, KeepNothingOfGroupsThatExisted) {
   AbsentGroups groups;
-  EXPECT_FALSE(groups.has_let_go(7));
-  groups.let_go(7);
-  EXPECT_TRUE(groups.has_let_go(7));
+  EXPECT_FALSE(groups.has_ended(7));
+  groups.note_end(7);
+  EXPECT_TRUE(groups.has_ended(7));
   groups.keep(AbsentGroups::Roll{.id = {}, .group = 7, .sequence = 1});
   groups.keep(AbsentGroups::Goodbye{.group = 7, .rank = 3});
   groups.keep(verdict(7, 5));

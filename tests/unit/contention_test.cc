@@ -5,6 +5,7 @@
 
 #include "progress/core_binding.h"
 #include "progress/progress.h"
+#include "support/host_peers.h"
 
 #include <gtest/gtest.h>
 
@@ -118,7 +119,7 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
 }
 
 /// The calls of a rank that waits for a peer.
-class Calls : public WorkSource, public transport::HostPeers {
+class Calls : public WorkSource, public test::NoHostPeers {
  public:
   explicit Calls(const WaitPolicy& policy) {
     sources.add(*this);
@@ -126,6 +127,7 @@ class Calls : public WorkSource, public transport::HostPeers {
   }
 
   unsigned turn(Token /*token*/) override {
+    ++turns;
     // Whatever happens, the test ends.
     if (ends(*this) || patience.passed()) ended = true;
     return 0;
@@ -136,14 +138,12 @@ class Calls : public WorkSource, public transport::HostPeers {
     is_patient = held;
     was_patient = was_patient || held;
   }
-  void show_computing(bool /*computes*/) noexcept override {}
-  bool do_peers_compute() const noexcept override { return false; }
 
   const Deadline patience = Deadline::after(seconds(20));
   bool (*ends)(const Calls&) = nullptr;  ///< Whether the call ends in this turn.
   std::atomic<bool> ended{false};
   bool is_patient = false, was_patient = false;
-  int sleeps = 0;
+  int turns = 0, sleeps = 0;
   WorkSources sources;
   Progress progress{sources};
 };
@@ -207,6 +207,19 @@ TEST(Contention, EndsThoughEveryCallEndsAfterAShortSleep) {
     is_over = calls.sleeps == 0 && calls.ended;
   }
   EXPECT_TRUE(is_over);
+}
+
+TEST(Progress, EndsAWaitInATurnThatReportsNoWork) {
+  Calls calls(WaitPolicy::make(WaitMode::sleep, 1, 1, false));
+  calls.ends = [](const Calls& now) { return now.turns == 1; };
+  EXPECT_TRUE(calls.progress.wait(calls.ended, calls.patience));
+  EXPECT_EQ(calls.sleeps, 0);
+  calls.ended = false;
+  calls.turns = 0;
+  // The second turn is the one before a sleep.
+  calls.ends = [](const Calls& now) { return now.turns == 2; };
+  EXPECT_TRUE(calls.progress.wait(calls.ended, calls.patience));
+  EXPECT_EQ(calls.sleeps, 0);
 }
 
 TEST(Progress, MakesATurnThoughTheDeadlineHasPassed) {

@@ -332,7 +332,7 @@ std::vector<Interface> machine() {
           at("eth0", "fd00::5"), at("ib0", "10.1.0.5")};
 }
 
-MeetingPoint towards(const char* name, const char* route, bool loopback = false) {
+RendezvousHost towards(const char* name, const char* route, bool loopback = false) {
   return {name, SocketAddress::parse(route, 0).value(), loopback};
 }
 
@@ -363,11 +363,11 @@ TEST(InterfaceChoice, NeverGuessesABridgeOfContainers) {
 }
 
 TEST(InterfaceChoice, FollowsTheSetting) {
-  const auto meeting = towards("node1", "10.0.0.5");
-  EXPECT_EQ(choose_interface(machine(), "ib0,eth0", meeting)->chosen.name, "ib0");
-  EXPECT_EQ(choose_interface(machine(), "lo", meeting)->chosen.name, "lo");
-  EXPECT_EQ(choose_interface(machine(), "docker0", meeting)->chosen.name, "docker0");
-  EXPECT_EQ(choose_interface(machine(), "^eth0", meeting)->chosen.name, "ib0");
+  const auto rendezvous = towards("node1", "10.0.0.5");
+  EXPECT_EQ(choose_interface(machine(), "ib0,eth0", rendezvous)->chosen.name, "ib0");
+  EXPECT_EQ(choose_interface(machine(), "lo", rendezvous)->chosen.name, "lo");
+  EXPECT_EQ(choose_interface(machine(), "docker0", rendezvous)->chosen.name, "docker0");
+  EXPECT_EQ(choose_interface(machine(), "^eth0", rendezvous)->chosen.name, "ib0");
   EXPECT_EQ(choose_interface(machine(), "eth0", towards("", "fd00::5"))->chosen.address.host(),
             "fd00::5");
 }
@@ -388,11 +388,11 @@ TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
 }
 
 TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {
-  const auto meeting =
-      value_of(find_meeting_point("127.0.0.1", Deadline::after(std::chrono::seconds(10))));
-  EXPECT_TRUE(meeting.is_loopback);
+  const auto rendezvous =
+      value_of(find_rendezvous_host("127.0.0.1", Deadline::after(std::chrono::seconds(10))));
+  EXPECT_TRUE(rendezvous.is_loopback);
   const auto interfaces = value_of(list_interfaces());
-  EXPECT_EQ(choose_interface(interfaces, "", meeting)->chosen.address.host(), "127.0.0.1");
+  EXPECT_EQ(choose_interface(interfaces, "", rendezvous)->chosen.address.host(), "127.0.0.1");
 }
 
 // --- Hosts that do not answer -----------------------------------------------------

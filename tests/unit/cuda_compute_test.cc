@@ -293,7 +293,7 @@ TEST_F(CudaComputeReads, AreDoneWhenTheBytesAreThere) {
 TEST_F(CudaComputeReads, OfLentMemoryNeedNoCopyByTheDriver) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:1=1"));
   std::vector<std::byte> lent(2 * kBytes);
-  ASSERT_TRUE(memory().lend_host(lent.data(), lent.size()));
+  ASSERT_TRUE(memory().register_host(lent.data(), lent.size()));
   const auto read_to = [&](std::size_t offset) {
     return memory().begin_read(lent.data() + offset, {source, kBytes, {MemoryKind::cuda, 0}});
   };
@@ -302,9 +302,9 @@ TEST_F(CudaComputeReads, OfLentMemoryNeedNoCopyByTheDriver) {
   EXPECT_TRUE(compute->health());
   CountedWait stream_waits;
   stream_waits.begin();
-  EXPECT_FALSE(memory().take_back_host(lent.data())) << "a stream waits";
+  EXPECT_FALSE(memory().unregister_host(lent.data())) << "a stream waits";
   stream_waits.end_if([] { return true; });
-  EXPECT_TRUE(memory().take_back_host(lent.data()));
+  EXPECT_TRUE(memory().unregister_host(lent.data()));
   EXPECT_EQ(end_of(read_to(0)), State::failed);
 }
 

@@ -282,20 +282,20 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
 /// An exchange of two sources into two targets. One of each is a buffer of a peer.
 struct Exchange {
   float own[2] = {1, 2}, of_peer[2] = {10, 20}, target[2] = {}, peer_target[3] = {};
-  PeerCall told[2];
+  PeerCall peer_call[2];
   std::uint32_t flag = 0, ended = 0, stop = 0;
 
   void run(std::uint64_t call) {
     const auto place = [](auto* memory) {
       return reinterpret_cast<std::uint64_t>(device_address(memory));
     };
-    told[1] = {.input = place(of_peer), .output = place(peer_target), .call = 7};
+    peer_call[1] = {.input = place(of_peer), .output = place(peer_target), .call = 7};
     ExchangeArguments a;
     a.count = 2;
     a.target_count = a.source_count = 2;
     a.flag_count = 1;
     a.stop = device_address(&stop);
-    a.told = device_address(told);
+    a.peer_calls = device_address(peer_call);
     a.call = call;
     a.ended = device_address(&ended);
     a.flags[0] = device_address(&flag);

@@ -3,6 +3,8 @@
 // When a patient rank wakes its sleeping peers.
 #include "runtime/src/progress/held_wakes.h"
 
+#include "support/host_peers.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -11,11 +13,9 @@ namespace xylem::runtime {
 namespace {
 
 /// Records how wakes are held.
-class Peers final : public transport::HostPeers {
+class Peers final : public test::NoHostPeers {
  public:
   void hold_wakes(bool held) noexcept override { holds.push_back(held); }
-  void show_computing(bool /*computes*/) noexcept override {}
-  bool do_peers_compute() const noexcept override { return false; }
 
   std::vector<bool> holds;
 };

@@ -63,7 +63,7 @@ TEST(Launcher, EachIsRead) {
     Environment environment;
     const char* launcher;
     std::uint32_t rank, size;
-    const char* meeting_host;
+    const char* rendezvous_host;
   };
   const Case cases[] = {
       {kXylem, "xylem", 0, 2, "127.0.0.1"}, {kTorchrun, "torchrun", 1, 4, "node7"},
@@ -76,7 +76,7 @@ TEST(Launcher, EachIsRead) {
     EXPECT_EQ(placement->launcher, each.launcher);
     EXPECT_EQ(placement->rank, each.rank) << each.launcher;
     EXPECT_EQ(placement->size, each.size) << each.launcher;
-    EXPECT_EQ(placement->meeting_host, each.meeting_host) << each.launcher;
+    EXPECT_EQ(placement->rendezvous_host, each.rendezvous_host) << each.launcher;
     EXPECT_NE(placement->secret_origin, runtime::SecretOrigin::given);
     EXPECT_GE(placement->secret.size(), 32U) << each.launcher;
   }

@@ -4,6 +4,7 @@
 // CoreBinding. Progress, which uses both for a thread that waits beside the program.
 #include "progress/core_binding.h"
 #include "progress/progress.h"
+#include "support/host_peers.h"
 #include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
@@ -27,18 +28,18 @@ namespace {
 template <typename Holds>
 bool becomes(ProgramThread& program, Holds holds) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
-  while (!holds(program.look())) {
+  while (!holds(program.state())) {
     if (patience.passed()) return false;
     std::this_thread::yield();
   }
   return true;
 }
-bool runs(const ProgramThread::Look& look) { return look.is_running; }
-bool rests(const ProgramThread::Look& look) { return !look.is_running; }
+bool runs(const ProgramThread::State& state) { return state.is_running; }
+bool rests(const ProgramThread::State& state) { return !state.is_running; }
 /// A thread that was joined is in the system for a moment longer.
-bool is_gone(const ProgramThread::Look& look) { return !look.is_running && look.core == -1; }
+bool is_gone(const ProgramThread::State& state) { return !state.is_running && state.core == -1; }
 
-TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().look().is_running); }
+TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().state().is_running); }
 
 TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
   ProgramThread program;
@@ -54,7 +55,7 @@ TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
     may_end.wait();
   });
   has_called.wait();
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(program.look().is_running);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(program.state().is_running);
   computes = false;
   EXPECT_TRUE(becomes(program, rests));
   may_end.count_down();
@@ -75,7 +76,7 @@ std::set<int> own_cores() {
 TEST(ProgramThread, TellsItsCore) {
   for (const int core : own_cores()) {
     ProgramThread program;
-    EXPECT_EQ(program.look().core, -1);
+    EXPECT_EQ(program.state().core, -1);
     std::latch has_called(1), may_end(1);
     std::thread thread([&] {
       CoreBinding binding;
@@ -86,7 +87,7 @@ TEST(ProgramThread, TellsItsCore) {
       may_end.wait();
     });
     has_called.wait();
-    EXPECT_EQ(program.look().core, core);
+    EXPECT_EQ(program.state().core, core);
     may_end.count_down();
     thread.join();
     EXPECT_TRUE(becomes(program, is_gone));
@@ -105,7 +106,7 @@ TEST(ProgramThread, HasNoCoreForOthersIfItIsRealTime) {
     may_end.wait();
   });
   has_called.wait();
-  const int core = program.look().core;
+  const int core = program.state().core;
   may_end.count_down();
   thread.join();
   if (!is_real_time) GTEST_SKIP() << "the system does not let a thread have a real-time priority";
@@ -198,7 +199,7 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
 /// thread has looked at the program some times. If the thread cannot sleep, the call ends when
 /// the thread is no longer bound after that. The program is bound to the core that is expected
 /// next.
-class BesideAProgram : public testing::Test, public WorkSource, public transport::HostPeers {
+class BesideAProgram : public testing::Test, public WorkSource, public test::NoHostPeers {
  protected:
   BesideAProgram() {
     WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
@@ -240,7 +241,6 @@ class BesideAProgram : public testing::Test, public WorkSource, public transport
   }
   bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) override { return can_sleep; }
   bool needs_polling(Token /*token*/) const noexcept override { return has_device_work; }
-  void hold_wakes(bool /*held*/) noexcept override {}
   void show_computing(bool /*computes*/) noexcept override { ++looks; }
   bool do_peers_compute() const noexcept override { return peers_compute; }
 
@@ -328,7 +328,7 @@ TEST(ProgramThread, IsTheThreadOfTheLastCall) {
 TEST(ProgramThread, IsNoProgramThatComputesIfItAsksItself) {
   ProgramThread program;
   program.note_call();
-  EXPECT_FALSE(program.look().is_running);
+  EXPECT_FALSE(program.state().is_running);
 }
 
 TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
@@ -343,7 +343,7 @@ TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
     }
   });
   has_called.wait();
-  EXPECT_FALSE(program.look().is_running);
+  EXPECT_FALSE(program.state().is_running);
   may_end = true;
   thread.join();
 }

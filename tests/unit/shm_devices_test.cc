@@ -66,11 +66,11 @@ class MadeUpDevice final : public DeviceMemory {
     if (read.number == 0 || read.number == fails_at) return DeviceRead::State::failed;
     return read.number <= copied ? DeviceRead::State::done : DeviceRead::State::pending;
   }
-  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override {
+  bool register_host(std::byte* memory, std::uint64_t bytes) noexcept override {
     lent = {memory, bytes};
     return true;
   }
-  bool take_back_host(std::byte* memory) noexcept override {
+  bool unregister_host(std::byte* memory) noexcept override {
     EXPECT_EQ(memory, lent.data());
     lent = {};
     return true;

@@ -29,8 +29,9 @@ class ShmHolds : public ::testing::Test {
     ASSERT_TRUE(a && b);
     to_b = *a->connect(b->address());
     to_a = *b->connect(a->address());
-    ASSERT_TRUE(both_drive(
-        [&] { return a->meeting(to_b) == Meeting::met && b->meeting(to_a) == Meeting::met; }));
+    ASSERT_TRUE(both_drive([&] {
+      return a->handshake(to_b) == Handshake::complete && b->handshake(to_a) == Handshake::complete;
+    }));
   }
   void TearDown() override {
     a->close(to_b);

@@ -315,7 +315,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
     if (Arrived* arrived = matcher.find_arrived(kTag, kExactMatch); arrived == nullptr) {
       matcher.post(receive);
     } else if (arrived->is_stream) {
-      incoming.meet(arrived->stream.id, receive);
+      incoming.match(arrived->stream.id, receive);
       matcher.drop(*arrived);
     } else {
       outcomes.push_back(copy_out(receive, kTag, arrived->payload.data(), arrived->bytes));
@@ -340,7 +340,7 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
   Operation first, second;
   ASSERT_EQ(channel.outgoing.send(1, {large.data(), large.size()}, first), Posted::pending);
   channel.incoming.drain();
-  channel.incoming.give_up();
+  channel.incoming.abandon();
   while (channel.sent.empty()) {
     ASSERT_GT(channel.outgoing.pump() + channel.incoming.drain(), 0U) << "stuck";
   }
@@ -440,29 +440,29 @@ void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }
 
-TEST(ShmMeeting, IsOfTwoThatConnectToEachOther) {
+TEST(ShmHandshake, IsOfTwoThatConnectToEachOther) {
   auto a = *make_shm({}), b = *make_shm({});
   const EndpointId to_b = *a->connect(b->address());
   look_around(*a, *b);
-  EXPECT_EQ(a->meeting(to_b), Meeting::waiting) << "b has not connected";
+  EXPECT_EQ(a->handshake(to_b), Handshake::waiting) << "b has not connected";
   const EndpointId to_a = *b->connect(a->address());
   look_around(*a, *b);
-  EXPECT_EQ(a->meeting(to_b), Meeting::met);
-  EXPECT_EQ(b->meeting(to_a), Meeting::met);
+  EXPECT_EQ(a->handshake(to_b), Handshake::complete);
+  EXPECT_EQ(b->handshake(to_a), Handshake::complete);
   a->close(to_b);
-  EXPECT_EQ(a->meeting(to_b), Meeting::failed);
+  EXPECT_EQ(a->handshake(to_b), Handshake::failed);
   b->close(to_a);
 }
 
-TEST(ShmMeeting, FailsWhereNobodyIs) {
+TEST(ShmHandshake, FailsWhereNobodyIs) {
   auto a = *make_shm({}), b = *make_shm({});
   const std::vector<std::byte> address(b->address().begin(), b->address().end());
   b.reset();
   const EndpointId nobody = *a->connect(address);
-  EXPECT_EQ(a->meeting(nobody), Meeting::failed);
+  EXPECT_EQ(a->handshake(nobody), Handshake::failed);
 }
 
-TEST(ShmMeeting, OfMoreThanThereIsRoomForIsLogged) {
+TEST(ShmHandshake, OfMoreThanThereIsRoomForIsLogged) {
   const std::string path = testing::TempDir() + "shm_meeting." + std::to_string(getpid());
   auto logger = value_of(Logger::open({LogLevel::warn, path}, {}));
   auto a = *make_shm({.endpoints = 1}, logger);

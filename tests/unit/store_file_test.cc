@@ -122,7 +122,7 @@ TEST_F(FileStoreIn, WhatAStartWritesIsForItsUserAlone) {
     both_have.arrive_and_wait();
     if (rank == 0) {
       auto& start = dynamic_cast<runtime::StartStore&>(*store);
-      EXPECT_FALSE(start.give_up(failure(Code::exhausted, "no room", 0)));
+      EXPECT_FALSE(start.abandon(failure(Code::exhausted, "no room", 0)));
       for (const auto& entry : fs::recursive_directory_iterator(directory)) {
         if (entry.is_directory()) continue;
         seen.push_back(entry.path().filename());
@@ -214,7 +214,7 @@ TEST_F(FileStoreIn, WhoGivesUpIsHeardByAll) {
     if (rank == 0) {
       heard = store->get("never", soon_enough()).status();
     } else {
-      heard = start.give_up(failure(Code::exhausted, "no room", rank));
+      heard = start.abandon(failure(Code::exhausted, "no room", rank));
     }
     EXPECT_EQ(heard.code(), Code::exhausted);
     EXPECT_EQ(heard.message(), "no room");

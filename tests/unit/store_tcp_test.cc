@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store that rank 0 serves over TCP: meeting, refusing, and naming missing ranks.
+// The store that rank 0 serves over TCP: store_address, refusing, and naming missing ranks.
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "runtime/src/bootstrap/store_rules.h"
@@ -31,8 +31,8 @@ using runtime::ByteVector;
 using runtime::Handshake;
 using runtime::Key;
 using runtime::SocketAddress;
-using runtime::TcpMeeting;
 using runtime::TcpStore;
+using runtime::TcpStoreAddress;
 using runtime::text_of;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -46,12 +46,12 @@ std::uint16_t free_port() {
   return SocketAddress::of_socket(listener->get())->port();
 }
 
-TcpMeeting at(const std::string& host, std::uint16_t port) { return {host, {port}, true}; }
+TcpStoreAddress at(const std::string& host, std::uint16_t port) { return {host, {port}, true}; }
 
-MaybeStore open(const TcpMeeting& meeting,
+MaybeStore open(const TcpStoreAddress& store_address,
                 const runtime::Placement& placement,
                 Deadline deadline = soon_enough()) {
-  return TcpStore::open(meeting, placement, {}, deadline);
+  return TcpStore::open(store_address, placement, {}, deadline);
 }
 
 Key store_key(const runtime::Placement& placement) {
@@ -60,8 +60,8 @@ Key store_key(const runtime::Placement& placement) {
 
 /// Calls the server of a store, and ends like a killed process, without a goodbye. Returns how the
 /// handshake ended.
-Status shake_hands(const TcpMeeting& meeting, Handshake handshake) {
-  const auto address = SocketAddress::parse("127.0.0.1", meeting.ports[0]).value();
+Status shake_hands(const TcpStoreAddress& store_address, Handshake handshake) {
+  const auto address = SocketAddress::parse("127.0.0.1", store_address.ports[0]).value();
   auto fd = runtime::connect_to(address, soon_enough());
   while (!fd) fd = runtime::connect_to(address, soon_enough());
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
@@ -77,9 +77,9 @@ Status shake_hands(const TcpMeeting& meeting, Handshake handshake) {
 
 TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
   for (const std::uint32_t size : {2U, 3U, 8U}) {
-    const TcpMeeting meeting = at("127.0.0.1", free_port());
+    const TcpStoreAddress store_address = at("127.0.0.1", free_port());
     on_each_rank(size, [&](std::uint32_t rank) {
-      const auto store = value_of(open(meeting, placement_of(rank, size)));
+      const auto store = value_of(open(store_address, placement_of(rank, size)));
       const std::string value(rank == 0 ? 0 : runtime::kLargestValue,
                               static_cast<char>('a' + rank));
       ASSERT_TRUE(store->set("from." + std::to_string(rank), bytes_of(value)));
@@ -95,9 +95,9 @@ TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
 }
 
 /// A whole start: each rank sets a value, and gets those of all.
-void start(const TcpMeeting& meeting, std::uint32_t size, const std::string& job) {
+void start(const TcpStoreAddress& store_address, std::uint32_t size, const std::string& job) {
   on_each_rank(size, [&](std::uint32_t rank) {
-    const auto store = value_of(open(meeting, placement_of(rank, size, job)));
+    const auto store = value_of(open(store_address, placement_of(rank, size, job)));
     ASSERT_TRUE(store->set(std::to_string(rank), bytes_of(job)));
     for (std::uint32_t other = 0; other < size; ++other) {
       EXPECT_EQ(text_of(value_of(store->get(std::to_string(other), soon_enough()))), job);
@@ -108,19 +108,19 @@ void start(const TcpMeeting& meeting, std::uint32_t size, const std::string& job
 
 TEST(TcpStore, MeetsAtNamesAndIpv6) {
   for (const char* const host : {"localhost", "::1", "127.0.0.1"}) {
-    const TcpMeeting meeting = at(host, free_port());
+    const TcpStoreAddress store_address = at(host, free_port());
     if (std::string_view(host) == "::1" &&
         !runtime::listen_on(SocketAddress::parse("::1", 0).value()))
       continue;
-    start(meeting, 2, "job");
+    start(store_address, 2, "job");
   }
 }
 
 TEST(TcpStore, AGetWaitsUntilTheKeyIsSet) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   std::atomic<bool> is_set = false;
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = value_of(open(meeting, placement_of(rank, 2)));
+    const auto store = value_of(open(store_address, placement_of(rank, 2)));
     if (rank == 0) {
       ASSERT_TRUE(store->get("ready", soon_enough()));
       is_set = true;
@@ -135,9 +135,9 @@ TEST(TcpStore, AGetWaitsUntilTheKeyIsSet) {
 }
 
 TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   on_each_rank(2, [&](std::uint32_t rank) {
-    const auto store = value_of(open(meeting, placement_of(rank, 4)));
+    const auto store = value_of(open(store_address, placement_of(rank, 4)));
     ASSERT_TRUE(store->set(std::to_string(rank), {}));
     ASSERT_TRUE(store->get(std::to_string(1 - rank), soon_enough()));
     const auto missing = store->get("never", Deadline::after(milliseconds(100)));
@@ -151,9 +151,9 @@ TEST(TcpStore, ATimeOutNamesTheRanksThatAreMissing) {
 }
 
 TEST(TcpStore, ThoseWhoWaitWhenRankZeroGivesUpLearnWhoWasMissing) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   on_each_rank(2, [&](std::uint32_t rank) {
-    auto store = value_of(open(meeting, placement_of(rank, 3)));
+    auto store = value_of(open(store_address, placement_of(rank, 3)));
     if (rank == 0) {
       ASSERT_TRUE(store->get("here", soon_enough()));
       store.reset();
@@ -166,16 +166,16 @@ TEST(TcpStore, ThoseWhoWaitWhenRankZeroGivesUpLearnWhoWasMissing) {
 }
 
 TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   const auto placement = placement_of(2, 3);
   std::latch both_heard(2);
   on_each_rank(3, [&](std::uint32_t rank) {
     if (rank == 2) {
       EXPECT_TRUE(shake_hands(
-          meeting, Handshake(Handshake::Side::caller, store_key(placement), {2, 3, {}})));
+          store_address, Handshake(Handshake::Side::caller, store_key(placement), {2, 3, {}})));
       return;
     }
-    const auto store = open(meeting, placement_of(rank, 3));
+    const auto store = open(store_address, placement_of(rank, 3));
     for (int i = 0; i < 2; ++i) {
       // A rank that comes after the death is refused.
       const Status status = store ? (*store)->get("never", soon_enough()).status() : store.status();
@@ -187,21 +187,21 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
 }
 
 TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   std::barrier three(3);
   std::latch failed(3);
   on_each_rank(4, [&](std::uint32_t rank) {
     if (rank == 3) {
       failed.wait();
-      EXPECT_EQ(open(meeting, placement_of(3, 4)).status().message(), "no room");
+      EXPECT_EQ(open(store_address, placement_of(3, 4)).status().message(), "no room");
       return;
     }
-    const auto store = value_of(open(meeting, placement_of(rank, 4)));
+    const auto store = value_of(open(store_address, placement_of(rank, 4)));
     auto& start = dynamic_cast<runtime::StartStore&>(*store);
     EXPECT_TRUE(start.verdict());
     three.arrive_and_wait();
     const Status heard = rank == 1 ? store->get("never", soon_enough()).status()
-                                   : start.give_up(failure(Code::exhausted, "no room", rank));
+                                   : start.abandon(failure(Code::exhausted, "no room", rank));
     EXPECT_EQ(heard.code(), Code::exhausted) << heard.to_string();
     EXPECT_EQ(heard.message(), "no room");
     EXPECT_EQ(start.verdict().peer(), heard.peer());
@@ -212,28 +212,29 @@ TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
 }
 
 TEST(TcpStore, AnotherVersionIsToldToAll) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   const auto placement = placement_of(1, 2);
   on_each_rank(2, [&](std::uint32_t rank) {
     if (rank == 0) {
-      const auto store = value_of(open(meeting, placement_of(0, 2)));
+      const auto store = value_of(open(store_address, placement_of(0, 2)));
       EXPECT_THAT(store->get("never", soon_enough()),
                   fails_as(Code::mismatch, "9.9.9", XYLEM_VERSION));
       return;
     }
     const Status status = shake_hands(
-        meeting,
+        store_address,
         Handshake(Handshake::Side::caller, store_key(placement), {1, 2, {}}, {1, "9.9.9"}));
     EXPECT_THAT(status, fails_as(Code::mismatch, "9.9.9", XYLEM_VERSION));
   });
 }
 
 TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
-  const auto server = value_of(open(meeting, placement_of(0, 2)));
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
+  const auto server = value_of(open(store_address, placement_of(0, 2)));
   auto placement = placement_of(1, 2);
   placement.secret = "guess";
-  EXPECT_THAT(open(meeting, placement), fails_as(Code::mismatch, "XYLEM_SECRET", "127.0.0.1"));
+  EXPECT_THAT(open(store_address, placement),
+              fails_as(Code::mismatch, "XYLEM_SECRET", "127.0.0.1"));
 }
 
 /// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
@@ -327,20 +328,21 @@ void chat(const UniqueFd& fd, const std::string& text) {
 }
 
 TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
   const std::string path = testing::TempDir() + "xylem-strangers-" + std::to_string(::getpid());
   const auto began = Clock::now();
   {
     const auto log =
         value_of(Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""}));
-    const auto server = value_of(TcpStore::open(meeting, placement_of(0, 2), log, soon_enough()));
-    const auto address = SocketAddress::parse("127.0.0.1", meeting.ports[0]).value();
+    const auto server =
+        value_of(TcpStore::open(store_address, placement_of(0, 2), log, soon_enough()));
+    const auto address = SocketAddress::parse("127.0.0.1", store_address.ports[0]).value();
     std::vector<UniqueFd> strangers;
     for (int i = 0; i < 300; ++i) {
       strangers.push_back(value_of(runtime::connect_to(address, soon_enough())));
       if (i % 2 == 0) chat(strangers.back(), std::string(100, 'x'));
     }
-    const auto member = open(meeting, placement_of(1, 2), Deadline::after(seconds(2)));
+    const auto member = open(store_address, placement_of(1, 2), Deadline::after(seconds(2)));
     EXPECT_TRUE(member) << member.status().to_string();
   }
   std::ifstream log(path);
@@ -352,17 +354,17 @@ TEST(TcpStore, ACrowdOfSilentStrangersKeepsNobodyOut) {
 }
 
 TEST(TcpStore, ASecondProcessOfOneRankIsRefused) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
-  const auto server = open(meeting, placement_of(0, 2));
-  const auto first = open(meeting, placement_of(1, 2));
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
+  const auto server = open(store_address, placement_of(0, 2));
+  const auto first = open(store_address, placement_of(1, 2));
   ASSERT_TRUE(server && first);
-  EXPECT_THAT(open(meeting, placement_of(1, 2), Deadline::after(milliseconds(300))),
+  EXPECT_THAT(open(store_address, placement_of(1, 2), Deadline::after(milliseconds(300))),
               fails_as(Code::busy, "another process has come as rank 1"));
 }
 
 TEST(TcpStore, StartsAgainOnTheSamePort) {
-  const TcpMeeting meeting = at("127.0.0.1", free_port());
-  for (const char* const job : {"first", "second", "third"}) start(meeting, 2, job);
+  const TcpStoreAddress store_address = at("127.0.0.1", free_port());
+  for (const char* const job : {"first", "second", "third"}) start(store_address, 2, job);
 }
 
 TEST(TcpStore, AMissingServerIsRankZeroMissing) {
@@ -382,7 +384,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
   // Another program has the first candidate port, and sends text to each caller.
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
-  const TcpMeeting meeting{
+  const TcpStoreAddress store_address{
       "127.0.0.1", {SocketAddress::of_socket(taken->get())->port(), free_port()}, false};
   std::atomic<bool> stop = false;
   std::thread chatterbox([&] {
@@ -392,7 +394,7 @@ TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
       std::this_thread::yield();
     }
   });
-  start(meeting, 3, "job");
+  start(store_address, 3, "job");
   stop = true;
   chatterbox.join();
 }
@@ -432,9 +434,10 @@ class NoThreads {
 };
 
 TEST(TcpStore, WithoutRoomForAThreadTheStartIsExhausted) {
-  const auto expect_exhausted = [](const TcpMeeting& meeting, const char* what) {
+  const auto expect_exhausted = [](const TcpStoreAddress& store_address, const char* what) {
     const NoThreads full;
-    EXPECT_THAT(open(meeting, placement_of(0, 2)), fails_as(Code::exhausted, what, "ulimit -u"));
+    EXPECT_THAT(open(store_address, placement_of(0, 2)),
+                fails_as(Code::exhausted, what, "ulimit -u"));
   };
   expect_exhausted(at("127.0.0.1", free_port()), "serve");
   expect_exhausted(at("localhost", free_port()), "look up \"localhost\"");

@@ -283,14 +283,15 @@ TEST_F(NvidiaDriver, SaysWhyALibraryWasNotAskedIfThereAreGpus) {
   DiscoverOptions options;
   options.nvml = "libnone-such.so.1";
   options.cuda = XYLEM_FAKE_NVIDIA_DRIVER;
-  Machine told = machine;
-  add_nvidia_facts(told, options);
-  EXPECT_THAT(told.nvidia.trouble,
+  Machine completed = machine;
+  add_nvidia_facts(completed, options);
+  EXPECT_THAT(completed.nvidia.trouble,
               testing::HasSubstr("does not start (CUDA error 999); libnone-such.so.1 cannot be "
                                  "opened"));
-  EXPECT_THAT(to_tree(*Topology::create(told)), testing::HasSubstr("not everything is known: "));
-  told.nvidia = {};
-  EXPECT_EQ(told, machine) << "nothing else changed";
+  EXPECT_THAT(to_tree(*Topology::create(completed)),
+              testing::HasSubstr("not everything is known: "));
+  completed.nvidia = {};
+  EXPECT_EQ(completed, machine) << "nothing else changed";
 }
 
 TEST_F(NvidiaDriver, IsNotBelievedNumbersThatCannotBe) {

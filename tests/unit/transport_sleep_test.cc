@@ -86,8 +86,9 @@ class SharedHost : public TransportPair {
  protected:
   void SetUp() override {
     TransportPair::SetUp();
-    ASSERT_TRUE(both_drive(
-        [&] { return a->meeting(to_b) == Meeting::met && b->meeting(to_a) == Meeting::met; }));
+    ASSERT_TRUE(both_drive([&] {
+      return a->handshake(to_b) == Handshake::complete && b->handshake(to_a) == Handshake::complete;
+    }));
   }
 };
 

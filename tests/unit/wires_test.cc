@@ -102,15 +102,15 @@ void expect_all_refused(const RankOptions& options, Code code, const std::string
 class Shortsighted final : public transport::testing::ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
-  transport::Meeting meeting(transport::EndpointId id) const noexcept override {
-    return id == 0 ? transport::Meeting::failed : transport::Meeting::met;
+  transport::Handshake handshake(transport::EndpointId id) const noexcept override {
+    return id == 0 ? transport::Handshake::failed : transport::Handshake::complete;
   }
 };
 
 /// Ranks 0 and 2 do not meet over the first `of` kinds of transport.
 void let_not_meet(std::uint32_t rank, std::size_t of, std::vector<runtime::WireKind>& kinds) {
   for (std::size_t kind = 0; kind < of; ++kind) {
-    kinds[kind].meets_at_start = true;
+    kinds[kind].probes_at_start = true;
     kinds[kind].make = [make = kinds[kind].make, rank](
                            std::uint32_t peers) -> Result<std::unique_ptr<transport::Transport>> {
       auto made = make(peers);

@@ -6,6 +6,8 @@
 
 #include "runtime/src/progress/progress.h"
 #include "runtime/src/progress/progress_thread.h"
+#include "support/control_ranks.h"
+#include "support/host_peers.h"
 #include "support/memory_control.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -20,8 +22,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -37,7 +37,6 @@ class Mailbox final : public WorkSource {
     EXPECT_EQ(::write(descriptor_.get(), &one, sizeof one), 8);
   }
   unsigned turn(Token /*token*/) override {
-    if (++turns == ending_turn) *ended = true;
     std::uint64_t drained = 0;
     if (::read(descriptor_.get(), &drained, sizeof drained) != 8) return 0;
     delivered.fetch_add(static_cast<int>(drained));
@@ -57,26 +56,9 @@ class Mailbox final : public WorkSource {
   std::atomic<int> posted{0}, delivered{0}, sleeps{0}, ticks{0};
   Need need_of_letters = Need::turns;
   bool polls = false;
-  int turns = 0;
-  int ending_turn = 0;  ///< The turn that sets `ended`, and reports that nothing happened.
-  std::atomic<bool>* ended = nullptr;
 
  private:
   UniqueFd descriptor_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-};
-
-class NoHost final : public transport::HostPeers {
-  void hold_wakes(bool /*held*/) noexcept override {}
-  void show_computing(bool /*computes*/) noexcept override {}
-  bool do_peers_compute() const noexcept override { return false; }
-};
-
-class NoEvents final : public ControlListener {
-  void on_peer_lost(std::uint32_t /*rank*/, std::string_view /*how*/) override {}
-  void on_peer_left(std::uint32_t /*rank*/) override {}
-  void on_message(std::uint32_t /*origin*/, std::span<const std::byte> /*message*/) override {}
-  void on_met(Encounter /*encounter*/) override {}
-  void on_unmet(std::uint32_t /*rank*/, const Status& /*why*/) override {}
 };
 
 class AMailbox : public testing::Test {
@@ -93,7 +75,7 @@ class AMailbox : public testing::Test {
 
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
   Mailbox mailbox;
-  NoHost host;
+  test::NoHostPeers host;
   WorkSources sources;
   Progress progress{sources};
 };
@@ -119,16 +101,6 @@ TEST_F(AMailbox, WakesAWaiterThatSleeps) {
   waiter.join();
 }
 
-TEST_F(AMailbox, MayEndAnOperationInATurnInWhichNothingElseHappens) {
-  for (mailbox.ending_turn = 1; mailbox.ending_turn <= 2; ++mailbox.ending_turn) {
-    std::atomic<bool> ended{false};
-    mailbox.ended = &ended;
-    mailbox.turns = 0;
-    EXPECT_TRUE(progress.wait(ended, patience));
-    EXPECT_EQ(mailbox.sleeps, 0) << "the second turn is that of the sleep";
-  }
-}
-
 TEST_F(AMailbox, KeepsAWaiterAwakeWhileItNeedsPolling) {
   mailbox.polls = true;
   std::atomic<bool> never{false};
@@ -143,7 +115,7 @@ class AMailboxWithAThread : public AMailbox {
 
   const std::shared_ptr<test::MemoryHub> hub = std::make_shared<test::MemoryHub>(1);
   const std::unique_ptr<ControlPlane> control = hub->attach(0);
-  NoEvents events;
+  test::Recorder events;
   ProgressThread thread{progress, sources};
 };
 

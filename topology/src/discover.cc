@@ -81,21 +81,21 @@ Result<std::string> exported(const HwlocTopology& topology) {
 }  // namespace
 
 void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
-  Machine told = machine;
+  Machine completed = machine;
   std::string trouble;
   const auto add = [&](const std::string& library, auto& ask) {
     if (library.empty()) return;
     const Result<nvidia::Facts> facts = ask(library);
-    if (facts) return nvidia::add_facts(told, *facts);
+    if (facts) return nvidia::add_facts(completed, *facts);
     trouble += fmt::format("{}{}", trouble.empty() ? "" : "; ", facts.status().message());
   };
   // NVML comes last, since it reports more: its facts replace those of the CUDA driver.
   add(options.cuda, nvidia::ask_cuda);
   add(options.nvml, nvidia::ask_nvml);
   const bool has_gpus = std::ranges::any_of(
-      told.gpus, [](const Gpu& gpu) { return gpu.pci.id.vendor == kVendorNvidia; });
-  if (has_gpus) told.nvidia.trouble = std::move(trouble);
-  if (Topology::create(told)) machine = std::move(told);
+      completed.gpus, [](const Gpu& gpu) { return gpu.pci.id.vendor == kVendorNvidia; });
+  if (has_gpus) completed.nvidia.trouble = std::move(trouble);
+  if (Topology::create(completed)) machine = std::move(completed);
 }
 
 Result<Topology> discover(const DiscoverOptions& options) {

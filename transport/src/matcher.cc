@@ -10,19 +10,19 @@
 namespace xylem::transport {
 std::size_t Matcher::bucket_of(Tag tag) noexcept { return mix(tag) % kBuckets; }
 
-bool Matcher::take_receive(Tag tag, Receive& met) {
+bool Matcher::take_receive(Tag tag, Receive& matched) {
   auto& bucket = posted_[bucket_of(tag)];
-  const auto meets = [tag](const Posted& posted) {
+  const auto matches = [tag](const Posted& posted) {
     return tag_matches(tag, posted.receive.tag, posted.receive.mask);
   };
-  const auto exact = std::ranges::find_if(bucket, meets);
-  const auto masked = std::ranges::find_if(masked_, meets);
+  const auto exact = std::ranges::find_if(bucket, matches);
+  const auto masked = std::ranges::find_if(masked_, matches);
   const bool has_exact = exact != bucket.end(), has_masked = masked != masked_.end();
   if (!has_exact && !has_masked) return false;
   const bool takes_exact = has_exact && (!has_masked || exact->serial < masked->serial);
   auto& list = takes_exact ? bucket : masked_;
   const auto at = takes_exact ? exact : masked;
-  met = at->receive;
+  matched = at->receive;
   spare_posted_.splice(spare_posted_.begin(), list, at);
   return true;
 }
@@ -106,12 +106,12 @@ void Matcher::drop(Arrived& arrived) {
   recycle(arrived_[bucket_of(arrived.tag)], find(arrived));
 }
 
-void Matcher::lend(Arrived& arrived) {
+void Matcher::hold_payload(Arrived& arrived) {
   uncount(arrived);
   lent_.splice(lent_.begin(), arrived_[bucket_of(arrived.tag)], find(arrived));
 }
 
-void Matcher::take_back(const std::byte* payload) {
+void Matcher::release_payload(const std::byte* payload) {
   const auto at = std::ranges::find_if(
       lent_, [&](const Arrived& arrived) { return arrived.payload.data() == payload; });
   XYLEM_CHECK(at != lent_.end(), lent_.size());

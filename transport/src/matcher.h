@@ -41,8 +41,8 @@ struct Arrived {
 
 class Matcher {
  public:
-  /// Moves the receive that matches this message into `met`; false if there is none.
-  bool take_receive(Tag tag, Receive& met);
+  /// Moves the receive that matches this message into `matched`; false if there is none.
+  bool take_receive(Tag tag, Receive& matched);
   void post(const Receive& receive);
   /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
@@ -70,9 +70,9 @@ class Matcher {
     for (const Posted& posted : masked_) visit(posted.receive);
   }
   void drop(Arrived& arrived);
-  /// Keeps the payload of a message in place for a view, until take_back().
-  void lend(Arrived& arrived);
-  void take_back(const std::byte* payload);
+  /// Keeps the payload of a message in place for a view, until release_payload().
+  void hold_payload(Arrived& arrived);
+  void release_payload(const std::byte* payload);
   /// Drops all streams of this channel that no receive has matched.
   void drop_streams(std::uint32_t channel);
   /// Drops this stream, unless a receive has matched it.

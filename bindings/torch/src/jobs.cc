@@ -154,19 +154,19 @@ std::uint64_t world_rank_of(const GroupOptions& group, std::size_t rank) {
 }
 
 /// Starts a job for the members of the group.
-JobPtr start(const Meeting& meeting, const GroupOptions& group, Deadline deadline) {
+JobPtr start(const Rendezvous& rendezvous, const GroupOptions& group, Deadline deadline) {
   auto job = std::make_shared<SharedJob>();
-  job->name = meeting.name;
+  job->name = rendezvous.name;
   job->world_rank = world_rank_of(group, static_cast<std::size_t>(group.rank));
   job->note = world_ranks_note(group.global_ranks);
   xylem::Options options;
   options.rank = static_cast<std::uint32_t>(group.rank);
   options.size = static_cast<std::uint32_t>(group.size);
-  options.store = meeting.store;
-  options.job = meeting.name;
+  options.store = rendezvous.store;
+  options.job = rendezvous.name;
   // Everybody with access to torch's store can read this secret, so a secret set by the user takes
   // precedence.
-  options.fallback_secret = meeting.secret;
+  options.fallback_secret = rendezvous.secret;
   options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
   options.timeout = group.timeout;
   auto runtime = Runtime::create(options);
@@ -179,7 +179,7 @@ JobPtr start(const Meeting& meeting, const GroupOptions& group, Deadline deadlin
 /// Forms the group's communicator in a job of all members.
 Membership form(std::vector<Offer> offers,
                 Choice choice,
-                const Meeting& meeting,
+                const Rendezvous& rendezvous,
                 const GroupOptions& group) {
   for (std::size_t rank = 0; rank < choice.members.size(); ++rank) {
     if (choice.members[rank].seat != 0) continue;
@@ -192,14 +192,14 @@ Membership form(std::vector<Offer> offers,
       std::ranges::find(offers, choice.job, [](const Offer& offer) { return offer.job->name; });
   Formation formation;
   // The name is random, so its first 64 bits are.
-  formation.uid = std::stoull(meeting.name.substr(0, 16), nullptr, 16);
+  formation.uid = std::stoull(rendezvous.name.substr(0, 16), nullptr, 16);
   formation.members = std::move(choice.members);
   formation.timeout = group.timeout;
   auto formed = chosen->job->runtime.form(std::move(chosen->seat), formation);
   if (!formed) {
     check(formed.status(), remedy_of_group_limit(formed.status()) + chosen->job->note);
   }
-  return {chosen->job, *std::move(formed), meeting.name};
+  return {chosen->job, *std::move(formed), rendezvous.name};
 }
 
 }  // namespace
@@ -217,13 +217,13 @@ Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupO
   const bool is_compared =
       group.size > 1 && !group.global_ranks.empty() && !is_hash(group.name) && !offers.empty();
   const Member self{group.rank, world_ranks, is_compared ? offers.front().job->name : ""};
-  const auto meeting = meet(store, self, card_of(offers), deadline);
-  if (!meeting) check(meeting.status(), remedy_of_group_limit(meeting.status()));
-  Choice choice = choose(meeting->cards);
-  if (!choice.job.empty()) return form(std::move(offers), std::move(choice), *meeting, group);
-  JobPtr job = start(*meeting, group, deadline);
+  const auto rendezvous = find_members(store, self, card_of(offers), deadline);
+  if (!rendezvous) check(rendezvous.status(), remedy_of_group_limit(rendezvous.status()));
+  Choice choice = choose(rendezvous->cards);
+  if (!choice.job.empty()) return form(std::move(offers), std::move(choice), *rendezvous, group);
+  JobPtr job = start(*rendezvous, group, deadline);
   Communicator world = job->runtime.world();
-  return {std::move(job), std::move(world), meeting->name};
+  return {std::move(job), std::move(world), rendezvous->name};
 }
 
 }  // namespace xylem::pytorch

@@ -99,10 +99,10 @@ bool Pending::serve(const TaskPtr& task) {
     const Lock lock(mutex_);
     if (stop_) return false;
     const bool is_callbacks = Callbacks::are_running();
-    Server* server = is_callbacks ? borrowed_server() : home_of(*task);
+    Server* server = is_callbacks ? borrowed_server() : own_server_of(*task);
     const bool is_next = !server || !task->is_ordered() || is_through(*server);
     if (is_next && task->is_settled()) return false;
-    if (!server) server = is_callbacks ? &borrow() : (home_of(*task) = &make_server());
+    if (!server) server = is_callbacks ? &borrow() : (own_server_of(*task) = &make_server());
     server->queue.push_back({++promised_, task});
   }
   changed_.notify_all();
@@ -139,7 +139,7 @@ Pending::Server& Pending::make_server() {
   return server;
 }
 
-Pending::Server*& Pending::home_of(const Task& task) noexcept {
+Pending::Server*& Pending::own_server_of(const Task& task) noexcept {
   return task.is_ordered() ? of_collectives_ : of_messages_;
 }
 
@@ -165,14 +165,14 @@ Pending::Server& Pending::borrow() {
 void Pending::give_back(Server& server) noexcept {
   const Lock lock(mutex_);
   server.is_borrowed = false;
-  // If the server is running callbacks, it calls send_home() itself after them.
-  if (!server.is_fulfilling) send_home(server);
+  // If the server is running callbacks, it calls return_to_group() itself after them.
+  if (!server.is_fulfilling) return_to_group(server);
 }
 
-void Pending::send_home(Server& server) noexcept {
+void Pending::return_to_group(Server& server) noexcept {
   if (stop_) return;  // The server's thread continues until its queue is empty.
   for (Promised& promised : std::exchange(server.queue, {})) {
-    Server*& home = home_of(*promised.task);
+    Server*& home = own_server_of(*promised.task);
     try {
       if (!home) home = &make_server();
     } catch (const std::system_error&) {
@@ -263,7 +263,7 @@ void Pending::fulfil(Server& own, std::vector<TaskPtr> ended) {
   const Lock lock(mutex_);
   own.is_fulfilling = false;
   const bool is_home = &own == of_collectives_ || &own == of_messages_;
-  if (!is_home && !own.is_borrowed) send_home(own);
+  if (!is_home && !own.is_borrowed) return_to_group(own);
 }
 
 }  // namespace xylem::pytorch

@@ -141,14 +141,14 @@ class Pending : public std::enable_shared_from_this<Pending> {
   Server& make_server() XYLEM_LOCKING(requires_capability(mutex_));
   /// The group's own server for tasks of this kind (collective or message); null before the first
   /// task of that kind.
-  Server*& home_of(const Task& task) noexcept XYLEM_LOCKING(requires_capability(mutex_));
+  Server*& own_server_of(const Task& task) noexcept XYLEM_LOCKING(requires_capability(mutex_));
   /// The server for calls made by callbacks of this thread, if they have one yet.
   Server* borrowed_server() const noexcept;
   /// Returns the server that callbacks of this thread use, and borrows one if they have none yet.
   /// Requires that callbacks run on this thread.
   Server& borrow() XYLEM_LOCKING(requires_capability(mutex_));
   void give_back(Server& server) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
-  void send_home(Server& server) noexcept XYLEM_LOCKING(requires_capability(mutex_));
+  void return_to_group(Server& server) noexcept XYLEM_LOCKING(requires_capability(mutex_));
   void run(Server& own);
   /// Waits until a task of the server has ended, or for about as long as `look`. False if it has no
   /// task and stop() was called.

@@ -46,7 +46,7 @@ Shape shape_of(const at::Tensor& tensor) {
 }
 
 /// State that the steps of a call share.
-struct Walk {
+struct Reduction {
   const Communicator group;
   std::chrono::milliseconds timeout;
   bool has_own_limit;       ///< Whether `timeout` is the call's own and not that of the group.
@@ -64,7 +64,9 @@ struct Walk {
 };
 
 /// The rows of all ranks, one after the other.
-at::Tensor gather_rows(Walk& walk, const at::Tensor& mine, const std::vector<Shape>& shapes) {
+at::Tensor gather_rows(Reduction& reduction,
+                       const at::Tensor& mine,
+                       const std::vector<Shape>& shapes) {
   std::int64_t sum = 0, row = static_cast<std::int64_t>(elements_per_item(mine));
   for (const std::int64_t size : mine.sizes().slice(1)) row *= size;
   std::vector<std::uint64_t> counts;
@@ -75,18 +77,18 @@ at::Tensor gather_rows(Walk& walk, const at::Tensor& mine, const std::vector<Sha
   std::vector<std::int64_t> sizes = mine.sizes().vec();
   sizes[0] = sum;
   at::Tensor all = at::empty(sizes, mine.options());
-  walk.await(walk.group.all_gather_v(moved(mine), moved(all), counts));
+  reduction.await(reduction.group.all_gather_v(moved(mine), moved(all), counts));
   return all;
 }
 
-at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
-  const Communicator& group = walk.group;
+at::Tensor sum_over(Reduction& reduction, const at::Tensor& tensor, bool is_average) {
+  const Communicator& group = reduction.group;
   const at::Tensor mine = tensor.coalesce();
   const Shape shape = shape_of(mine);
   constexpr std::size_t kWords = sizeof(Shape) / sizeof(std::int64_t);
   std::vector<Shape> shapes(group.size());
-  walk.await(group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
-                              Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
+  reduction.await(group.all_gather(ConstBuffer(&shape, kWords, DataType::int64),
+                                   Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
   for (std::uint32_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
     // All ranks detect this, so the next call is not affected.
@@ -95,10 +97,10 @@ at::Tensor sum_over(Walk& walk, const at::Tensor& tensor, bool is_average) {
                            " has ", shape.text(), ", rank ", group.world_rank(rank), " has ",
                            shapes[rank].text()),
                   group.world_rank(rank)),
-          walk.note);
+          reduction.note);
   }
-  const at::Tensor indices = gather_rows(walk, mine._indices().t().contiguous(), shapes).t();
-  const at::Tensor values = gather_rows(walk, mine._values().contiguous(), shapes);
+  const at::Tensor indices = gather_rows(reduction, mine._indices().t().contiguous(), shapes).t();
+  const at::Tensor values = gather_rows(reduction, mine._values().contiguous(), shapes);
   at::Tensor sum =
       at::sparse_coo_tensor(indices, values, tensor.sizes(), tensor.options()).coalesce();
   if (!is_average) return sum;
@@ -119,18 +121,18 @@ SparseTask::SparseTask(int rank, Call call, const SparseReducer& reducer)
 void SparseTask::carry_out(const Communicator& group,
                            const Status& group_state,
                            Pending& pending) noexcept {
-  Walk walk{group.labelled(call_.label), call_.timeout, call_.has_own_limit, pending.note(),
-            group_state};
+  Reduction reduction{group.labelled(call_.label), call_.timeout, call_.has_own_limit,
+                      pending.note(), group_state};
   try {
-    walk.check_outcome();
+    reduction.check_outcome();
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    call_.tensor.copy_(sum_over(walk, call_.tensor, call_.is_average));
+    call_.tensor.copy_(sum_over(reduction, call_.tensor, call_.is_average));
   } catch (...) {
     error_ = std::current_exception();
   }
   Recorder::get().end(call_.record, !error_);
-  if (is_worth_a_record(walk.outcome)) Recorder::get().dump_once();
-  if (breaks_group(walk.outcome)) pending.note_failure();
+  if (is_worth_a_record(reduction.outcome)) Recorder::get().dump_once();
+  if (breaks_group(reduction.outcome)) pending.note_failure();
 }
 
 bool SparseTask::wait(std::chrono::milliseconds timeout) {

@@ -203,13 +203,13 @@ class Lists {
   const std::string list_, first_, other_;
 };
 
-/// The first key of a meeting. Its value, set by rank 0, is the name followed by the secret. The
+/// The first key of a rendezvous. Its value, set by rank 0, is the name followed by the secret. The
 /// key depends on the list of members, so that only ranks with the same list meet.
 std::string current_key(const Member& member) {
   return "xylem/" + c10::sha1(text_of(member.world_ranks)).str() + "/current";
 }
 
-/// The keys of one meeting.
+/// The keys of one rendezvous.
 struct Keys {
   std::string prefix;
 
@@ -222,37 +222,37 @@ struct Keys {
 std::string name_in(const std::string& current) { return current.substr(0, 2 * kRandomBytes); }
 
 /// Stands for the card of a member that waits no longer.
-constexpr const char* kGone = "gone";
+constexpr const char* kHasLeft = "gone";
 
 /// A card as it is stored: a random number that distinguishes it from cards of earlier meetings,
 /// and the text.
 std::string numbered(const std::string& card) { return random_text() + " " + card; }
 
-Meeting meeting_of(const c10::intrusive_ptr<c10d::Store>& store,
-                   const std::string& current,
-                   const std::vector<std::string>& numbered_cards) {
+Rendezvous rendezvous_of(const c10::intrusive_ptr<c10d::Store>& store,
+                         const std::string& current,
+                         const std::vector<std::string>& numbered_cards) {
   const std::string name = name_in(current);
-  Meeting meeting{std::make_shared<TorchStore>(store, Keys(name).prefix),
-                  name,
-                  current.substr(2 * kRandomBytes),
-                  {}};
+  Rendezvous rendezvous{std::make_shared<TorchStore>(store, Keys(name).prefix),
+                        name,
+                        current.substr(2 * kRandomBytes),
+                        {}};
   for (const std::string& card : numbered_cards) {
-    meeting.cards.push_back(card.substr(2 * kRandomBytes + 1));
+    rendezvous.cards.push_back(card.substr(2 * kRandomBytes + 1));
   }
-  return meeting;
+  return rendezvous;
 }
 
-Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
-                     const Member& self,
-                     const std::string& card,
-                     const Lists& lists,
-                     Deadline deadline) {
+Result<Rendezvous> host(const c10::intrusive_ptr<c10d::Store>& store,
+                        const Member& self,
+                        const std::string& card,
+                        const Lists& lists,
+                        Deadline deadline) {
   const std::string current = random_text() + random_text();
   const Keys keys(name_in(current));
   std::vector<std::string> cards{numbered(card)};
   const std::size_t size = self.world_ranks.size();
   // A group of one rank need not meet anybody.
-  if (size == 1) return meeting_of(store, current, cards);
+  if (size == 1) return rendezvous_of(store, current, cards);
   store->set(current_key(self), current);
   // If this takes long, a member that came early may have given up. So the cards are read again.
   constexpr std::chrono::milliseconds kLong{100};
@@ -270,19 +270,19 @@ Result<Meeting> host(const c10::intrusive_ptr<c10d::Store>& store,
   if (!agrees) return agrees;
   std::string missing;
   for (std::size_t rank = 1; rank < size; ++rank) {
-    if (cards[rank] == kGone) cards[rank].clear();
+    if (cards[rank] == kHasLeft) cards[rank].clear();
     if (!cards[rank].empty()) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(self.world_ranks[rank]);
   }
   std::string all = missing;
   for (const std::string& one : cards) all += "\n" + one;
   store->set(keys.of_all(), all);
-  if (missing.empty()) return meeting_of(store, current, cards);
+  if (missing.empty()) return rendezvous_of(store, current, cards);
   return did_not_come(size, missing);
 }
 
-/// A member's view of the meeting: it looks for the name that rank 0 has drawn, and for the cards
-/// of all under that name.
+/// A member's view of the rendezvous: it looks for the name that rank 0 has drawn, and for the
+/// cards of all under that name.
 class Joining {
  public:
   Joining(const c10::intrusive_ptr<c10d::Store>& store, const Member& self, const std::string& card)
@@ -290,8 +290,8 @@ class Joining {
 
   /// Looks for a name, and puts this member's card under a new one. Rank 0 draws a name for the
   /// next group of the same members as soon as it has stored the cards of this one. So a new name
-  /// counts only if the cards under the last one are not those of this meeting. Otherwise returns
-  /// these cards.
+  /// counts only if the cards under the last one are not those of this rendezvous. Otherwise
+  /// returns these cards.
   std::optional<std::vector<std::string>> find_name() {
     auto found = peek(*store_, first_key_);
     if (!found || *found == current_) return std::nullopt;
@@ -302,7 +302,7 @@ class Joining {
     return std::nullopt;
   }
   bool has_name() const noexcept { return !current_.empty(); }
-  /// Whether the name is that of an earlier meeting, so that rank 0 will draw another one.
+  /// Whether the name is that of an earlier rendezvous, so that rank 0 will draw another one.
   bool is_of_another() const noexcept { return is_of_another_; }
   /// The lines of Keys::of_all(), if they are there and include this member's card.
   std::optional<std::vector<std::string>> find_cards() {
@@ -316,8 +316,8 @@ class Joining {
   }
   const std::string& current() const noexcept { return current_; }
   /// Tells rank 0 that this member does not wait any longer.
-  void give_up() {
-    if (has_name()) store_->set(Keys(name_in(current_)).of_member(rank()), kGone);
+  void abandon() {
+    if (has_name()) store_->set(Keys(name_in(current_)).of_member(rank()), kHasLeft);
   }
 
  private:
@@ -327,15 +327,15 @@ class Joining {
   const Member& self_;
   const std::string first_key_;
   const std::string own_;  ///< This member's card.
-  std::string current_;    ///< The name of the meeting and the secret.
+  std::string current_;    ///< The name of the rendezvous and the secret.
   bool is_of_another_ = false;
 };
 
-Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
-                     const Member& self,
-                     const std::string& card,
-                     const Lists& lists,
-                     Deadline deadline) {
+Result<Rendezvous> join(const c10::intrusive_ptr<c10d::Store>& store,
+                        const Member& self,
+                        const std::string& card,
+                        const Lists& lists,
+                        Deadline deadline) {
   constexpr unsigned kLooksForCards = 8;  // For each look for another name or another list.
   // Rank 0 may reach its limit a little later, and knows which members are missing.
   constexpr std::chrono::seconds kForWordOfFirst{1};
@@ -353,9 +353,9 @@ Result<Meeting> join(const c10::intrusive_ptr<c10d::Store>& store,
     const std::string missing = lines->front();
     lines->erase(lines->begin());
     if (!missing.empty()) return did_not_come(self.world_ranks.size(), missing);
-    return meeting_of(store, joining.current(), *lines);
+    return rendezvous_of(store, joining.current(), *lines);
   }
-  joining.give_up();
+  joining.abandon();
   const std::string first = "rank " + std::to_string(self.world_ranks.front());
   const bool has_come = joining.has_name() && !joining.is_of_another();
   return failure(Code::timed_out,
@@ -407,10 +407,10 @@ c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Sto
                                                 of_group->getUnderlyingStore());
 }
 
-Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
-                     const Member& member,
-                     const std::string& card,
-                     Deadline deadline) {
+Result<Rendezvous> find_members(const c10::intrusive_ptr<c10d::Store>& store,
+                                const Member& member,
+                                const std::string& card,
+                                Deadline deadline) {
   try {
     Lists lists(*store, member);
     XYLEM_TRY(lists.come());

@@ -46,8 +46,8 @@ struct Member {
 };
 
 /// What the members of a new group have in common.
-struct Meeting {
-  std::shared_ptr<Store> store;    ///< With keys that no other meeting uses.
+struct Rendezvous {
+  std::shared_ptr<Store> store;    ///< With keys that no other rendezvous uses.
   std::string name;                ///< Drawn at random: 32 hexadecimal digits.
   std::string secret;              ///< Distinguishes members from other processes.
   std::vector<std::string> cards;  ///< The cards of all members.
@@ -56,15 +56,15 @@ struct Meeting {
 /// Meets the other members in the group's store: those with the same list of members. If another
 /// rank of the job tries to meet with another list, fails with an error that names both. `card` is
 /// one line of text that the other members receive. The store may contain data from an earlier
-/// meeting of the same group: a job restarted by torchrun keeps its store.
+/// rendezvous of the same group: a job restarted by torchrun keeps its store.
 ///
 /// Rank 0 draws a name and puts it into the store. Every other rank stores its card under that
 /// name, with a number that it has drawn. When all cards have arrived, rank 0 stores them together,
-/// and a rank accepts them if they include its own. The cards of an earlier meeting never do. A
+/// and a rank accepts them if they include its own. The cards of an earlier rendezvous never do. A
 /// rank that finds such cards looks for a new name.
-Result<Meeting> meet(const c10::intrusive_ptr<c10d::Store>& store,
-                     const Member& member,
-                     const std::string& card,
-                     Deadline deadline);
+Result<Rendezvous> find_members(const c10::intrusive_ptr<c10d::Store>& store,
+                                const Member& member,
+                                const std::string& card,
+                                Deadline deadline);
 
 }  // namespace xylem::pytorch

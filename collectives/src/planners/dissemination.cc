@@ -15,12 +15,12 @@ constexpr std::string_view kName = "dissemination";
 Schedule barrier(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
   Builder plan(kName, shape, rank);
-  StepId heard = kNone;
+  StepId received = kNone;
   for (std::uint32_t distance = 1; distance < n; distance *= 2) {
-    const StepId told = plan.signal((rank + distance) % n);
-    if (heard != kNone) plan.after(told, heard);
-    heard = plan.wait((rank + n - distance) % n, 1);
-    plan.after(heard, told);
+    const StepId sent = plan.signal((rank + distance) % n);
+    if (received != kNone) plan.after(sent, received);
+    received = plan.wait((rank + n - distance) % n, 1);
+    plan.after(received, sent);
   }
   return std::move(plan).take();
 }

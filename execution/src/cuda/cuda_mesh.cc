@@ -217,7 +217,7 @@ Status CudaMesh::enqueue_signal(const StreamProgram& program,
   // call.
   const bool tells = is_direct() && step.channel == 0;
   return batch_.add_signal(peers_.flag_at(step.peer, step.channel),
-                           tells ? peers_.calls_told_to(step.peer) + rank_ : nullptr,
+                           tells ? peers_.calls_written_to(step.peer) + rank_ : nullptr,
                            {address(call.input), address(call.output), program.call});
 }
 

@@ -67,7 +67,7 @@ Status CudaMesh::enqueue_exchange(const StreamProgram& program,
   arguments.source_count = static_cast<std::uint32_t>(sources.size());
   arguments.count = step.bytes / program.element_bytes;
   arguments.divisor = is_copy ? 1 : program.divisor;
-  arguments.told = peers_.calls_told_to(rank_);
+  arguments.peer_calls = peers_.calls_written_to(rank_);
   arguments.call = program.call;
   arguments.ended = peers_.ended_blocks();
   return batch_.add_exchange(is_copy ? program.copy : program.reduce, step.bytes, arguments);

@@ -43,7 +43,7 @@ void Gates::give_back(std::uint32_t slot) noexcept {
   free_.push_back(slot);
 }
 
-Status Gates::give_up(std::uint32_t slot, CUresult why, std::string_view function) {
+Status Gates::abandon(std::uint32_t slot, CUresult why, std::string_view function) {
   word(slot).store(generations_[slot], std::memory_order_release);
   give_back(slot);
   return driver_.check(why, function);
@@ -65,7 +65,7 @@ Result<Ticket> Gates::after(CUstream stream) {
   const std::uint64_t generation = generations_[slot];
   const CUresult written =
       driver_.cuStreamWriteValue64(stream, word_on_device(slot), generation, 0);
-  if (written != CUDA_SUCCESS) return give_up(slot, written, "cuStreamWriteValue64");
+  if (written != CUDA_SUCCESS) return abandon(slot, written, "cuStreamWriteValue64");
   return ticket(slot, generation);
 }
 
@@ -78,7 +78,7 @@ Result<Ticket> Gates::before(CUstream stream) {
                                                       CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) {
     --waited_for;
-    return give_up(slot, result, "cuStreamWaitValue64");
+    return abandon(slot, result, "cuStreamWaitValue64");
   }
   return ticket(slot, generation);
 }

@@ -79,7 +79,7 @@ class Gates {
   Result<std::uint32_t> take() XYLEM_LOCKING(locks_excluded(mutex_));
   void give_back(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
   /// A gate that nobody has seen is given up, since a stream did not take it.
-  Status give_up(std::uint32_t slot, CUresult why, std::string_view function);
+  Status abandon(std::uint32_t slot, CUresult why, std::string_view function);
 
   const Driver& driver_;
   std::uint64_t* const words_;

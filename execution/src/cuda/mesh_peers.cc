@@ -130,7 +130,7 @@ std::uint32_t* MeshPeers::flag_at(std::uint32_t peer, std::uint32_t channel) con
   return pointer_to<std::uint32_t>(peers_[peer].flags + place_of_flag(rank_, channel));
 }
 
-PeerCall* MeshPeers::calls_told_to(std::uint32_t rank) const noexcept {
+PeerCall* MeshPeers::calls_written_to(std::uint32_t rank) const noexcept {
   return pointer_to<PeerCall>(peers_[rank].flags + kTold);
 }
 

@@ -3,7 +3,7 @@
 // MeshPeers: the memory of the ranks of a mesh, as the device of one rank reaches it. Each rank has
 // memory on its device, which its peers open:
 //
-//   flags:    stop word │ flags, one for each channel and peer │ nonce │ ended blocks │ told calls
+//   flags:    stop word │ flags, one for each channel and peer │ nonce │ ended blocks │ peer calls
 //   scratch
 //
 // A flag is 1 if its peer has signalled. In a direct call, ranks read and write each other's
@@ -63,7 +63,7 @@ class MeshPeers {
   /// The flag of `peer` that this rank sets.
   std::uint32_t* flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept;
   /// Where ranks tell `rank` about their calls: [rank that tells].
-  PeerCall* calls_told_to(std::uint32_t rank) const noexcept;
+  PeerCall* calls_written_to(std::uint32_t rank) const noexcept;
 
  private:
   struct Peer {

@@ -150,7 +150,7 @@ DeviceRead::State SharedMemory::state_of(const DeviceRead& read) noexcept {
   return state == CUDA_SUCCESS && is_done() ? State::done : State::failed;
 }
 
-bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
+bool SharedMemory::register_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const CurrentContext current(driver_, context_);
   if (current.result() != CUDA_SUCCESS ||
       driver_.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
@@ -166,7 +166,7 @@ bool SharedMemory::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
   return true;
 }
 
-bool SharedMemory::take_back_host(std::byte* memory) noexcept {
+bool SharedMemory::unregister_host(std::byte* memory) noexcept {
   const auto no_stream_waits = NoStreamWaits::try_acquire();
   if (!no_stream_waits) return false;
   lent_.erase(memory);

@@ -33,7 +33,7 @@ namespace xylem::execution::cuda {
 /// The driver is asked about an allocation once in a call (renew()), and not for each slice.
 class SharedMemory final : public transport::DeviceMemory {
  public:
-  /// Is told which function of the driver failed while device memory was read.
+  /// Receives the name of the driver function that failed while device memory was read.
   using Note = std::function<void(CUresult result, std::string_view function)>;
 
   /// Works on the device of `context`, whose number is `device`.
@@ -72,8 +72,8 @@ class SharedMemory final : public transport::DeviceMemory {
   transport::DeviceRead begin_read(std::byte* target,
                                    const transport::ConstRegion& source) noexcept override;
   transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
-  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
-  bool take_back_host(std::byte* memory) noexcept override;
+  bool register_host(std::byte* memory, std::uint64_t bytes) noexcept override;
+  bool unregister_host(std::byte* memory) noexcept override;
 
  private:
   /// An allocation of another rank of this process.

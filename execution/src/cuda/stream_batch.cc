@@ -62,8 +62,8 @@ Status StreamBatch::add(const CUstreamBatchMemOpParams& operation) {
   return {};
 }
 
-Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* told, const PeerCall& own) {
-  if (exchange_bytes_ > 0 && told == nullptr && exchange_.flag_count < kMostSignals) {
+Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own) {
+  if (exchange_bytes_ > 0 && peer_call == nullptr && exchange_.flag_count < kMostSignals) {
     exchange_.flags[exchange_.flag_count++] = flag;
     return {};
   }
@@ -71,8 +71,8 @@ Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* told, const PeerCa
   XYLEM_TRY(flush_operations());
   const std::uint32_t i = signals_.count++;
   signals_.flags[i] = flag;
-  signals_.told[i] = told;
-  if (told != nullptr) signals_.own = own;
+  signals_.peer_calls[i] = peer_call;
+  if (peer_call != nullptr) signals_.own = own;
   return signals_.count == kMostSignals ? flush_signals() : Status();
 }
 

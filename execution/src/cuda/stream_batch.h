@@ -31,9 +31,9 @@ class StreamBatch {
   Status add_set(CUdeviceptr flag);
   /// Waits until a flag is 1, and clears it.
   Status add_wait(CUdeviceptr flag);
-  /// Sets a flag of any device. Before that, writes `own` to `told`, if that is not null; `own` is
-  /// the same for all signals of a call.
-  Status add_signal(std::uint32_t* flag, PeerCall* told, const PeerCall& own);
+  /// Sets a flag of any device. Before that, writes `own` to `peer_call`, if that is not null;
+  /// `own` is the same for all signals of a call.
+  Status add_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own);
   /// Copies or reduces among the buffers of ranks. The stop word and the flags are filled in here.
   Status add_exchange(KernelId kernel, std::uint64_t bytes, const ExchangeArguments& arguments);
   /// Launches a kernel for ReduceArguments or ScaleArguments.

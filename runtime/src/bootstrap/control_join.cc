@@ -35,10 +35,11 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const Placement& placem
                                                          const Logger& logger,
                                                          Deadline deadline) {
   XYLEM_TRY(const auto interfaces, list_interfaces());
-  // A job of one rank needs no meeting point.
-  const std::string host = placement.size == 1 ? "" : placement.meeting_host;
-  XYLEM_TRY(const MeetingPoint meeting, find_meeting_point(host, deadline));
-  XYLEM_TRY(const InterfaceChoice choice, choose_interface(interfaces, config.interfaces, meeting));
+  // A job of one rank needs no rendezvous host.
+  const std::string host = placement.size == 1 ? "" : placement.rendezvous_host;
+  XYLEM_TRY(const RendezvousHost rendezvous, find_rendezvous_host(host, deadline));
+  XYLEM_TRY(const InterfaceChoice choice,
+            choose_interface(interfaces, config.interfaces, rendezvous));
   logger.debug(fmt::format("start: interface {} ({}): {}", choice.chosen.name,
                            choice.chosen.address.host(), choice.reason));
   return ControlJoin(placement, store, logger, deadline).run(choice);
@@ -64,16 +65,16 @@ ControlJoin::ControlJoin(const Placement& placement,
 Result<std::unique_ptr<ControlPlane>> ControlJoin::run(const InterfaceChoice& choice) {
   XYLEM_TRY(network_, ControlNetwork::create(self_, choice, logger_));
   if (placement_.size == 1) return std::unique_ptr<ControlPlane>(std::move(network_));
-  if (const Status status = meet(choice); !status) return give_up(status);
+  if (const Status status = connect_ranks(choice); !status) return abandon(status);
   return std::unique_ptr<ControlPlane>(std::move(network_));
 }
 
-Status ControlJoin::meet(const InterfaceChoice& choice) {
+Status ControlJoin::connect_ranks(const InterfaceChoice& choice) {
   XYLEM_TRY(open(choice));
   XYLEM_TRY(read_cards());
   XYLEM_TRY(connect_all());
-  // All control links of this rank exist. Connections for payload are made later by Meetings, at
-  // other ports. So the listener is no longer needed.
+  // All control links of this rank exist. Connections for payload are made later by
+  // PayloadConnections, at other ports. So the listener is no longer needed.
   poller_.remove(listener_.get());
   listener_.reset();
   const Status status = network_->gather({}, deadline_).status();
@@ -103,7 +104,7 @@ Status ControlJoin::publish(const SocketAddress& address) {
     ByteVector context;
     WireWriter(context).text(placement_.job).raw(session);
     key_ = Key(placement_.secret, "xylem control", context);
-    network_->open_meetings(Key(placement_.secret, "xylem payload", context));
+    network_->open_payload_connections(Key(placement_.secret, "xylem payload", context));
   };
   const std::string session_key = key_of("session", 0);
   const std::string card_key = key_of("card", placement_.rank);
@@ -173,9 +174,9 @@ Status ControlJoin::connect_all() {
   return {};
 }
 
-Status ControlJoin::give_up(Status why) {
+Status ControlJoin::abandon(Status why) {
   if (start_ != nullptr) {
-    why = start_->give_up(why);
+    why = start_->abandon(why);
     network_->report_failure(why);
   } else {
     network_->report_failure(why);

@@ -55,7 +55,7 @@ class ControlJoin {
     bool is_being_called = false;
   };
 
-  Status meet(const InterfaceChoice& choice);
+  Status connect_ranks(const InterfaceChoice& choice);
   Status open(const InterfaceChoice& choice);
   Status publish(const SocketAddress& address);
   Status read_cards();
@@ -63,7 +63,7 @@ class ControlJoin {
   Result<ByteVector> explained(Result<ByteVector> value);
   Status connect_all();
   /// Ends the start because of `why`. Returns the failure that all ranks get.
-  Status give_up(Status why);
+  Status abandon(Status why);
   void tell_callers(const Status& why);
   Status turn();
   bool is_anyone_awaited() const;

@@ -16,8 +16,8 @@ namespace {
 constexpr auto kLookPeriod = std::chrono::milliseconds(500);
 
 // What an event concerns: a link's connection, a link's process, requests of other threads, or a
-// descriptor of the meetings.
-enum class Source : std::uint64_t { connection, process, request, meeting };
+// descriptor of the connections for payload.
+enum class Source : std::uint64_t { connection, process, request, payload };
 constexpr std::uint64_t tag_of(Source source, std::size_t index) {
   return (static_cast<std::uint64_t>(source) << 32) | index;
 }
@@ -77,8 +77,8 @@ Status ControlNetwork::drive(int milliseconds) {
         break;
       case Source::process: hear_out(*links_[index], "its process ended"); break;
       case Source::request: requests_.clear_wake(); break;
-      case Source::meeting:
-        if (meetings_) meetings_->on_event(static_cast<int>(index));
+      case Source::payload:
+        if (payload_connections_) payload_connections_->on_event(static_cast<int>(index));
         break;
     }
   }
@@ -153,8 +153,8 @@ void ControlNetwork::hear_invitation(const ControlLink& link, const Invitation& 
   if (invitation.guest != self_.rank) {
     return invitation.by_all_ways ? broadcast(invitation, &link) : send_invitation(invitation);
   }
-  if (!meetings_ || has_left_) return;
-  meetings_->on_invited(invitation);
+  if (!payload_connections_ || has_left_) return;
+  payload_connections_->on_invited(invitation);
 }
 
 void ControlNetwork::send_invitation(const Invitation& invitation) {
@@ -177,10 +177,10 @@ ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
   return best;
 }
 
-void ControlNetwork::open_meetings(Key key) {
-  const std::uint64_t tag = tag_of(Source::meeting, 0);
-  meetings_ = std::make_unique<Meetings>(self_, std::move(key), choice_.chosen.address, poller_,
-                                         tag, logger_);
+void ControlNetwork::open_payload_connections(Key key) {
+  const std::uint64_t tag = tag_of(Source::payload, 0);
+  payload_connections_ = std::make_unique<PayloadConnections>(
+      self_, std::move(key), choice_.chosen.address, poller_, tag, logger_);
 }
 
 void ControlNetwork::ask_for(std::uint32_t rank) {
@@ -189,17 +189,17 @@ void ControlNetwork::ask_for(std::uint32_t rank) {
 }
 
 void ControlNetwork::hold_meetings() {
-  if (!meetings_ || has_left_) return;
+  if (!payload_connections_ || has_left_) return;
   for (const std::uint32_t rank : requests_.take_wanted()) {
-    if (news_.presence(rank) == Presence::here) meetings_->ask(rank);
+    if (news_.presence(rank) == Presence::here) payload_connections_->ask(rank);
   }
   std::vector<Invitation> invitations;
-  meetings_->tick(Clock::now(), invitations);
+  payload_connections_->tick(Clock::now(), invitations);
   for (const Invitation& one : invitations) send_invitation(one);
-  for (Encounter& encounter : meetings_->take_encounters()) {
-    events_.emplace_back(std::move(encounter));
+  for (PayloadConnection& connection : payload_connections_->take_connections()) {
+    events_.emplace_back(std::move(connection));
   }
-  for (Meetings::Failed& failed : meetings_->take_failed()) {
+  for (PayloadConnections::Failed& failed : payload_connections_->take_failed()) {
     events_.emplace_back(std::move(failed));
   }
 }
@@ -213,14 +213,14 @@ void ControlNetwork::declare_lost(std::uint32_t rank,
     failure_ = failure(Code::peer_lost,
                        fmt::format("rank {} ended during the start: {}", rank, how), rank);
   }
-  if (meetings_) meetings_->forget(rank);
+  if (payload_connections_) payload_connections_->forget(rank);
   broadcast(LostFrame{rank, how}, from);
   events_.emplace_back(Lost{rank, std::string(how)});
 }
 
 void ControlNetwork::declare_left(std::uint32_t rank, const ControlLink* from) {
   if (!news_.end(rank, Presence::left)) return;
-  if (meetings_) meetings_->forget(rank);
+  if (payload_connections_) payload_connections_->forget(rank);
   broadcast(LeftFrame{rank}, from);
   events_.emplace_back(Left{rank});
 }
@@ -299,16 +299,16 @@ Clock::time_point ControlNetwork::serve(ControlListener& listener) {
     events_.pop_front();
     deliver(event, listener);
   }
-  return meetings_ ? std::min(next_look_, meetings_->due()) : next_look_;
+  return payload_connections_ ? std::min(next_look_, payload_connections_->due()) : next_look_;
 }
 
 void ControlNetwork::deliver(Event& event, ControlListener& listener) {
   if (const auto* const message = std::get_if<Message>(&event)) {
     listener.on_message(message->origin, message->bytes);
-  } else if (auto* const encounter = std::get_if<Encounter>(&event)) {
-    listener.on_met(std::move(*encounter));
-  } else if (const auto* const failed = std::get_if<Meetings::Failed>(&event)) {
-    listener.on_unmet(failed->rank, failed->why);
+  } else if (auto* const connection = std::get_if<PayloadConnection>(&event)) {
+    listener.on_connected(std::move(*connection));
+  } else if (const auto* const failed = std::get_if<PayloadConnections::Failed>(&event)) {
+    listener.on_connection_failed(failed->rank, failed->why);
   } else if (const auto* const lost = std::get_if<Lost>(&event)) {
     listener.on_peer_lost(lost->rank, lost->how);
   } else if (const auto* const left = std::get_if<Left>(&event)) {
@@ -329,7 +329,7 @@ void ControlNetwork::leave(Deadline deadline) {
   broadcast(LeftFrame{self_.rank});
   static_cast<void>(wait_until_sent(deadline).is_ok());
   has_left_ = true;
-  meetings_.reset();
+  payload_connections_.reset();
   for (const auto& link : links_) {
     if (link->is_open()) link->finish_sending();
   }

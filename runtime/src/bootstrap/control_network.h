@@ -15,7 +15,7 @@
 #include "bootstrap/gather_inbox.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/interface.h"
-#include "bootstrap/meetings.h"
+#include "bootstrap/payload_connections.h"
 #include "bootstrap/poller.h"
 #include "xylem/base/unique_fd.h"
 
@@ -53,7 +53,7 @@ class ControlNetwork final : public ControlPlane {
   // The following functions are used while joining:
 
   /// Makes connections for payload possible; `key` is for their handshakes.
-  void open_meetings(Key key);
+  void open_payload_connections(Key key);
 
   /// Like all_gather(), but the caller has to tell the others of a failure.
   Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
@@ -82,7 +82,7 @@ class ControlNetwork final : public ControlPlane {
     std::uint32_t origin;
     ByteVector bytes;
   };
-  using Event = std::variant<Lost, Left, Message, Encounter, Meetings::Failed>;
+  using Event = std::variant<Lost, Left, Message, PayloadConnection, PayloadConnections::Failed>;
 
   ControlNetwork(const Member& self, InterfaceChoice choice, Logger logger);
 
@@ -124,7 +124,7 @@ class ControlNetwork final : public ControlPlane {
   bool is_serving_ = false;
   bool has_left_ = false;
   GatherInbox gathers_;
-  std::unique_ptr<Meetings> meetings_;
+  std::unique_ptr<PayloadConnections> payload_connections_;
 };
 
 }  // namespace xylem::runtime

@@ -3,8 +3,8 @@
 // ControlPlane: the job's out-of-band network. Each rank keeps O(log n) TCP connections (ring
 // neighbours and powers of two), so the death of one leaves the others connected. It gathers what
 // ranks must know of each other at start, and later floods deaths, stall reports, verdicts and
-// aborts. It carries no payload, but makes the connections that do (meetings.h), each when it is
-// first needed.
+// aborts. It carries no payload, but makes the connections that do (payload_connections.h), each
+// when it is first needed.
 //
 //   joining ──► serving ──► leaving ──► closed
 //
@@ -13,8 +13,8 @@
 // has a bounded length and is encrypted.
 #pragma once
 
-#include "bootstrap/encounter.h"
 #include "bootstrap/launcher.h"
+#include "bootstrap/payload_connection.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/log.h"
 #include "xylem/base/status.h"
@@ -45,10 +45,10 @@ class ControlListener {
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
   /// There is now a connection to a rank, for which one of the two ranks has asked. Called once for
   /// each rank.
-  virtual void on_met(Encounter encounter) = 0;
+  virtual void on_connected(PayloadConnection connection) = 0;
   /// The connection to a rank, for which one of the two ranks has asked, cannot be made at this
   /// end. `why` is the reason.
-  virtual void on_unmet(std::uint32_t rank, const Status& why) = 0;
+  virtual void on_connection_failed(std::uint32_t rank, const Status& why) = 0;
 };
 
 class ControlPlane {
@@ -84,8 +84,8 @@ class ControlPlane {
   /// Sends a message of at most kMaxMessage bytes to all ranks. Any thread may call it; the thread
   /// that serves sends the message (fd() becomes readable).
   virtual void flood(std::span<const std::byte> message) = 0;
-  /// Asks for a connection to another rank. on_met() follows at both ranks, unless one of them
-  /// ends. Any thread may call it; asking again changes nothing.
+  /// Asks for a connection to another rank. on_connected() follows at both ranks, unless one of
+  /// them ends. Any thread may call it; asking again changes nothing.
   virtual void ask_for(std::uint32_t rank) = 0;
   /// Announces to all ranks that this rank leaves, and sends what is queued, within the deadline.
   /// Call it after the last serve().

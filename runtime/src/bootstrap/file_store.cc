@@ -293,7 +293,7 @@ Status FileStore::admit_all(Deadline deadline) {
       return {};
     }
     failed = verdict();
-    if (failed && !pace.wait()) return give_up(who_is_missing());
+    if (failed && !pace.wait()) return abandon(who_is_missing());
   }
   // Late ranks are still admitted, so that they read the reason of the failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
@@ -346,7 +346,7 @@ Status FileStore::be_admitted(Deadline deadline) {
 Status FileStore::enter(const std::string& session, std::uint32_t size) {
   session_ = base_ / session;
   if (size != size_) {
-    return give_up(failure(Code::mismatch,
+    return abandon(failure(Code::mismatch,
                            fmt::format("rank {} was started in a job of {} ranks, rank 0 in one of "
                                        "{}: give all the same size",
                                        rank_, size_, size),
@@ -430,11 +430,11 @@ Status FileStore::verdict() {
 
 Status FileStore::look_at(std::uint32_t rank) {
   if (rank == rank_ || !has_died(here_of(session_, rank))) return {};
-  return give_up(
+  return abandon(
       failure(Code::peer_lost, fmt::format("rank {} ended during the start", rank), rank));
 }
 
-Status FileStore::give_up(const Status& why) {
+Status FileStore::abandon(const Status& why) {
   const ByteVector text = write_verdict(why);
   const auto is_first = write_new(failed_of(session_), text_of(text));
   if (!is_first || *is_first) return why;

@@ -52,7 +52,7 @@ class FileStore final : public StartStore {
   Status set(std::string_view key, std::span<const std::byte> value) override;
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
   Status verdict() override;
-  Status give_up(const Status& why) override;
+  Status abandon(const Status& why) override;
 
  private:
   using Path = std::filesystem::path;

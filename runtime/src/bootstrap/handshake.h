@@ -20,8 +20,8 @@
 // So a secret that becomes known later does not decrypt what was recorded before.
 #pragma once
 
-#include "bootstrap/encounter.h"
 #include "bootstrap/host_identity.h"
+#include "bootstrap/payload_connection.h"
 #include "bootstrap/secret.h"
 #include "bootstrap/wire_format.h"
 #include "xylem/base/status.h"

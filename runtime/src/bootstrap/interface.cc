@@ -100,13 +100,13 @@ Result<std::vector<Interface>> list_interfaces() {
 
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
                                          std::string_view setting,
-                                         const MeetingPoint& meeting) {
+                                         const RendezvousHost& rendezvous) {
   const Filter filter(setting);
   const std::vector<Interface> candidates = candidates_of(all, filter);
   if (candidates.empty()) return none_left(all, setting);
 
   const auto routed = std::ranges::find_if(candidates, [&](const Interface& each) {
-    return meeting.route && each.address.same_host(*meeting.route);
+    return rendezvous.route && each.address.same_host(*rendezvous.route);
   });
   const bool has_route = routed != candidates.end();
   if (filter.includes()) {
@@ -116,9 +116,9 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
   }
   // A name may resolve to loopback only because this host lists itself so (127.0.1.1 on Debian).
   // Other hosts cannot reach it there.
-  if (has_route && (meeting.is_loopback || !routed->address.is_loopback())) {
+  if (has_route && (rendezvous.is_loopback || !routed->address.is_loopback())) {
     const std::string what =
-        meeting.name.empty() ? "the default route" : "routes to " + meeting.name;
+        rendezvous.name.empty() ? "the default route" : "routes to " + rendezvous.name;
     return InterfaceChoice{*routed, what};
   }
   const auto first_if = [&](auto&& accept) { return std::ranges::find_if(candidates, accept); };
@@ -126,21 +126,21 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
     return !each.address.is_loopback() && !is_host_only(each.name);
   });
   if (found != candidates.end()) {
-    return InterfaceChoice{*found, meeting.name.empty()
+    return InterfaceChoice{*found, rendezvous.name.empty()
                                        ? "the first that is up; there is no default route"
-                                       : "the first that is up, on the host of " + meeting.name};
+                                       : "the first that is up, on the host of " + rendezvous.name};
   }
   found = first_if([](const Interface& each) { return each.address.is_loopback(); });
   if (found == candidates.end()) found = candidates.begin();
   return InterfaceChoice{*found, "no other interface is up: all ranks must be on this host"};
 }
 
-Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline) {
+Result<RendezvousHost> find_rendezvous_host(const std::string& host, Deadline deadline) {
   // Any port will do: connecting a datagram socket only asks the kernel for the route. Without a
   // rendezvous, documentation addresses (RFC 5737, RFC 3849) stand for any other host.
   constexpr std::uint16_t kDiscard = 9;
-  MeetingPoint meeting;
-  meeting.name = host;
+  RendezvousHost rendezvous;
+  rendezvous.name = host;
   std::vector<SocketAddress> targets;
   if (host.empty()) {
     for (const char* const everywhere : {"203.0.113.1", "2001:db8::1"}) {
@@ -149,18 +149,18 @@ Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadli
     }
   } else {
     XYLEM_TRY(targets, resolve(HostPort{host, kDiscard}, deadline));
-    meeting.is_loopback = is_loopback_host(host);
+    rendezvous.is_loopback = is_loopback_host(host);
   }
   for (const SocketAddress& target : targets) {
     const UniqueFd probe(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!probe || ::connect(probe.get(), target.raw(), target.size()) != 0) continue;
     if (auto route = SocketAddress::of_socket(probe.get())) {
-      meeting.route = *route;
+      rendezvous.route = *route;
       // If the name has several addresses, an address that other hosts can reach is better.
       if (!route->is_loopback()) break;
     }
   }
-  return meeting;
+  return rendezvous;
 }
 
 }  // namespace xylem::runtime

@@ -39,19 +39,19 @@ struct InterfaceChoice {
 };
 
 /// What is known about the host at which the ranks find each other.
-struct MeetingPoint {
+struct RendezvousHost {
   std::string name;                    ///< The name of the host, as it was set; empty if unknown.
   std::optional<SocketAddress> route;  ///< This host's address towards it, or towards any host.
-  /// The meeting point is a loopback address, so all ranks are on this host.
+  /// The rendezvous host is a loopback address, so all ranks are on this host.
   bool is_loopback = false;
 };
 
 /// Chooses an interface. `setting` is XYLEM_INTERFACES.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
                                          std::string_view setting,
-                                         const MeetingPoint& meeting);
+                                         const RendezvousHost& rendezvous);
 
 /// Finds the route to `host` (a name or an address; empty if unknown). Sends nothing.
-Result<MeetingPoint> find_meeting_point(const std::string& host, Deadline deadline);
+Result<RendezvousHost> find_rendezvous_host(const std::string& host, Deadline deadline);
 
 }  // namespace xylem::runtime

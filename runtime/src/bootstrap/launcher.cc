@@ -99,7 +99,7 @@ Found from_torchrun(const Environment& environment) {
   placement->job = fmt::format("torchrun {} {} {} {}", address, port,
                                text_of_variable(environment, "TORCHELASTIC_RUN_ID"),
                                text_of_variable(environment, "TORCHELASTIC_RESTART_COUNT"));
-  placement->meeting_host = address;
+  placement->rendezvous_host = address;
   return placement;
 }
 
@@ -148,7 +148,7 @@ Found from_slurm(const Environment& environment) {
   const auto list = text_of_variable(environment, "SLURM_STEP_NODELIST");
   if (!list.empty()) {
     XYLEM_TRY(const auto nodes, expand_node_list(list));
-    placement->meeting_host = nodes.front();
+    placement->rendezvous_host = nodes.front();
   }
   return placement;
 }
@@ -157,7 +157,7 @@ Status choose_secret(const std::string& given, Placement& placement) {
   if (!given.empty()) {
     placement.secret = given;
     placement.secret_origin = SecretOrigin::given;
-  } else if (placement.size > 1 && is_loopback_host(placement.meeting_host)) {
+  } else if (placement.size > 1 && is_loopback_host(placement.rendezvous_host)) {
     XYLEM_TRY(placement.secret, secret_of_user(user_key_folder(), placement.job));
     placement.secret_origin = SecretOrigin::user;
   } else {
@@ -186,9 +186,9 @@ Result<Placement> detect_placement(const Config& config, const Environment& envi
   if (!config.rendezvous.empty()) {
     XYLEM_TRY(const Rendezvous rendezvous, parse_rendezvous(config.rendezvous));
     if (const auto* const place = std::get_if<HostPort>(&rendezvous)) {
-      placement.meeting_host = place->host;
+      placement.rendezvous_host = place->host;
     } else {
-      placement.meeting_host.clear();
+      placement.rendezvous_host.clear();
     }
   }
   XYLEM_TRY(choose_secret(config.secret, placement));

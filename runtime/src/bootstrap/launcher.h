@@ -35,7 +35,7 @@ struct Placement {
   SecretOrigin secret_origin = SecretOrigin::job;
   /// A host that all ranks can reach, if the launcher or the rendezvous names one; else empty. The
   /// route to it decides the interface.
-  std::string meeting_host;
+  std::string rendezvous_host;
 };
 
 /// The placement from the first of these sources that is set: Options or XYLEM_ variables;

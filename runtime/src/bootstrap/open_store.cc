@@ -47,7 +47,7 @@ MaybeStore open_derived(const Placement& placement,
                         std::uint16_t avoid,
                         const Logger& logger,
                         Deadline deadline) {
-  if (placement.meeting_host.empty()) {
+  if (placement.rendezvous_host.empty()) {
     const auto* const variable =
         placement.launcher == "slurm" ? "SLURM_STEP_NODELIST" : "MASTER_ADDR";
     return failure(
@@ -56,7 +56,7 @@ MaybeStore open_derived(const Placement& placement,
                     "XYLEM_RENDEZVOUS to tcp://host:port of rank 0",
                     placement.launcher, placement.size, variable));
   }
-  return TcpStore::open({placement.meeting_host, derived_ports(placement.job, avoid), false},
+  return TcpStore::open({placement.rendezvous_host, derived_ports(placement.job, avoid), false},
                         placement, logger, deadline);
 }
 

@@ -12,12 +12,13 @@ namespace xylem::runtime {
 void Refusals::note(std::string_view why) {
   const auto now = Clock::now();
   if (now < next_line_) {
-    ++untold_;
+    ++unreported_;
     return;
   }
   next_line_ = now + kPeriod;
-  const std::uint64_t untold = std::exchange(untold_, 0);
-  const std::string more = untold == 0 ? "" : fmt::format(", and {} more before it", untold);
+  const std::uint64_t unreported = std::exchange(unreported_, 0);
+  const std::string more =
+      unreported == 0 ? "" : fmt::format(", and {} more before it", unreported);
   logger_.warn(fmt::format("start: refused a connection{}: {}", more, why));
 }
 

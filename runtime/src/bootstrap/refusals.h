@@ -24,7 +24,7 @@ class Refusals {
 
   Logger logger_;
   Clock::time_point next_line_;  ///< When a line may be logged again; the first one at once.
-  std::uint64_t untold_ = 0;
+  std::uint64_t unreported_ = 0;
 };
 
 }  // namespace xylem::runtime

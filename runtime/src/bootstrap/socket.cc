@@ -151,7 +151,7 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
   return {};
 }
 
-void give_up_early(int fd) noexcept {
+void fail_early(int fd) noexcept {
   // The kernel repeats the request after 1 s and after 2 s more, and then waits 4 s for an answer.
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }

@@ -42,7 +42,7 @@ Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);
 Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);
 
 /// Makes an attempt to connect fail after 7 s without an answer, instead of 2 min.
-void give_up_early(int fd) noexcept;
+void fail_early(int fd) noexcept;
 
 /// Makes the kernel probe the peer's kernel each second (Silence::kAsks), also while nothing is
 /// sent. If nothing is sent, it ends the connection when a probe stays unanswered after a silence

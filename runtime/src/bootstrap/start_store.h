@@ -25,7 +25,7 @@ class StartStore : public Store {
                                                      Deadline deadline);
   /// Reports to the store that the start has failed here, and why. Returns the verdict: `why`, or
   /// the failure that another rank has reported before.
-  virtual Status give_up(const Status& why) = 0;
+  virtual Status abandon(const Status& why) = 0;
 };
 
 /// The verdict of a start as bytes: u8 code | u32 rank | text.

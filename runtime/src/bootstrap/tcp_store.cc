@@ -97,21 +97,21 @@ Result<std::vector<UniqueFd>> listen_at(const std::vector<SocketAddress>& places
   return listeners;
 }
 
-Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
+Result<std::shared_ptr<Store>> serve(const TcpStoreAddress& address,
                                      const Placement& placement,
                                      const Logger& logger,
                                      Deadline deadline) {
-  XYLEM_TRY(const auto host, resolve(HostPort{meeting.host, meeting.ports.front()}, deadline));
+  XYLEM_TRY(const auto host, resolve(HostPort{address.host, address.ports.front()}, deadline));
   XYLEM_TRY(const auto interfaces, list_interfaces());
-  const auto places = places_to_listen(meeting.host, host, interfaces);
+  const auto places = places_to_listen(address.host, host, interfaces);
   std::vector<UniqueFd> listeners;
   Status refused;
-  for (const std::uint16_t port : meeting.ports) {
+  for (const std::uint16_t port : address.ports) {
     auto attempt = listen_at(places, port);
     if (attempt) {
       listeners = *std::move(attempt);
       logger.debug(
-          fmt::format("start: rank 0 serves at {}", HostPort{meeting.host, port}.to_string()));
+          fmt::format("start: rank 0 serves at {}", HostPort{address.host, port}.to_string()));
       break;
     }
     refused = attempt.status();
@@ -120,13 +120,13 @@ Result<std::shared_ptr<Store>> serve(const TcpMeeting& meeting,
     return failure(refused.code(),
                    fmt::format("rank 0 cannot serve at port {} of {}: {}; choose another with "
                                "XYLEM_RENDEZVOUS",
-                               fmt::join(meeting.ports, ", "), meeting.host, refused.message()));
+                               fmt::join(address.ports, ", "), address.host, refused.message()));
   }
-  if (placement.secret_origin == SecretOrigin::job && !is_loopback_host(meeting.host)) {
+  if (placement.secret_origin == SecretOrigin::job && !is_loopback_host(address.host)) {
     logger.warn(fmt::format(
         "start: whoever reaches {} while the job starts can join it as a rank: XYLEM_SECRET is not "
         "set (to the same random text on all ranks)",
-        meeting.host));
+        address.host));
   }
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -149,7 +149,7 @@ struct Membership {
 };
 
 /// How long to try one address.
-struct Patience {
+struct Limits {
   Deadline answer;  ///< For the first bytes of the answer.
   /// For the rest of the answer. By then the server may have this rank's proof, and would consider
   /// the rank dead if the connection ended.
@@ -158,28 +158,28 @@ struct Patience {
 
 /// Receives the store's first reply. Fails as Handshake::receive() does, or with the connection's
 /// error.
-Result<StoreReply> greet(int fd, const Key& key, const Member& self, const Patience& patience) {
+Result<StoreReply> greet(int fd, const Key& key, const Member& self, const Limits& limits) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
   while (handshake.state() != Handshake::State::done) {
     const bool is_first = handshake.state() == Handshake::State::greeting;
-    const Deadline deadline = is_first ? patience.answer : patience.welcome;
+    const Deadline deadline = is_first ? limits.answer : limits.welcome;
     XYLEM_TRY(send_all(fd, out, deadline));
     out.clear();
     ByteVector in(handshake.wants());
     XYLEM_TRY(receive_all(fd, in, deadline));
     XYLEM_TRY(handshake.receive(in, out));
   }
-  return read_reply(fd, patience.welcome);
+  return read_reply(fd, limits.welcome);
 }
 
 Result<Membership> call(const SocketAddress& address,
                         const Key& key,
                         const Member& self,
-                        const Patience& patience) {
+                        const Limits& limits) {
   Membership membership;
-  XYLEM_TRY(membership.fd, connect_to(address, patience.answer));
-  XYLEM_TRY(const StoreReply welcome, greet(membership.fd.get(), key, self, patience));
+  XYLEM_TRY(membership.fd, connect_to(address, limits.answer));
+  XYLEM_TRY(const StoreReply welcome, greet(membership.fd.get(), key, self, limits));
   const Status status = welcome.status();
   if (welcome.answer == StoreAnswer::verdict) {
     membership.verdict = status;
@@ -192,8 +192,8 @@ Result<Membership> call(const SocketAddress& address,
 /// Tries all addresses in turn until one of them answers with a proof that it belongs to the job.
 class Search {
  public:
-  Search(const TcpMeeting& meeting, const Placement& placement, Deadline deadline)
-      : meeting_(meeting),
+  Search(const TcpStoreAddress& address, const Placement& placement, Deadline deadline)
+      : store_address_(address),
         rank_(placement.rank),
         key_(store_key(placement)),
         self_(member_of(placement)),
@@ -230,7 +230,7 @@ class Search {
     // Such a failure is final only at the third time, since it may come from the server of an
     // earlier start, which is about to end.
     constexpr int kEnough = 3;
-    return meeting_.is_reserved && stranger && ++strangers_ >= kEnough;
+    return store_address_.is_reserved && stranger && ++strangers_ >= kEnough;
   }
 
   /// True if this status says more about the cause than the last failure. That nobody listened or
@@ -266,12 +266,12 @@ class Search {
     return failure(Code::timed_out,
                    fmt::format("rank 0 did not answer at port {} of {} in time; the last answer of "
                                "{} was: {}. Is rank 0 running, and is this its host?",
-                               fmt::join(meeting_.ports, ", "), meeting_.host,
+                               fmt::join(store_address_.ports, ", "), store_address_.host,
                                last_address_.to_string(), last_.message()),
                    0);
   }
 
-  const TcpMeeting& meeting_;
+  const TcpStoreAddress& store_address_;
   std::uint32_t rank_;
   Key key_;
   Member self_;
@@ -286,17 +286,17 @@ class Search {
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> TcpStore::open(const TcpMeeting& meeting,
+Result<std::shared_ptr<Store>> TcpStore::open(const TcpStoreAddress& address,
                                               const Placement& placement,
                                               const Logger& logger,
                                               Deadline deadline) {
-  if (placement.rank == 0) return serve(meeting, placement, logger, deadline);
-  XYLEM_TRY(const auto host, resolve(HostPort{meeting.host, meeting.ports.front()}, deadline));
+  if (placement.rank == 0) return serve(address, placement, logger, deadline);
+  XYLEM_TRY(const auto host, resolve(HostPort{address.host, address.ports.front()}, deadline));
   std::vector<SocketAddress> addresses;
-  for (const std::uint16_t port : meeting.ports) {
+  for (const std::uint16_t port : address.ports) {
     for (const SocketAddress& each : host) addresses.push_back(each.with_port(port));
   }
-  XYLEM_TRY(Membership found, Search(meeting, placement, deadline).run(addresses));
+  XYLEM_TRY(Membership found, Search(address, placement, deadline).run(addresses));
   XYLEM_TRY(found.verdict);
   return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(found.fd), nullptr));
 }
@@ -381,10 +381,10 @@ Status TcpStore::verdict() {
   return verdict_;
 }
 
-Status TcpStore::give_up(const Status& why) {
+Status TcpStore::abandon(const Status& why) {
   XYLEM_TRY(verdict_);
   ByteVector request;
-  write_request(request, StoreAsk::give_up, {}, write_verdict(why));
+  write_request(request, StoreAsk::abandon, {}, write_verdict(why));
   static_cast<void>(send_all(fd_.get(), request, Deadline::after(kLastWord)).is_ok());
   // The server answers with the verdict. If it cannot, `why` is all that is known.
   if (!wait_for(fd_.get(), POLLIN, Deadline::after(kLastWord))) return why;

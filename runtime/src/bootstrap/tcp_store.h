@@ -22,7 +22,7 @@
 namespace xylem::runtime {
 
 /// Where the server is, or may be.
-struct TcpMeeting {
+struct TcpStoreAddress {
   std::string host;
   std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first of these that is free.
   /// True if only this job may listen at the port, so that it is an error if a stranger answers
@@ -32,7 +32,7 @@ struct TcpMeeting {
 
 class TcpStore final : public StartStore {
  public:
-  static Result<std::shared_ptr<Store>> open(const TcpMeeting& meeting,
+  static Result<std::shared_ptr<Store>> open(const TcpStoreAddress& address,
                                              const Placement& placement,
                                              const Logger& logger,
                                              Deadline deadline);
@@ -50,7 +50,7 @@ class TcpStore final : public StartStore {
                                              Deadline deadline) override;
   int fd() const noexcept override { return fd_.get(); }
   Status verdict() override;
-  Status give_up(const Status& why) override;
+  Status abandon(const Status& why) override;
 
  private:
   /// Sends requests. Even if that fails, the server's last reply may be waiting to be read.

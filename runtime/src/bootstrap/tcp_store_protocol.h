@@ -8,7 +8,7 @@
 //   request   u8 kind | u16 key bytes | u32 value bytes | key | value
 //   reply     u8 kind | u32 body bytes | u32 rank | body
 //
-// write_verdict() makes the body of a verdict and the value of a give_up.
+// write_verdict() makes the body of a verdict and the value of abandon.
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -21,7 +21,7 @@
 
 namespace xylem::runtime {
 
-enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, give_up, bye };
+enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, abandon, bye };
 
 enum class StoreAnswer : std::uint8_t {
   done = 1,   ///< A value, a welcome, or a plain confirmation.

@@ -339,7 +339,7 @@ bool Server::answer(Connection& connection, const StoreRequest& request) {
     case StoreAsk::answer_now:
       if (connection.waits_for) reply_missing(connection, *connection.waits_for);
       return true;
-    case StoreAsk::give_up: fail(read_verdict(request.value)); return true;
+    case StoreAsk::abandon: fail(read_verdict(request.value)); return true;
     case StoreAsk::bye: break;
   }
   return false;

@@ -27,7 +27,7 @@
 #include "xylem/execution/engine.h"
 #include "xylem/execution/execution.h"
 #include "xylem/execution/mesh.h"
-#include "xylem/execution/patience.h"
+#include "xylem/execution/poll_budget.h"
 #include "xylem/runtime/types.h"
 #include "xylem/transport/transport.h"
 
@@ -47,7 +47,7 @@ using execution::Exchange;
 using execution::Execution;
 using execution::Link;
 using execution::Message;
-using execution::Patience;
+using execution::PollBudget;
 using execution::Program;
 using execution::Run;
 

@@ -95,7 +95,7 @@ Plan::Variant variant_of(const Call& call) noexcept {
 }
 
 /// True if the arguments of a call determine its variant without the addresses of its buffers.
-bool is_told_by_arguments(const Call& call, Plan::Variant variant) noexcept {
+bool is_chosen_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
   return !call.is_uneven() && !variant.is_on_device && !is_overwritten;
 }
@@ -204,7 +204,7 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   plan->record = record_of(call);
   plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.tags);
   plan->variant = variant;
-  if (is_told_by_arguments(call, variant)) {
+  if (is_chosen_by_arguments(call, variant)) {
     plan->arguments.emplace(Caller{site_.rank, site_.size, site_.devices}, call);
   }
   return plan;

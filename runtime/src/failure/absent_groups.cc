@@ -28,16 +28,16 @@ std::vector<T> take_from(std::deque<T>& kept, std::uint64_t group) {
 }  // namespace
 
 void AbsentGroups::keep(const Roll& roll) {
-  if (!has_let_go(roll.group)) add(rolls_, roll, kMostKept);
+  if (!has_ended(roll.group)) add(rolls_, roll, kMostKept);
 }
 
 void AbsentGroups::keep(const Goodbye& goodbye) {
-  if (!has_let_go(goodbye.group)) add(goodbyes_, goodbye, kMostKept);
+  if (!has_ended(goodbye.group)) add(goodbyes_, goodbye, kMostKept);
 }
 
 void AbsentGroups::keep(const Verdict& verdict) {
   const auto known = std::ranges::find(verdicts_, verdict.group, &Verdict::group);
-  if (known == verdicts_.end() && !has_let_go(verdict.group)) add(verdicts_, verdict, kMostKept);
+  if (known == verdicts_.end() && !has_ended(verdict.group)) add(verdicts_, verdict, kMostKept);
 }
 
 AbsentGroups::Kept AbsentGroups::take(std::uint64_t group) {
@@ -46,10 +46,10 @@ AbsentGroups::Kept AbsentGroups::take(std::uint64_t group) {
   return kept;
 }
 
-void AbsentGroups::let_go(std::uint64_t group) { add(gone_, group, kMostGone); }
+void AbsentGroups::note_end(std::uint64_t group) { add(ended_, group, kMostEnded); }
 
-bool AbsentGroups::has_let_go(std::uint64_t group) const {
-  return std::ranges::find(gone_, group) != gone_.end();
+bool AbsentGroups::has_ended(std::uint64_t group) const {
+  return std::ranges::find(ended_, group) != ended_.end();
 }
 
 }  // namespace xylem::runtime

@@ -21,7 +21,7 @@ namespace xylem::runtime {
 class AbsentGroups {
  public:
   static constexpr std::size_t kMostKept = 64;  ///< Of each kind of message.
-  static constexpr std::size_t kMostGone = 4096;
+  static constexpr std::size_t kMostEnded = 4096;
 
   /// A roll call, which this rank has to answer.
   struct Roll {
@@ -49,15 +49,15 @@ class AbsentGroups {
   Kept take(std::uint64_t group);
 
   /// The group does not exist here any more.
-  void let_go(std::uint64_t group);
+  void note_end(std::uint64_t group);
   /// True if the group existed here, and does no more.
-  bool has_let_go(std::uint64_t group) const;
+  bool has_ended(std::uint64_t group) const;
 
  private:
   std::deque<Roll> rolls_;
   std::deque<Goodbye> goodbyes_;
   std::deque<Verdict> verdicts_;
-  std::deque<std::uint64_t> gone_;
+  std::deque<std::uint64_t> ended_;
 };
 
 }  // namespace xylem::runtime

@@ -25,18 +25,18 @@ void ControlEvents::on_message(std::uint32_t origin, std::span<const std::byte> 
   });
 }
 
-void ControlEvents::on_met(Encounter encounter) {
-  // std::function requires a copyable capture, and an Encounter cannot be copied.
-  const auto met = std::make_shared<Encounter>(std::move(encounter));
+void ControlEvents::on_connected(PayloadConnection connection) {
+  // std::function requires a copyable capture, and a PayloadConnection cannot be copied.
+  const auto made = std::make_shared<PayloadConnection>(std::move(connection));
   post([=, this](Token token) {
-    const std::uint32_t rank = met->rank;
-    const Status adopted = context_.wires->adopt(token, std::move(*met));
-    if (!adopted) handle_unmet(token, rank, adopted);
+    const std::uint32_t rank = made->rank;
+    const Status adopted = context_.wires->adopt(token, std::move(*made));
+    if (!adopted) handle_connection_failure(token, rank, adopted);
   });
 }
 
-void ControlEvents::on_unmet(std::uint32_t rank, const Status& why) {
-  post([=, this](Token token) { handle_unmet(token, rank, why); });
+void ControlEvents::on_connection_failed(std::uint32_t rank, const Status& why) {
+  post([=, this](Token token) { handle_connection_failure(token, rank, why); });
 }
 
 void ControlEvents::post(Event event) {
@@ -87,14 +87,16 @@ void ControlEvents::handle_left(Token token, std::uint32_t world_rank) {
     const auto rank = group->spec().rank_of(world_rank);
     if (rank) group->control(token).messages().note_left(*rank);
   }
-  context_.wires->give_up_meeting(token, world_rank);
+  context_.wires->close_unconnected(token, world_rank);
 }
 
-void ControlEvents::handle_unmet(Token token, std::uint32_t world_rank, const Status& why) {
+void ControlEvents::handle_connection_failure(Token token,
+                                              std::uint32_t world_rank,
+                                              const Status& why) {
   suspect_in_all(token, world_rank,
                  failure(why.code(), fmt::format("rank {} cannot be connected to rank {}: {}",
                                                  context_.rank(), world_rank, why.message())));
-  context_.wires->give_up_meeting(token, world_rank);
+  context_.wires->close_unconnected(token, world_rank);
 }
 
 void ControlEvents::handle_lost(Token token, std::uint32_t world_rank, std::string_view how) {

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
-#include "bootstrap/encounter.h"
+#include "bootstrap/payload_connection.h"
 #include "context.h"
 #include "failure/watch.h"
 #include "progress/token.h"
@@ -34,8 +34,8 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   void on_peer_lost(std::uint32_t rank, std::string_view how) override;
   void on_peer_left(std::uint32_t rank) override;
   void on_message(std::uint32_t origin, std::span<const std::byte> message) override;
-  void on_met(Encounter encounter) override;
-  void on_unmet(std::uint32_t rank, const Status& why) override;
+  void on_connected(PayloadConnection connection) override;
+  void on_connection_failed(std::uint32_t rank, const Status& why) override;
   Need need() const noexcept override;
 
   unsigned turn(Token token) override;
@@ -50,7 +50,7 @@ class ControlEvents final : public ControlListener, public WorkSource, public Wi
   void post(Event event);
   void handle_lost(Token token, std::uint32_t world_rank, std::string_view how);
   void handle_left(Token token, std::uint32_t world_rank);
-  void handle_unmet(Token token, std::uint32_t world_rank, const Status& why);
+  void handle_connection_failure(Token token, std::uint32_t world_rank, const Status& why);
   void suspect_in_all(Token token, std::uint32_t world_rank, const Status& why);
 
   Context& context_;

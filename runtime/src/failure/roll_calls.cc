@@ -51,11 +51,11 @@ const RollCall& RollCalls::call(std::uint64_t group,
 
 bool RollCalls::hear(RollCallId id, const Situation& situation, Clock::time_point now) {
   const RollCall* earlier = recent(situation.group, situation.sequence, now);
-  const bool is_told = earlier != nullptr && earlier->is_answered_here;
+  const bool was_answered = earlier != nullptr && earlier->is_answered_here;
   RollCall& roll = add(id, situation.group, situation.sequence, now);
-  roll.is_answered_here = !is_told;
+  roll.is_answered_here = !was_answered;
   note(roll, id.caller, situation);
-  return !is_told;
+  return !was_answered;
 }
 
 void RollCalls::on_answer(std::uint32_t rank, const Situation& situation) {

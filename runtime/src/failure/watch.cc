@@ -294,7 +294,7 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   // here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
-  if (group == nullptr && situation.is_question && absent_.has_let_go(situation.group)) {
+  if (group == nullptr && situation.is_question && absent_.has_ended(situation.group)) {
     return say_gone(situation.group, situation.sequence);
   }
   if (group == nullptr && situation.state == Situation::State::gone) {
@@ -331,11 +331,11 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   if (const auto group = context_.registry.find(situation.group)) {
     if (rolls_.hear(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
-  } else if (absent_.has_let_go(situation.group) || is_unused_companion(situation.group)) {
+  } else if (absent_.has_ended(situation.group) || is_unused_companion(situation.group)) {
     Situation said;
     said.group = situation.group;
     said.sequence = situation.sequence;
-    if (absent_.has_let_go(situation.group)) said.state = Situation::State::gone;
+    if (absent_.has_ended(situation.group)) said.state = Situation::State::gone;
     answer(id, std::move(said));
   } else {
     absent_.keep(AbsentGroups::Roll{id, situation.group, situation.sequence});
@@ -395,7 +395,7 @@ void Watch::on_enlisted(Token token, Group& group) {
 void Watch::on_left(Token /*token*/, const Group& group) {
   heard_.erase(group.spec().uid);
   goodbyes_.erase(group.spec().uid);
-  absent_.let_go(group.spec().uid);
+  absent_.note_end(group.spec().uid);
 }
 
 /// False if the situation shows that the ranks have made different calls, which fails the group.

@@ -48,7 +48,7 @@ PointToPoint::PointToPoint(GroupControl& group,
       control_(control),
       engine_(engine),
       pool_(headers),
-      polling_(engine.patience()),
+      polling_(engine.poll_budget()),
       headers_(*this, group, spec, peers, headers) {}
 
 MessageHeader PointToPoint::next_header(std::uint32_t to,
@@ -266,7 +266,7 @@ void PointToPoint::deliver(Operation& receive,
   }
   polling_.note_arrival();
   if (header.count > receive.call.count) return refuse(receive, header, self);
-  meet(receive, header);
+  match(receive, header);
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     if (self == nullptr) return complete_receive(receive, payload);
     // complete_receive() may end the operation, if there is no memory for the receive.
@@ -283,7 +283,7 @@ void PointToPoint::deliver(Operation& receive,
 }
 
 /// Records which message a receive has matched.
-void PointToPoint::meet(Operation& receive, const MessageHeader& header) const noexcept {
+void PointToPoint::match(Operation& receive, const MessageHeader& header) const noexcept {
   receive.source = spec_.world_ranks[header.source];
   receive.received = header.count;
 }

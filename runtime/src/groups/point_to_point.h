@@ -148,7 +148,7 @@ class PointToPoint final : public MessageListener,
   static std::uint64_t received_bytes(const Operation& receive) noexcept {
     return receive.received * size_of(receive.call.type);
   }
-  void meet(Operation& receive, const MessageHeader& header) const noexcept;
+  void match(Operation& receive, const MessageHeader& header) const noexcept;
 
   // Messages that are too long for their receives.
   void refuse(Operation& receive, const MessageHeader& header, Operation* self);

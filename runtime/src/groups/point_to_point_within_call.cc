@@ -131,7 +131,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
     Operation& operation = group_.begin_operation();
     set_recv(operation.call, buffer, from, tag);
     Work work = WorkAccess::of(operation);
-    meet(operation, *header);
+    match(operation, *header);
     receive_body(operation, *header);
     return work;
   }

@@ -5,13 +5,13 @@
 // `recv` does not poll.
 #pragma once
 
-#include "xylem/execution/patience.h"
+#include "xylem/execution/poll_budget.h"
 
 namespace xylem::runtime {
 
 class ReceivePolling {
  public:
-  explicit ReceivePolling(execution::Patience patience) noexcept : patience_(patience) {}
+  explicit ReceivePolling(execution::PollBudget budget) noexcept : budget_(budget) {}
 
   void note_send() noexcept {
     receives_first_ = receives_first_ || has_missed_;
@@ -25,18 +25,18 @@ class ReceivePolling {
   /// worthwhile. Returns whether `take` has returned true.
   template <typename Take>
   bool await_message(const Take& take) {
-    const bool has_come = !receives_first_ && patience_.await(take);
+    const bool has_come = !receives_first_ && budget_.await(take);
     has_missed_ = !has_come;
     return has_come;
   }
   /// The same for the body of a message whose header has arrived.
   template <typename Take>
   bool await_body(const Take& take) {
-    return patience_.await(take);
+    return budget_.await(take);
   }
 
  private:
-  execution::Patience patience_;
+  execution::PollBudget budget_;
   /// True if the last receive got its message only after a send of this rank.
   bool receives_first_ = false;
   /// True if the last receive found no message, and this rank has sent nothing since.

@@ -32,7 +32,7 @@ void ProgramThread::note_call() noexcept {
   if (id_.load(std::memory_order_relaxed) != id) id_.store(id, std::memory_order_relaxed);
 }
 
-ProgramThread::Look ProgramThread::look() noexcept {
+ProgramThread::State ProgramThread::state() noexcept {
   const pid_t id = id_.load(std::memory_order_relaxed);
   if (id == 0 || id == own_id()) return {};
   if (asked_ != id) {
@@ -52,17 +52,17 @@ ProgramThread::Look ProgramThread::look() noexcept {
   const auto name_end = line.rfind(") ");
   if (name_end == std::string_view::npos) return {};
   line.remove_prefix(name_end + 2);
-  Look look{.is_running = line.starts_with('R')};
+  State state{.is_running = line.starts_with('R')};
   for (int word = 0; word < kCore; ++word) {
     line.remove_prefix(std::min(line.find(' '), line.size()));
     line.remove_prefix(std::min<std::size_t>(1, line.size()));
   }
   const char* const end = line.data() + line.size();
-  const auto [after, error] = std::from_chars(line.data(), end, look.core);
+  const auto [after, error] = std::from_chars(line.data(), end, state.core);
   int priority = 0;
   if (after != end) std::from_chars(after + 1, end, priority);
-  if (error != std::errc() || priority != 0) look.core = -1;
-  return look;
+  if (error != std::errc() || priority != 0) state.core = -1;
+  return state;
 }
 
 }  // namespace xylem::runtime

@@ -22,7 +22,7 @@ class ProgramThread {
   /// Records that the calling thread has made a call. Any thread may call this.
   void note_call() noexcept;
   /// The state of that thread, as the system reports it.
-  struct Look {
+  struct State {
     bool is_running = false;
     /// The core on which it runs, or ran last. -1 if that is not known, or if the thread has a
     /// real-time priority and so leaves its core to no other thread.
@@ -31,7 +31,7 @@ class ProgramThread {
   /// Reads the state of that thread from /proc, which takes some microseconds. `is_running` is
   /// false if no call was made, if the thread has ended or is the caller, or if its state cannot be
   /// read. One thread at a time.
-  Look look() noexcept;
+  State state() noexcept;
 
  private:
   std::atomic<pid_t> id_{0};  ///< Of the thread; 0 before the first call.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress/progress.h"
 
-#include "xylem/execution/patience.h"
+#include "xylem/execution/poll_budget.h"
 
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -193,7 +193,7 @@ bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
 /// it computes here and there, `binding` keeps this thread on its core if the policy says so; but
 /// not while a device works, since this thread then polls and needs a core that is free.
 bool Progress::look_at_programs(CoreBinding& binding) {
-  const auto [computes, core] = program_.look();
+  const auto [computes, core] = program_.state();
   peers_->show_computing(computes);
   const bool peers_compute = peers_->do_peers_compute();
   if (policy_.stays_by_program && computes && peers_compute && !needs_polling(assert_held())) {
@@ -322,7 +322,7 @@ void Progress::release() noexcept {
 
 void Progress::release_unchanged() noexcept {
   const bool needs = needed_polling_.load(std::memory_order_relaxed);
-  trace_token(TokenEvent::given_up);
+  trace_token(TokenEvent::released);
   held_.store(false, std::memory_order_release);
   announce_ended();
   if (needs && attendant_ != nullptr) attendant_->on_needs_polling();

@@ -11,7 +11,7 @@
 
 namespace xylem::runtime {
 
-enum class TokenEvent : std::uint8_t { taken, given_up, planned, prepares, prepared };
+enum class TokenEvent : std::uint8_t { taken, released, planned, prepares, prepared };
 
 #ifdef XYLEM_TOKEN_TRACE
 void trace_token(TokenEvent event) noexcept;  ///< Defined by the test.

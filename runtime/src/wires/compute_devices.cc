@@ -52,7 +52,7 @@ execution::Compute* ComputeDevices::add(ComputeDevice device) const {
   auto* const compute = device.compute.get();
   auto* const memory = compute->device_memory();
   for (Lent& lent : lent_) {
-    if (lent.to == nullptr && memory != nullptr && memory->lend_host(lent.memory, lent.bytes)) {
+    if (lent.to == nullptr && memory != nullptr && memory->register_host(lent.memory, lent.bytes)) {
       lent.to = memory;
     }
   }
@@ -117,12 +117,12 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
 }
 
 /// Memory that no device has registered yet is offered to later devices by add().
-bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept {
+bool ComputeDevices::register_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const Lock lock(mutex_);
   Lent lent{memory, bytes};
   for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
     auto* const device = at->device.compute->device_memory();
-    if (lent.to == nullptr && device != nullptr && device->lend_host(memory, bytes)) {
+    if (lent.to == nullptr && device != nullptr && device->register_host(memory, bytes)) {
       lent.to = device;
     }
   }
@@ -130,11 +130,11 @@ bool ComputeDevices::lend_host(std::byte* memory, std::uint64_t bytes) noexcept 
   return true;
 }
 
-bool ComputeDevices::take_back_host(std::byte* memory) noexcept {
+bool ComputeDevices::unregister_host(std::byte* memory) noexcept {
   const Lock lock(mutex_);
   const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
   if (lent == lent_.end()) return true;
-  if (lent->to != nullptr && !lent->to->take_back_host(memory)) return false;
+  if (lent->to != nullptr && !lent->to->unregister_host(memory)) return false;
   lent_.erase(lent);
   return true;
 }

@@ -63,8 +63,8 @@ class ComputeDevices final : public transport::DeviceMemory {
   transport::DeviceRead begin_read(std::byte* target,
                                    const transport::ConstRegion& source) noexcept override;
   transport::DeviceRead::State state_of(const transport::DeviceRead& read) noexcept override;
-  bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept override;
-  bool take_back_host(std::byte* memory) noexcept override;
+  bool register_host(std::byte* memory, std::uint64_t bytes) noexcept override;
+  bool unregister_host(std::byte* memory) noexcept override;
 
  private:
   /// A node of the list of devices. The list only grows, so it is read without a lock.
@@ -72,7 +72,7 @@ class ComputeDevices final : public transport::DeviceMemory {
     ComputeDevice device;
     Made* next = nullptr;
   };
-  /// Host memory that lend_host() has registered.
+  /// Host memory that register_host() has registered.
   struct Lent {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;

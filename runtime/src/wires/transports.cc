@@ -59,7 +59,7 @@ WireKind shm_wire(const Config& config, transport::DeviceMemory* devices, const 
           .joins = "ranks with the same boot id, namespaces and user",
           .may_join = are_on_one_host,
           .make = make,
-          .meets_at_start = true};
+          .probes_at_start = true};
 }
 
 WireKind tcp_wire(std::uint32_t ranks, const std::string& interface, const Logger& logger) {

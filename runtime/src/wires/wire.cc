@@ -14,7 +14,7 @@ namespace {
 
 /// Peers on one host normally answer at once. If a peer does not answer within this time, the pair
 /// uses a later kind of transport.
-constexpr std::chrono::seconds kLongestMeeting{5};
+constexpr std::chrono::seconds kLongestHandshake{5};
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Status Wire::open(std::span<const std::uint32_t> peers, Deadline deadline) {
   if (transport_ != nullptr) connections_ = transport_->connections();
   if (connections_ != nullptr) connections_->set_owner(this);
   XYLEM_TRY(publish(deadline));
-  return kind_.meets_at_start ? meet(peers, deadline) : Status();
+  return kind_.probes_at_start ? probe(peers, deadline) : Status();
 }
 
 /// Exchanges addresses. The first byte of each says whether an address follows, or the reason why
@@ -72,20 +72,20 @@ Status Wire::publish(Deadline deadline) {
 }
 
 /// Connects to the peers, waits for their answers, and publishes which peers have not answered.
-Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
-  std::vector<std::uint32_t> unmet;
+Status Wire::probe(std::span<const std::uint32_t> peers, Deadline deadline) {
+  std::vector<std::uint32_t> unreached;
   for (const std::uint32_t peer : peers) {
     if (transport_ == nullptr || !has(peer)) continue;
     if (const auto made = link(peer); !made) logger_.warn(made.status().message());
   }
-  const Deadline patience =
-      Deadline::after(std::min<std::chrono::nanoseconds>(kLongestMeeting, deadline.left() / 2));
+  const Deadline limit =
+      Deadline::after(std::min<std::chrono::nanoseconds>(kLongestHandshake, deadline.left() / 2));
   for (const std::uint32_t peer : peers) {
-    if (transport_ != nullptr && has(peer) && !meets(peer, patience)) unmet.push_back(peer);
+    if (transport_ != nullptr && has(peer) && !reaches(peer, limit)) unreached.push_back(peer);
   }
-  XYLEM_TRY(const auto all, control_.all_gather(std::as_bytes(std::span(unmet)), deadline));
+  XYLEM_TRY(const auto all, control_.all_gather(std::as_bytes(std::span(unreached)), deadline));
   for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
-    XYLEM_TRY(note_unmet(rank, all[rank]));
+    XYLEM_TRY(note_unreached(rank, all[rank]));
   }
   for (const std::uint32_t peer : peers) {
     if (joins(control_.rank(), peer)) continue;
@@ -96,15 +96,15 @@ Status Wire::meet(std::span<const std::uint32_t> peers, Deadline deadline) {
 }
 
 /// Waits until this rank and a peer have found each other. False if this fails or takes longer than
-/// `patience`.
-bool Wire::meets(std::uint32_t peer, Deadline patience) {
+/// `limit`.
+bool Wire::reaches(std::uint32_t peer, Deadline limit) {
   const Link& link = links_[peer];
   if (link.transport == nullptr) return false;
-  const auto meeting = [&] { return transport_->meeting(link.endpoint); };
-  while (meeting() == transport::Meeting::waiting && !patience.passed()) {
+  const auto handshake = [&] { return transport_->handshake(link.endpoint); };
+  while (handshake() == transport::Handshake::waiting && !limit.passed()) {
     if (transport_->progress() == 0) sched_yield();
   }
-  return meeting() == transport::Meeting::met;
+  return handshake() == transport::Handshake::complete;
 }
 
 Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {
@@ -120,11 +120,11 @@ Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {
                  a == control_.rank() ? b : a);
 }
 
-/// Reads what meet() of `rank` has published: the numbers of the peers that have not answered it.
-Status Wire::note_unmet(std::uint32_t rank, std::span<const std::byte> unmet) {
-  for (; !unmet.empty(); unmet = unmet.subspan(sizeof(std::uint32_t))) {
+/// Reads what probe() of `rank` has published: the numbers of the peers that have not answered it.
+Status Wire::note_unreached(std::uint32_t rank, std::span<const std::byte> unreached) {
+  for (; !unreached.empty(); unreached = unreached.subspan(sizeof(std::uint32_t))) {
     std::uint32_t peer = control_.size();
-    if (unmet.size() >= sizeof peer) std::memcpy(&peer, unmet.data(), sizeof peer);
+    if (unreached.size() >= sizeof peer) std::memcpy(&peer, unreached.data(), sizeof peer);
     if (peer >= control_.size()) {
       return failure(Code::mismatch,
                      fmt::format("rank {} did not meet rank {} over {}, but there are {} ranks; it "
@@ -132,7 +132,7 @@ Status Wire::note_unmet(std::uint32_t rank, std::span<const std::byte> unmet) {
                                  rank, peer, kind_.name, control_.size()),
                      rank);
     }
-    unmet_.insert(std::minmax(rank, peer));
+    unreached_.insert(std::minmax(rank, peer));
   }
   return {};
 }
@@ -165,7 +165,7 @@ Status Wire::adopt(std::uint32_t rank, transport::Connection connection) {
   return connections_->adopt(link.endpoint, std::move(connection));
 }
 
-void Wire::give_up_meeting(std::uint32_t rank) noexcept {
+void Wire::close_unconnected(std::uint32_t rank) noexcept {
   const Link& link = links_[rank];
   if (connections_ == nullptr || link.transport == nullptr) return;
   if (!connections_->has_met(link.endpoint)) close(rank);

@@ -35,8 +35,8 @@ struct WireKind {
   bool (*may_join)(const PeerFacts& a, const PeerFacts& b) = nullptr;
   /// Makes the transport of this rank, for messages with `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
-  /// If set, two ranks use it only if each has found the other at start (Transport::meeting()).
-  bool meets_at_start = false;
+  /// If set, two ranks use it only if each has found the other at start (Transport::handshake()).
+  bool probes_at_start = false;
   /// Whether its transport has Connections. If so, rank 0 can request a connection before the
   /// transport is made.
   bool has_connections = false;
@@ -84,7 +84,7 @@ class Wire final : private transport::ConnectionOwner {
   }
   /// Whether two ranks reach each other over this kind of transport. The same on all ranks.
   bool joins(std::uint32_t a, std::uint32_t b) const {
-    return has(a) && has(b) && may_join(a, b) && !unmet_.contains(std::minmax(a, b));
+    return has(a) && has(b) && may_join(a, b) && !unreached_.contains(std::minmax(a, b));
   }
 
   /// The link to a rank. Connects to the rank at first use.
@@ -95,7 +95,7 @@ class Wire final : private transport::ConnectionOwner {
   /// connection is closed.
   Status adopt(std::uint32_t rank, transport::Connection connection);
   /// Closes the endpoint to a rank if it never had a connection.
-  void give_up_meeting(std::uint32_t rank) noexcept;
+  void close_unconnected(std::uint32_t rank) noexcept;
   void close(std::uint32_t rank) noexcept;
   /// Ends connections whose remote host does not answer.
   void end_silent(Clock::time_point now) noexcept;
@@ -108,9 +108,9 @@ class Wire final : private transport::ConnectionOwner {
   /// Whether a rank has a transport of this kind.
   bool has(std::uint32_t rank) const noexcept { return published_[rank].has_transport; }
   Status publish(Deadline deadline);
-  Status meet(std::span<const std::uint32_t> peers, Deadline deadline);
-  bool meets(std::uint32_t peer, Deadline patience);
-  Status note_unmet(std::uint32_t rank, std::span<const std::byte> unmet);
+  Status probe(std::span<const std::uint32_t> peers, Deadline deadline);
+  bool reaches(std::uint32_t peer, Deadline limit);
+  Status note_unreached(std::uint32_t rank, std::span<const std::byte> unreached);
 
   /// What a rank has published.
   struct Published {
@@ -129,7 +129,7 @@ class Wire final : private transport::ConnectionOwner {
   transport::Connections* connections_ = nullptr;  ///< Those of the transport; null if none.
   std::vector<Published> published_;               ///< By rank.
   /// Pairs of ranks that did not find each other at start; the smaller rank first.
-  std::set<std::pair<std::uint32_t, std::uint32_t>> unmet_;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> unreached_;
   std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
 };
 

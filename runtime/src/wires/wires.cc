@@ -14,8 +14,9 @@
 namespace xylem::runtime {
 
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices) {
-  return {
-      .protection = config.protection, .devices = devices, .meets_early = config.tuning != "off"};
+  return {.protection = config.protection,
+          .devices = devices,
+          .connects_early = config.tuning != "off"};
 }
 
 Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
@@ -28,7 +29,7 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
   std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
   XYLEM_TRY(wires->exchange_facts(mine, deadline));
   const auto of_job = kinds(wires->hosts_, options.devices);
-  wires->meet_early(of_job);
+  wires->connect_early(of_job);
   XYLEM_TRY(wires->open(of_job, deadline));
   return wires;
 }
@@ -46,8 +47,8 @@ Status Wires::exchange_facts(const PeerFacts& mine, Deadline deadline) {
 }
 
 /// Requests the connection that measure.h needs: between rank 0 and the first rank of another host.
-void Wires::meet_early(std::span<const WireKind> kinds) const {
-  if (rank_ != 0 || !options_.meets_early) return;
+void Wires::connect_early(std::span<const WireKind> kinds) const {
+  if (rank_ != 0 || !options_.connects_early) return;
   const auto& peers = hosts_.peers();
   for (std::uint32_t other = 1; other < peers.size(); ++other) {
     if (hosts_.are_together(0, other)) continue;
@@ -119,14 +120,14 @@ const Wire* Wires::wire_between(std::uint32_t a, std::uint32_t b) const {
   return found == wires_.end() ? nullptr : found->get();
 }
 
-Status Wires::adopt(Token /*token*/, Encounter encounter) {
-  Wire* const wire = wire_to_[encounter.rank];
+Status Wires::adopt(Token /*token*/, PayloadConnection connection) {
+  Wire* const wire = wire_to_[connection.rank];
   if (wire == nullptr) return {};
   const bool all_have_aes = std::ranges::all_of(hosts_.peers(), &PeerFacts::has_aes);
   const auto cipher =
       all_have_aes ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
-  return wire->adopt(encounter.rank, {std::move(encounter.socket), options_.protection, cipher,
-                                      encounter.keys.outgoing, encounter.keys.incoming});
+  return wire->adopt(connection.rank, {std::move(connection.socket), options_.protection, cipher,
+                                       connection.keys.outgoing, connection.keys.incoming});
 }
 
 Result<Link> Wires::link(Token /*token*/, std::uint32_t world_rank) {
@@ -164,8 +165,8 @@ void Wires::tick(Token /*token*/, Clock::time_point now) {
   for (const auto& wire : wires_) wire->end_silent(now);
 }
 
-void Wires::give_up_meeting(Token /*token*/, std::uint32_t world_rank) noexcept {
-  if (Wire* const wire = wire_to_[world_rank]) wire->give_up_meeting(world_rank);
+void Wires::close_unconnected(Token /*token*/, std::uint32_t world_rank) noexcept {
+  if (Wire* const wire = wire_to_[world_rank]) wire->close_unconnected(world_rank);
 }
 
 void Wires::close(Token /*token*/, std::uint32_t world_rank) noexcept {

@@ -36,7 +36,7 @@ struct WireOptions {
   transport::DeviceMemory* devices = nullptr;  ///< See WireKinds.
   /// If set, rank 0 requests the connection over which hosts are measured as soon as it knows the
   /// hosts. The connection is then made while the ranks exchange addresses.
-  bool meets_early = false;
+  bool connects_early = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
@@ -60,10 +60,10 @@ class Wires final : public WorkSource, public transport::HostPeers {
   /// The link to a rank. Connects to the rank at first use. Null for this rank itself.
   Result<Link> link(Token token, std::uint32_t world_rank);
   /// Adopts a connection to another rank. One of the two ranks has requested it.
-  Status adopt(Token token, Encounter encounter);
+  Status adopt(Token token, PayloadConnection connection);
   /// Call this if no connection to a rank can be made: closes the endpoint, so that its messages
   /// end.
-  void give_up_meeting(Token token, std::uint32_t world_rank) noexcept;
+  void close_unconnected(Token token, std::uint32_t world_rank) noexcept;
   /// Closes the endpoint to a lost rank.
   void close(Token token, std::uint32_t world_rank) noexcept;
   /// Whether everything that was sent to a rank has left this process.
@@ -102,7 +102,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
         wire_to_(control.size()) {}
 
   Status exchange_facts(const PeerFacts& mine, Deadline deadline);
-  void meet_early(std::span<const WireKind> kinds) const;
+  void connect_early(std::span<const WireKind> kinds) const;
   Status open(std::span<const WireKind> kinds, Deadline deadline);
   void warn_of_next(const Wire& wire,
                     std::span<const std::uint32_t> peers,

@@ -341,11 +341,11 @@ std::string to_hwloc_xml(const Topology& topology) {
   if (machine && *machine == topology.machine()) return plain;
   auto parts = all;
   for (const auto& [key, json] : read) {
-    const auto told = parts.find(key);
-    if (told == parts.end()) {
+    const auto found = parts.find(key);
+    if (found == parts.end()) {
       parts[key] = json.starts_with('[') ? "[]" : "\"\"";
-    } else if (told->second == json) {
-      parts.erase(told);
+    } else if (found->second == json) {
+      parts.erase(found);
     }
   }
   return hwloc_xml::Writer(topology).write(parts);

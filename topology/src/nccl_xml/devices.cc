@@ -41,9 +41,9 @@ std::optional<GBps> rate_of(pugi::xml_node net) {
 }
 
 /// Visits the elements below one <cpu>.
-class Walk {
+class Reader {
  public:
-  Walk(Build& build, std::uint32_t numa) : build_(build), numa_(numa) {}
+  Reader(Build& build, std::uint32_t numa) : build_(build), numa_(numa) {}
 
   Status below(pugi::xml_node parent, std::optional<std::size_t> above, std::size_t depth) {
     if (depth > kMaxBridgeDepth) {
@@ -362,7 +362,7 @@ void add_interfaces(Build& build) {
 }  // namespace
 
 Status find_devices(Build& build, pugi::xml_node cpu, std::uint32_t numa) {
-  return Walk(build, numa).below(cpu, std::nullopt, 0);
+  return Reader(build, numa).below(cpu, std::nullopt, 0);
 }
 
 Status list_devices(Build& build) {

@@ -19,10 +19,10 @@ std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
 
 /// The GPU to which a fact refers. The GPU is added if the machine does not have it. Null if there
 /// is no room.
-Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
-  const std::uint32_t index = index_of(machine, told.address);
+Gpu* gpu_of(Machine& machine, const GpuFacts& of_gpu) {
+  const std::uint32_t index = index_of(machine, of_gpu.address);
   const auto at = machine.gpus.begin() + index;
-  if (at != machine.gpus.end() && at->pci.address == told.address) return &*at;
+  if (at != machine.gpus.end() && at->pci.address == of_gpu.address) return &*at;
   if (machine.gpus.size() >= kMaxGpus) return nullptr;
   for (Link& link : machine.links) {
     for (NodeRef* end : {&link.a, &link.b}) {
@@ -34,8 +34,8 @@ Gpu* gpu_of(Machine& machine, const GpuFacts& told) {
     if (pair.b >= index) ++pair.b;
   }
   Gpu gpu;
-  gpu.pci.address = told.address;
-  gpu.pci.id = told.id;
+  gpu.pci.address = of_gpu.address;
+  gpu.pci.id = of_gpu.id;
   gpu.pci.id.vendor = kVendorNvidia;
   gpu.pci.pci_class = k3dController;
   for (std::uint32_t numa = 0; numa < machine.numa_nodes.size(); ++numa) {
@@ -57,51 +57,51 @@ std::vector<LinkEnd> ends_of(const Machine& machine, std::span<const GpuFacts> f
     return index < machine.gpus.size() && machine.gpus[index].pci.address == address;
   };
   std::vector<LinkEnd> ends;
-  for (const GpuFacts& told : facts) {
-    for (const Links& links : told.links) {
-      if (!has_gpu(told.address) || !(is_switch(links) || has_gpu(links.target))) continue;
-      ends.push_back({index_of(machine, told.address), LinkKind::nvlink, links.target,
+  for (const GpuFacts& of_gpu : facts) {
+    for (const Links& links : of_gpu.links) {
+      if (!has_gpu(of_gpu.address) || !(is_switch(links) || has_gpu(links.target))) continue;
+      ends.push_back({index_of(machine, of_gpu.address), LinkKind::nvlink, links.target,
                       is_switch(links), links.count});
     }
   }
   return ends;
 }
 
-void complete(Gpu& gpu, const GpuFacts& told) {
+void complete(Gpu& gpu, const GpuFacts& of_gpu) {
   const auto take = [](auto& known, const auto& fact) {
     if (fact != std::remove_cvref_t<decltype(fact)>()) known = fact;
   };
-  take(gpu.model, told.model);
-  take(gpu.uuid, told.uuid);
-  take(gpu.architecture, told.architecture);
-  take(gpu.memory, told.memory);
-  take(gpu.memory_rate, told.memory_rate);
-  take(gpu.nvlinks_down, told.nvlinks_down);
-  take(gpu.pcie_lanes, told.pcie_lanes);
-  take(gpu.ipc, told.ipc);
-  take(gpu.rdma, told.rdma);
+  take(gpu.model, of_gpu.model);
+  take(gpu.uuid, of_gpu.uuid);
+  take(gpu.architecture, of_gpu.architecture);
+  take(gpu.memory, of_gpu.memory);
+  take(gpu.memory_rate, of_gpu.memory_rate);
+  take(gpu.nvlinks_down, of_gpu.nvlinks_down);
+  take(gpu.pcie_lanes, of_gpu.pcie_lanes);
+  take(gpu.ipc, of_gpu.ipc);
+  take(gpu.rdma, of_gpu.rdma);
   // sysfs is more precise, since it also reports the bridge above.
-  if (!gpu.pci.uplink.bandwidth) take(gpu.pci.uplink, told.pcie);
+  if (!gpu.pci.uplink.bandwidth) take(gpu.pci.uplink, of_gpu.pcie);
   // If there is only one instance, it counts as the GPU.
-  if (told.partitions.size() > 1) gpu.partitions = told.partitions;
+  if (of_gpu.partitions.size() > 1) gpu.partitions = of_gpu.partitions;
 }
 
 /// A plain `no` does not replace an earlier answer that gives a reason. Otherwise the later answer
 /// replaces the earlier one.
 void add_pairs(Machine& machine, std::span<const PairFacts> pairs) {
-  for (const PairFacts& told : pairs) {
-    const std::uint32_t a = index_of(machine, told.a), b = index_of(machine, told.b);
+  for (const PairFacts& of_pair : pairs) {
+    const std::uint32_t a = index_of(machine, of_pair.a), b = index_of(machine, of_pair.b);
     const bool are_known = a < machine.gpus.size() && b < machine.gpus.size() && a != b &&
-                           machine.gpus[a].pci.address == told.a &&
-                           machine.gpus[b].pci.address == told.b;
+                           machine.gpus[a].pci.address == of_pair.a &&
+                           machine.gpus[b].pci.address == of_pair.b;
     if (!are_known) continue;
-    const GpuPair pair{std::min(a, b), std::max(a, b), told.access};
+    const GpuPair pair{std::min(a, b), std::max(a, b), of_pair.access};
     const auto key = [](const GpuPair& one) { return std::pair(one.a, one.b); };
     const auto at = std::ranges::lower_bound(machine.gpu_pairs, key(pair), {}, key);
     if (at == machine.gpu_pairs.end() || key(*at) != key(pair)) {
       machine.gpu_pairs.insert(at, pair);
-    } else if (told.access != PeerAccess::no || at->access == PeerAccess::yes) {
-      at->access = told.access;
+    } else if (of_pair.access != PeerAccess::no || at->access == PeerAccess::yes) {
+      at->access = of_pair.access;
     }
   }
 }
@@ -119,9 +119,9 @@ Rate memory_rate_of(double megahertz, double bits) {
 }
 
 void add_facts(Machine& machine, const Facts& facts) {
-  for (const GpuFacts& told : facts.gpus) {
-    Gpu* gpu = gpu_of(machine, told);
-    if (gpu != nullptr) complete(*gpu, told);
+  for (const GpuFacts& of_gpu : facts.gpus) {
+    Gpu* gpu = gpu_of(machine, of_gpu);
+    if (gpu != nullptr) complete(*gpu, of_gpu);
   }
   add_pairs(machine, facts.pairs);
   if (!facts.driver_version.empty()) machine.nvidia.version = facts.driver_version;

@@ -118,23 +118,23 @@ class Parser {
 
   Status take(std::string_view clause, const Words& words) {
     read_any_ = true;
-    if (words[0] == "pcie") return once(Told::pcie, clause, [&] { return pcie(clause, words); });
+    if (words[0] == "pcie") return once(Clause::pcie, clause, [&] { return pcie(clause, words); });
     if (words[0] == "nvswitch") {
-      return once(Told::fabric, clause, [&] { return nvswitch(clause, words); });
+      return once(Clause::fabric, clause, [&] { return nvswitch(clause, words); });
     }
     if (words[0] == "nvlink" || words[0] == "xgmi") {
-      return once(Told::fabric, clause, [&] { return links(clause, words); });
+      return once(Clause::fabric, clause, [&] { return links(clause, words); });
     }
     return things(clause, words);
   }
 
   /// The kinds of clauses, to detect repeated ones. Clauses that count things have the numbers from
   /// `things` on, in the order of Noun.
-  enum class Told : std::uint8_t { pcie, fabric, things };
+  enum class Clause : std::uint8_t { pcie, fabric, things };
 
   template <typename Take>
-  Status once(Told told, std::string_view clause, Take take) {
-    if (!told_.insert(static_cast<unsigned>(told)).second) {
+  Status once(Clause kind, std::string_view clause, Take take) {
+    if (!seen_.insert(static_cast<unsigned>(kind)).second) {
       return wrong(clause, "this kind of clause was given before");
     }
     return take();
@@ -151,8 +151,8 @@ class Parser {
     const auto noun = noun_of(words[1].substr(0, slash));
     if (!noun) return wrong(clause, kRule);
     if (*number > kMostThings) return wrong(clause, fmt::format("more than {}", kMostThings));
-    const unsigned told = static_cast<unsigned>(Told::things) + static_cast<unsigned>(*noun);
-    if (!told_.insert(told).second) return wrong(clause, "this kind of clause was given before");
+    const unsigned seen = static_cast<unsigned>(Clause::things) + static_cast<unsigned>(*noun);
+    if (!seen_.insert(seen).second) return wrong(clause, "this kind of clause was given before");
     Count count{*number, default_place(*noun)};
     if (slash != std::string_view::npos) {
       const auto per = lookup(kPlaces, words[1].substr(slash + 1));
@@ -260,7 +260,7 @@ class Parser {
   std::string source_;
   Description description_;
   bool read_any_ = false;
-  std::set<unsigned> told_;
+  std::set<unsigned> seen_;
 };
 
 }  // namespace

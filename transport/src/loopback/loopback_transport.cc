@@ -132,10 +132,10 @@ Posted LoopbackTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   XYLEM_CHECK(target.memory.kind == MemoryKind::host, xylem::name(target.memory.kind));
   const Receive receive{tag, mask, target, &operation, sender_tag};
-  std::list<Message> met;
-  if (!mailbox_->post(receive, met)) return Posted::pending;
-  const Outcome outcome = transfer(met.front(), receive);
-  mailbox_->recycle(met);
+  std::list<Message> matched;
+  if (!mailbox_->post(receive, matched)) return Posted::pending;
+  const Outcome outcome = transfer(matched.front(), receive);
+  mailbox_->recycle(matched);
   return finish(operation, outcome.code, outcome.bytes);
 }
 

@@ -118,13 +118,13 @@ void Mailbox::complete(Completion completion) {
   if (was_armed) wake();
 }
 
-bool Mailbox::post(const Receive& receive, std::list<Message>& met) {
+bool Mailbox::post(const Receive& receive, std::list<Message>& matched) {
   const Lock lock(mutex_);
   const auto message = std::ranges::find_if(unexpected_, [&](const Message& m) {
     return tag_matches(m.envelope.tag, receive.tag, receive.mask);
   });
   if (message != unexpected_.end()) {
-    met.splice(met.end(), unexpected_, message);
+    matched.splice(matched.end(), unexpected_, message);
     return true;
   }
   if (spare_receives_.empty()) {

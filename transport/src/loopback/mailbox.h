@@ -85,9 +85,9 @@ class Mailbox {
 
   // These functions are for the owner.
 
-  /// Posts a receive. If an unexpected message matches it, moves that message into `met` instead
-  /// and returns true.
-  bool post(const Receive& receive, std::list<Message>& met);
+  /// Posts a receive. If an unexpected message matches it, moves that message into `matched`
+  /// instead and returns true.
+  bool post(const Receive& receive, std::list<Message>& matched);
   /// Cancels a receive that is still posted; false if it is not.
   bool cancel(const Operation& operation);
   /// Moves unexpected messages that match into `dropped`; returns their number.

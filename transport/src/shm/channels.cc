@@ -90,13 +90,13 @@ void Channels::look() {
   reclaim_from_dead();
 }
 
-Meeting Channels::meeting(EndpointId id) const noexcept {
+Handshake Channels::handshake(EndpointId id) const noexcept {
   const Endpoint& endpoint = endpoints_[id];
-  if (!endpoint.outgoing.is_open()) return Meeting::failed;
+  if (!endpoint.outgoing.is_open()) return Handshake::failed;
   const auto is_from_peer = [&](const Source& source) {
     return source.has_accepted && source.peer == endpoint.peer;
   };
-  return std::ranges::any_of(sources_, is_from_peer) ? Meeting::met : Meeting::waiting;
+  return std::ranges::any_of(sources_, is_from_peer) ? Handshake::complete : Handshake::waiting;
 }
 
 Incoming* Channels::incoming_from(EndpointId id) noexcept {
@@ -121,7 +121,7 @@ void Channels::close(EndpointId id) {
   endpoint.outgoing.close(endpoint.has_said_hello);
   if (open_endpoint_to(endpoint.nonce) != nullptr) return;
   for (Source& source : sources_) {
-    if (source.peer->nonce == endpoint.nonce) source.incoming.give_up();
+    if (source.peer->nonce == endpoint.nonce) source.incoming.abandon();
   }
 }
 
@@ -144,7 +144,7 @@ void Channels::reclaim_from_dead() {
     if (outgoing.is_open() && !is_gone) continue;
     outgoing.retire();
     if (!outgoing.has_slots_out()) continue;
-    if (is_gone || !PeerSocket::is_alive(endpoint.nonce)) outgoing.take_back();
+    if (is_gone || !PeerSocket::is_alive(endpoint.nonce)) outgoing.reclaim_slots();
   }
   for (Peer& peer : peers_->all()) {
     if (is_left(peer)) peer.memory.forget_all();

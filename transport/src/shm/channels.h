@@ -75,7 +75,7 @@ class Channels {
   Incoming* incoming_from(EndpointId id) noexcept;
 
   EndpointId connect(const Nonce& to);
-  Meeting meeting(EndpointId id) const noexcept;
+  Handshake handshake(EndpointId id) const noexcept;
   void close(EndpointId id);
   /// True if no more messages will be read from the peer: it has ended, or all endpoints to it are
   /// closed.

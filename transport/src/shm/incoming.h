@@ -73,13 +73,13 @@ class Incoming {
   /// Ends a view of this channel. False if the sender has withdrawn the message that was viewed.
   bool release(const ViewPlace& place) noexcept;
   /// Begins to transfer the announced stream `id` to the receive that has matched it.
-  void meet(std::uint8_t id, const Receive& receive) { streams_.meet(id, receive); }
+  void match(std::uint8_t id, const Receive& receive) { streams_.match(id, receive); }
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id) { streams_.refuse(id); }
   /// Ends the receive of this operation, if it has matched a stream of this channel.
   bool cancel(const Operation& operation) { return streams_.cancel(operation); }
   /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
-  void give_up() { streams_.give_up(); }
+  void abandon() { streams_.abandon(); }
 
  private:
   using Taken = IncomingStreams::Taken;

@@ -23,9 +23,9 @@ IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Entry& 
   Stream& stream = streams_[head.id];
   if (stream.use != Stream::Use::free) return Taken::never;
   Receive receive;
-  const bool is_met = matcher_->take_receive(head.tag, receive);
+  const bool is_matched = matcher_->take_receive(head.tag, receive);
   const std::uint64_t weight = kNodeBytes + (head.id < kStreams / 2 ? 0 : kAnnouncedBytes);
-  if (!is_met && matcher_->keep({channel_, head.id}, head.tag, head.bytes, weight) == nullptr) {
+  if (!is_matched && matcher_->keep({channel_, head.id}, head.tag, head.bytes, weight) == nullptr) {
     return Taken::no_memory;
   }
   stream = {Stream::Use::announced, false, head.tag, head.bytes, 0, {}, location_of(entry, head)};
@@ -33,13 +33,13 @@ IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Entry& 
     stream.place = payload_of<DevicePlace>(entry);
   }
   ++open_;
-  if (is_met) meet(head.id, receive);
+  if (is_matched) match(head.id, receive);
   return Taken::well;
 }
 
-void IncomingStreams::meet(std::uint8_t id, const Receive& receive) {
+void IncomingStreams::match(std::uint8_t id, const Receive& receive) {
   Stream& stream = streams_[id];
-  stream.use = Stream::Use::met;
+  stream.use = Stream::Use::matched;
   stream.receive = receive;
   if (receive.sender_tag != nullptr) *receive.sender_tag = stream.tag;
   if (show_on_device(id)) return;
@@ -183,14 +183,14 @@ Code IncomingStreams::withdrawal_code() const noexcept {
 
 bool IncomingStreams::take_fragment(const Head& head, const std::byte* data) {
   Stream& stream = streams_[head.id];
-  const bool is_due = stream.use == Stream::Use::met || stream.use == Stream::Use::dropped;
+  const bool is_due = stream.use == Stream::Use::matched || stream.use == Stream::Use::dropped;
   if (!is_due || head.bytes > stream.bytes - stream.received) return false;
   if ((fetching_ & bit_of(head.id)) != 0) return false;
   delay();
-  if (stream.use == Stream::Use::met) copy_to_target(stream, data, head.bytes);
+  if (stream.use == Stream::Use::matched) copy_to_target(stream, data, head.bytes);
   stream.received += head.bytes;
   if (stream.received < stream.bytes) return true;
-  if (stream.use == Stream::Use::met) {
+  if (stream.use == Stream::Use::matched) {
     outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes});
   }
   end_stream(head.id);
@@ -202,7 +202,7 @@ bool IncomingStreams::take_fragment(const Head& head, const std::byte* data) {
 bool IncomingStreams::cancel(const Operation& operation) {
   for (std::uint8_t id = 0; id < kStreams; ++id) {
     Stream& stream = streams_[id];
-    if (stream.use != Stream::Use::met || stream.receive.operation != &operation) continue;
+    if (stream.use != Stream::Use::matched || stream.receive.operation != &operation) continue;
     if ((fetching_ & bit_of(id)) != 0) {
       end_with(id, Code::cancelled);
     } else {
@@ -222,7 +222,7 @@ void IncomingStreams::withdraw(std::uint8_t id) {
     case Stream::Use::free:
     case Stream::Use::viewed: return;
     case Stream::Use::announced: matcher_->drop_stream({channel_, id}); return end_here(id);
-    case Stream::Use::met:
+    case Stream::Use::matched:
       if ((fetching_ & bit_of(id)) != 0) return end_with(id, Code::cancelled);
       outcomes_->push_back({stream.receive.operation, Code::cancelled, 0});
       return end_stream(id);
@@ -249,7 +249,7 @@ void IncomingStreams::end_stream(std::uint8_t id) noexcept {
   if (open_ > 0) --open_;
 }
 
-void IncomingStreams::give_up() {
+void IncomingStreams::abandon() {
   if (open_ == 0) return;
   matcher_->drop_streams(channel_);
   for (std::uint8_t id = 0; id < kStreams; ++id) {
@@ -264,7 +264,7 @@ void IncomingStreams::give_up() {
       refuse(id);
       continue;
     }
-    if (stream.use == Stream::Use::met) {
+    if (stream.use == Stream::Use::matched) {
       outcomes_->push_back({stream.receive.operation, Code::peer_lost, 0});
     }
     stream.use = Stream::Use::dropped;
@@ -272,7 +272,7 @@ void IncomingStreams::give_up() {
 }
 
 void IncomingStreams::end() {
-  give_up();
+  abandon();
   open_ = 0;
 }
 

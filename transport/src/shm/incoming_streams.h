@@ -72,7 +72,7 @@ class IncomingStreams {
   /// Continues the streams that are read in place; returns their number.
   unsigned fetch();
   /// Begins to transfer the announced stream `id` to the receive that has matched it.
-  void meet(std::uint8_t id, const Receive& receive);
+  void match(std::uint8_t id, const Receive& receive);
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
   /// Ends the receive of this operation with cancelled; false if it has matched no stream here.
@@ -84,8 +84,8 @@ class IncomingStreams {
   /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
   /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
-  void give_up();
-  /// Like give_up(), but afterwards no stream counts as open (any_open()). Call this when nothing
+  void abandon();
+  /// Like abandon(), but afterwards no stream counts as open (any_open()). Call this when nothing
   /// more will arrive.
   void end();
 
@@ -94,7 +94,7 @@ class IncomingStreams {
     enum class Use : std::uint8_t {
       free,
       announced,
-      met,      ///< A receive has matched; the message is being fetched, or comes in fragments.
+      matched,  ///< A receive has matched; the message is being fetched, or comes in fragments.
       dropped,  ///< The rest of the message is discarded.
       viewed,   ///< The message is being read in place through a view.
     };

@@ -87,10 +87,10 @@ class Outgoing {
   /// the channel, that is, if a hello was sent to it.
   void close(bool has_heard);
   bool is_open() const noexcept { return standing_ == Standing::open; }
-  /// Whether unconsumed entries still occupy slots. take_back() reclaims these slots; call it only
-  /// if the receiver has ended.
+  /// Whether unconsumed entries still occupy slots. reclaim_slots() reclaims these slots; call it
+  /// only if the receiver has ended.
   bool has_slots_out() const noexcept { return ring_.has_slots_out(); }
-  void take_back() noexcept {
+  void reclaim_slots() noexcept {
     if (!is_copying()) ring_.retire_all();
   }
 

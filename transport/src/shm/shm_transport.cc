@@ -60,14 +60,14 @@ ShmTransport::ShmTransport(Segment segment,
   AddressWords words{kAddressMagic, nonce[0], nonce[1], 0};
   words[3] = check_of(words);
   std::memcpy(address_.data(), words.data(), sizeof words);
-  if (devices_ != nullptr) devices_->lend_host(segment_.memory(), segment_.bytes());
+  if (devices_ != nullptr) devices_->register_host(segment_.memory(), segment_.bytes());
 }
 
 // Messages that peers have not read yet stay in the memory that they have mapped. If a device may
 // still write into the segment, or if it cannot be released now, it stays mapped here, too.
 ShmTransport::~ShmTransport() {
   const bool is_free = devices_ == nullptr ||
-                       (channels_.finish_copies() && devices_->take_back_host(segment_.memory()));
+                       (channels_.finish_copies() && devices_->unregister_host(segment_.memory()));
   channels_.settle();
   segment_.header().state.store(OwnerState::gone, std::memory_order_release);
   for (const Peer& peer : peers_.all()) peer.owner().signal();
@@ -148,7 +148,7 @@ Posted ShmTransport::match(const Receive& receive, Arrived* arrived) noexcept {
   if (arrived->is_stream) {
     const StreamId stream = arrived->stream;
     matcher_.drop(*arrived);
-    channels_.source(stream.channel).incoming.meet(static_cast<std::uint8_t>(stream.id), receive);
+    channels_.source(stream.channel).incoming.match(static_cast<std::uint8_t>(stream.id), receive);
     return Posted::pending;
   }
   const Outcome outcome = copy_out(receive, arrived->tag, arrived->payload.data(), arrived->bytes);
@@ -171,7 +171,7 @@ Posted ShmTransport::recv_view(Tag tag,
   operation.code = Code::ok;
   operation.bytes = arrived->bytes;
   operation.view = {arrived->payload.data(), kLent};
-  matcher_.lend(*arrived);
+  matcher_.hold_payload(*arrived);
   return Posted::done;
 }
 
@@ -182,7 +182,7 @@ bool ShmTransport::take_view(EndpointId from, Tag tag, std::uint64_t bytes, View
 
 bool ShmTransport::release(const View& view) noexcept {
   if (view.id == kLent) {
-    matcher_.take_back(view.data);
+    matcher_.release_payload(view.data);
     return true;
   }
   const ViewPlace place = unpack(view.id);
@@ -289,9 +289,9 @@ bool ShmTransport::do_peers_compute() const noexcept {
   });
 }
 
-Meeting ShmTransport::meeting(EndpointId id) const noexcept {
+Handshake ShmTransport::handshake(EndpointId id) const noexcept {
   XYLEM_CHECK(id < channels_.size(), id, channels_.size());
-  return channels_.meeting(id);
+  return channels_.handshake(id);
 }
 
 std::vector<PhysicalPath> ShmTransport::paths(EndpointId id) const {

@@ -160,7 +160,7 @@ void Inbox::sink(Incoming& message) {
   outbox_->send_control(FrameKind::drop, message.id);
 }
 
-bool Inbox::meet(std::uint64_t id, const Receive& receive) {
+bool Inbox::match(std::uint64_t id, const Receive& receive) {
   Incoming& message = *find(id);
   Operation& operation = *receive.operation;
   if (receive.sender_tag != nullptr) *receive.sender_tag = message.tag;

@@ -59,7 +59,7 @@ class Inbox final : public FrameListener {
   bool lacks_memory() const noexcept { return lacks_memory_; }
   /// Passes message `id`, which has just left the matcher, to the receive that has matched it. True
   /// if the receive is complete; the result is then in its operation.
-  bool meet(std::uint64_t id, const Receive& receive);
+  bool match(std::uint64_t id, const Receive& receive);
   /// Drops message `id`, which has just left the matcher.
   void drop(std::uint64_t id);
   /// Ends a receive that has matched a message of this inbox; false if the operation is not such a

@@ -167,7 +167,7 @@ Posted SocketTransport::recv(
   const StreamId stream = arrived->stream;
   matcher_.drop(*arrived);
   operation.state = nullptr;
-  const bool is_over = at(stream.channel).inbox.meet(stream.id, receive);
+  const bool is_over = at(stream.channel).inbox.match(stream.id, receive);
   pump(stream.channel);
   return is_over ? Posted::done : Posted::pending;
 }

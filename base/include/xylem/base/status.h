@@ -136,8 +136,7 @@ Status status_of(const Result<T>& result) {
 // NOLINTBEGIN(bugprone-macro-parentheses): `lhs` may declare a variable
 #define XYLEM_DETAIL_CONCAT2(a, b) a##b
 #define XYLEM_DETAIL_CONCAT(a, b) XYLEM_DETAIL_CONCAT2(a, b)
-#define XYLEM_DETAIL_PICK(_1, _2, name, ...) name
-#define XYLEM_DETAIL_TRY1(expr)                         \
+#define XYLEM_DETAIL_TRY(expr)                          \
   do {                                                  \
     if (auto xylem_outcome = (expr); !xylem_outcome) {  \
       return ::xylem::detail::status_of(xylem_outcome); \
@@ -153,5 +152,4 @@ Status status_of(const Result<T>& result) {
 
 /// Evaluates `expr` and, if it failed, returns its error from the enclosing function:
 /// `XYLEM_TRY(send_all(fd, bytes));` or `XYLEM_TRY(auto fd, open_socket(address));`
-#define XYLEM_TRY(...) \
-  XYLEM_DETAIL_PICK(__VA_ARGS__, XYLEM_DETAIL_TRY2, XYLEM_DETAIL_TRY1, )(__VA_ARGS__)
+#define XYLEM_TRY(first, ...) XYLEM_DETAIL_TRY##__VA_OPT__(2)(first __VA_OPT__(, ) __VA_ARGS__)

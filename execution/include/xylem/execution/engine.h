@@ -37,9 +37,9 @@ class Engine {
 
   explicit Engine(EngineListener& listener) : listener_(listener) {}
   /// How try_start() polls for messages that are about to arrive. By default it does not poll.
-  void set_patience(Patience patience) noexcept { exchanges_.set_patience(patience); }
-  /// A Patience of the same kind, for callers that poll for messages of their own.
-  Patience patience() const noexcept { return exchanges_.patience().fresh(); }
+  void set_poll_budget(PollBudget budget) noexcept { exchanges_.set_poll_budget(budget); }
+  /// A PollBudget of the same kind, for callers that poll for messages of their own.
+  PollBudget poll_budget() const noexcept { return exchanges_.poll_budget().fresh(); }
   /// Outputs of at least this size are written with non-temporal stores, except when they overwrite
   /// their own input.
   void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }

@@ -13,7 +13,7 @@
 
 #include "xylem/execution/held_views.h"
 #include "xylem/execution/message_pool.h"
-#include "xylem/execution/patience.h"
+#include "xylem/execution/poll_budget.h"
 
 #include <cstdint>
 #include <optional>
@@ -60,8 +60,8 @@ class ExchangeRunner {
       : listener_(listener), messages_(messages), views_(views) {}
 
   /// How try_start() polls for messages that are about to arrive. By default it does not poll.
-  void set_patience(Patience patience) noexcept { patience_ = patience; }
-  const Patience& patience() const noexcept { return patience_; }
+  void set_poll_budget(PollBudget budget) noexcept { poll_budget_ = budget; }
+  const PollBudget& poll_budget() const noexcept { return poll_budget_; }
 
   /// Engine::try_start().
   bool try_start(Execution& execution, const Exchange& exchange);
@@ -80,7 +80,7 @@ class ExchangeRunner {
   EngineListener& listener_;
   MessagePool& messages_;
   HeldViews& views_;
-  Patience patience_;
+  PollBudget poll_budget_;
   /// Used by try_start(): the messages that have not arrived.
   std::vector<const Exchange::Message*> expected_;
 };

@@ -54,10 +54,10 @@ struct PeerCall {
 inline constexpr std::uint32_t kMostSignals = 31;
 
 /// Sets flags[i] to 1, one by each thread, after everything that was enqueued on the stream before.
-/// Before that, tells peer i about this rank's call, if told[i] is not null.
+/// Before that, writes this rank's call to peer_calls[i], if that is not null.
 struct SignalArguments {
   std::uint32_t* flags[kMostSignals] = {};
-  PeerCall* told[kMostSignals] = {};
+  PeerCall* peer_calls[kMostSignals] = {};
   PeerCall own;
   std::uint32_t count = 0;
   const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
@@ -68,8 +68,8 @@ inline constexpr std::uint32_t kMostOperands = 64;
 
 /// Reduces into several targets: target[i] = source[0][i] ∘ source[1][i] ∘ … for each target, as
 /// ReduceKernel defines it. With one source it copies. Operands may be buffers of other ranks,
-/// which have told where these are. If one of these ranks has told another `call`, the kernel
-/// touches no operand. In either case it sets `flags` at the end.
+/// which have published where these are. If one of these ranks has published another `call`, the
+/// kernel touches no operand. In either case it sets `flags` at the end.
 struct ExchangeArguments {
   /// In Operand::buffer; otherwise twice the number of a rank, plus one for its output.
   static constexpr std::uint32_t kHere = ~std::uint32_t{0};
@@ -83,8 +83,8 @@ struct ExchangeArguments {
   std::uint32_t source_count = 0;
   std::uint32_t divisor = 1;  ///< As in ReduceArguments.
   std::uint32_t flag_count = 0;
-  const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
-  const PeerCall* told = nullptr;       ///< [rank]
+  const std::uint32_t* stop = nullptr;   ///< As in ReduceArguments.
+  const PeerCall* peer_calls = nullptr;  ///< [rank]
   std::uint64_t call = 0;
   /// Counts the blocks that have ended, so that the last one sets the flags. 0 before the launch,
   /// and after it, unless it was stopped. Only one launch at a time uses it.

@@ -58,18 +58,18 @@ bool is_last_thread(std::uint32_t* ended, const HostPlace& place) {
   return true;
 }
 
-/// Makes the pointers of all operands. False if a rank has told another call.
+/// Makes the pointers of all operands. False if a rank has published another call.
 bool find_operands(const ExchangeArguments& a, const HostPlace& place, void** pointers) {
   const std::uint32_t operands = a.target_count + a.source_count;
-  const PeerCall* told[kMostOperands] = {};
+  const PeerCall* peer_call[kMostOperands] = {};
   for (std::uint32_t k = 0; k < operands; ++k) {
     if (!is_of_peer(a, k)) continue;
-    told[k] = reached(told_of(a, k), place);
-    if (told[k]->call != a.call) return false;
+    peer_call[k] = reached(peer_call_of(a, k), place);
+    if (peer_call[k]->call != a.call) return false;
   }
   if (place.first >= a.count) return true;
   for (std::uint32_t k = 0; k < operands; ++k) {
-    pointers[k] = place.reach(address_of(a, k, told[k]));
+    pointers[k] = place.reach(address_of(a, k, peer_call[k]));
   }
   return true;
 }
@@ -93,7 +93,8 @@ void run_signal(void** parameters, const HostPlace& place) {
   // What this thread does not set is not reached.
   for (std::uint64_t i = place.first; i < arguments.count; i += place.stride) {
     arguments.flags[i] = reached(arguments.flags[i], place);
-    if (arguments.told[i] != nullptr) arguments.told[i] = reached(arguments.told[i], place);
+    if (arguments.peer_calls[i] != nullptr)
+      arguments.peer_calls[i] = reached(arguments.peer_calls[i], place);
   }
   signal(arguments, {place.first, place.stride});
 }

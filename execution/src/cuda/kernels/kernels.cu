@@ -61,9 +61,9 @@ __device__ void run_exchange(const ExchangeArguments& a) {
   __syncthreads();
   if (!runs) return;
   if (k < a.target_count + a.source_count) {
-    const PeerCall* const told = is_of_peer(a, k) ? told_of(a, k) : nullptr;
-    pointers[k] = address_of(a, k, told);
-    if (told != nullptr && told->call != a.call) is_right = false;
+    const PeerCall* const peer_call = is_of_peer(a, k) ? peer_call_of(a, k) : nullptr;
+    pointers[k] = address_of(a, k, peer_call);
+    if (peer_call != nullptr && peer_call->call != a.call) is_right = false;
   }
   __syncthreads();
   if (is_right) exchange_n<Element, Op>(a, pointers, place_of_thread());

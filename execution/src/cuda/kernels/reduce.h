@@ -239,7 +239,7 @@ XYLEM_DEVICE void set_flag(std::uint32_t* flag) {
 XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
   for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
-    if (a.told[i] != nullptr) *a.told[i] = a.own;
+    if (a.peer_calls[i] != nullptr) *a.peer_calls[i] = a.own;
     set_flag(a.flags[i]);
   }
 }
@@ -268,21 +268,24 @@ XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
                            place);
 }
 
-/// Whether operand k is a buffer of a rank that has told where it is.
+/// Whether operand k is a buffer of a rank that has published its address.
 XYLEM_DEVICE bool is_of_peer(const ExchangeArguments& a, std::uint32_t k) {
   return a.operands[k].buffer != ExchangeArguments::kHere;
 }
 
-/// What the rank has told of which operand k is a buffer.
-XYLEM_DEVICE const PeerCall* told_of(const ExchangeArguments& a, std::uint32_t k) {
-  return a.told + a.operands[k].buffer / 2;
+/// The call that the rank of operand k has published.
+XYLEM_DEVICE const PeerCall* peer_call_of(const ExchangeArguments& a, std::uint32_t k) {
+  return a.peer_calls + a.operands[k].buffer / 2;
 }
 
-/// The address of operand k. `told`: what its rank has told, or null.
-XYLEM_DEVICE void* address_of(const ExchangeArguments& a, std::uint32_t k, const PeerCall* told) {
+/// The address of operand k. `peer_call`: the call of its rank, or null.
+XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
+                              std::uint32_t k,
+                              const PeerCall* peer_call) {
   const auto& operand = a.operands[k];
   std::uint64_t address = operand.place;
-  if (told != nullptr) address += operand.buffer % 2 == 0 ? told->input : told->output;
+  if (peer_call != nullptr)
+    address += operand.buffer % 2 == 0 ? peer_call->input : peer_call->output;
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }

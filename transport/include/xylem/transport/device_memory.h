@@ -55,16 +55,17 @@ class DeviceMemory {
   virtual void close(const DevicePlace& place, const Memory& reader) noexcept = 0;
 
   /// Begins to copy bytes of a device to the host. Source and target must stay valid while the copy
-  /// is pending. If the target is registered (lend_host()), this call does not wait for the device.
+  /// is pending. If the target is registered (register_host()), this call does not wait for the
+  /// device.
   virtual DeviceRead begin_read(std::byte* target, const ConstRegion& source) noexcept = 0;
   virtual DeviceRead::State state_of(const DeviceRead& read) noexcept = 0;
   /// Registers host memory, so that devices can write it directly. It must stay valid until
-  /// take_back_host() releases it. May wait for devices. False if the driver refuses to register
+  /// unregister_host() releases it. May wait for devices. False if the driver refuses to register
   /// it: then begin_read() into it waits for the copy.
-  virtual bool lend_host(std::byte* memory, std::uint64_t bytes) noexcept = 0;
+  virtual bool register_host(std::byte* memory, std::uint64_t bytes) noexcept = 0;
   /// Releases registered memory. False if this cannot be done now, because streams wait for calls:
   /// the memory must then stay mapped until the process ends.
-  virtual bool take_back_host(std::byte* memory) noexcept = 0;
+  virtual bool unregister_host(std::byte* memory) noexcept = 0;
 
  protected:
   ~DeviceMemory() = default;

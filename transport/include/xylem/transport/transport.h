@@ -95,10 +95,10 @@ enum class Posted : std::uint8_t {
 };
 
 /// Whether two transports that connect to each other have found each other.
-enum class Meeting : std::uint8_t {
-  waiting,  ///< Call progress().
-  met,      ///< Both have connected to each other, and each has received the other's answer.
-  failed,   ///< There is no such peer, or the endpoint was closed.
+enum class Handshake : std::uint8_t {
+  waiting,   ///< Call progress().
+  complete,  ///< Both have connected to each other, and each has received the other's answer.
+  failed,    ///< There is no such peer, or the endpoint was closed.
 };
 
 /// One path that the bytes of an endpoint take, as the fabric's library reports it.
@@ -130,8 +130,10 @@ class Transport {
   /// then end with peer_lost or link_lost.
   virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
   /// Whether this endpoint and its peer have found each other. Transports that learn of a peer only
-  /// by messages always return Meeting::met.
-  virtual Meeting meeting(EndpointId /*endpoint*/) const noexcept { return Meeting::met; }
+  /// by messages always return Handshake::complete.
+  virtual Handshake handshake(EndpointId /*endpoint*/) const noexcept {
+    return Handshake::complete;
+  }
 
   /// Sends `source` under `tag`. Completion means that the memory may be reused, not that the peer
   /// has the message.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/meetings.h"
+#include "bootstrap/payload_connections.h"
 
 #include "bootstrap/socket.h"
 
@@ -21,12 +21,12 @@ constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
 
-Meetings::Meetings(const Member& self,
-                   Key key,
-                   SocketAddress local,
-                   Poller& poller,
-                   std::uint64_t tag,
-                   const Logger& logger)
+PayloadConnections::PayloadConnections(const Member& self,
+                                       Key key,
+                                       SocketAddress local,
+                                       Poller& poller,
+                                       std::uint64_t tag,
+                                       const Logger& logger)
     : self_(self),
       key_(std::move(key)),
       local_(local),
@@ -37,14 +37,14 @@ Meetings::Meetings(const Member& self,
       greeter_(poller, tag, refusals_),
       met_(self.size, false) {}
 
-void Meetings::ask(std::uint32_t rank) {
+void PayloadConnections::ask(std::uint32_t rank) {
   if (met_[rank] || guests_.contains(rank)) return;
   // This rank may already be connecting to that rank, and that may still fail.
   const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
   guests_[rank] = {first, 0};
 }
 
-Status Meetings::listen() {
+Status PayloadConnections::listen() {
   if (listener_) return {};
   XYLEM_TRY(UniqueFd listener, listen_on(local_.with_port(0)));
   XYLEM_TRY(address_, SocketAddress::of_socket(listener.get()));
@@ -54,23 +54,23 @@ Status Meetings::listen() {
   return {};
 }
 
-void Meetings::stop_listening() {
+void PayloadConnections::stop_listening() {
   if (!listener_) return;
   poller_->remove(listener_.get());
   listener_.reset();
   greeter_.drop_strangers();
 }
 
-void Meetings::stop_listening_if_done() {
+void PayloadConnections::stop_listening_if_done() {
   if (guests_.empty()) stop_listening();
 }
 
-void Meetings::note_failure(std::uint32_t rank, const Status& why) {
+void PayloadConnections::note_failure(std::uint32_t rank, const Status& why) {
   logger_.info(fmt::format("no connection to rank {} yet: {}", rank, why.message()));
   if (++tries_[rank] == kMostTries) failed_.push_back({rank, why});
 }
 
-void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
+void PayloadConnections::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
   greeter_.drop_slow_strangers();
   greeter_.drop_slow_calls();
   for (auto& [rank, invited] : guests_) {
@@ -88,13 +88,13 @@ void Meetings::tick(Clock::time_point now, std::vector<Invitation>& invitations)
   }
 }
 
-Clock::time_point Meetings::due() const noexcept {
+Clock::time_point PayloadConnections::due() const noexcept {
   auto due = greeter_.is_empty() ? Clock::time_point::max() : Clock::now() + kPatience;
   for (const auto& [rank, invited] : guests_) due = std::min(due, invited.next);
   return due;
 }
 
-void Meetings::on_invited(const Invitation& invitation) {
+void PayloadConnections::on_invited(const Invitation& invitation) {
   const std::uint32_t host = invitation.host;
   // An outgoing connection is never replaced by another one, since its host may consider it
   // complete. If it fails, it ends by itself.
@@ -110,12 +110,12 @@ void Meetings::on_invited(const Invitation& invitation) {
   const Handshake handshake(Handshake::Side::caller, key_, self_);
   // Nothing more to do: the host will invite again.
   if (!socket) return note_failure(host, socket.status());
-  give_up_early(socket->get());
+  fail_early(socket->get());
   keep_alive(socket->get());
   greeter_.call(*std::move(socket), handshake, host);
 }
 
-void Meetings::on_event(int fd) {
+void PayloadConnections::on_event(int fd) {
   if (fd == listener_.get()) {
     const Status accepted = greeter_.accept_some(
         fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, guests_.size());
@@ -136,7 +136,7 @@ void Meetings::on_event(int fd) {
   }
 }
 
-void Meetings::on_proven(Greeting greeting) {
+void PayloadConnections::on_proven(Greeting greeting) {
   const std::uint32_t rank = greeting.peer().rank;
   const auto callee = greeting.callee();
   const bool is_expected = callee ? *callee == rank : guests_.contains(rank);
@@ -149,16 +149,16 @@ void Meetings::on_proven(Greeting greeting) {
   // Keepalive detects a broken path even if nothing is sent.
   keep_alive(greeting.fd());
   guests_.erase(rank);
-  encounters_.push_back({rank, greeting.take_fd(), greeting.keys()});
+  connections_.push_back({rank, greeting.take_fd(), greeting.keys()});
   stop_listening_if_done();
 }
 
-std::vector<Meetings::Failed> Meetings::take_failed() {
+std::vector<PayloadConnections::Failed> PayloadConnections::take_failed() {
   std::erase_if(failed_, [this](const Failed& failed) { return met_[failed.rank]; });
   return std::exchange(failed_, {});
 }
 
-void Meetings::forget(std::uint32_t rank) {
+void PayloadConnections::forget(std::uint32_t rank) {
   guests_.erase(rank);
   tries_.erase(rank);
   greeter_.hang_up(rank);

@@ -28,21 +28,21 @@ inline void relax() noexcept {
 ///
 /// If ranks share cores, the sender of the awaited message may not be running. Then each poll
 /// yields the core.
-class Patience {
+class PollBudget {
  public:
   /// Does not poll.
-  Patience() noexcept = default;
-  static Patience spinning() noexcept {
+  PollBudget() noexcept = default;
+  static PollBudget spinning() noexcept {
     constexpr std::uint32_t kPolls = 64;  // A few microseconds.
     return {kPolls, false};
   }
-  static Patience yielding() noexcept {
+  static PollBudget yielding() noexcept {
     constexpr std::uint32_t kPolls = 8;  // Each takes one or two context switches.
     return {kPolls, true};
   }
 
-  /// A Patience with the same limits, but without what this one has learnt.
-  Patience fresh() const noexcept { return {most_, yields_}; }
+  /// A PollBudget with the same limits, but without what this one has learnt.
+  PollBudget fresh() const noexcept { return {most_, yields_}; }
   /// Calls `take` until it returns true, for a limited time. Returns the result of the last call.
   template <typename Take>
   bool await(const Take& take) {
@@ -70,7 +70,7 @@ class Patience {
   }
 
  private:
-  Patience(std::uint32_t most, bool yields) noexcept : most_(most), yields_(yields) {}
+  PollBudget(std::uint32_t most, bool yields) noexcept : most_(most), yields_(yields) {}
 
   /// How many times to poll now.
   std::uint32_t allowed() noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Encounter: a connection for payload to a rank that has proven the job's secret, with its keys.
+// PayloadConnection: a connection for payload to a rank that has proven the job's secret, with its
+// keys.
 #pragma once
 
 #include "xylem/base/unique_fd.h"
@@ -15,7 +16,7 @@ struct FrameKeys {
   transport::SealKey outgoing{}, incoming{};
 };
 
-struct Encounter {
+struct PayloadConnection {
   std::uint32_t rank = 0;
   UniqueFd socket;
   FrameKeys keys;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings: makes the connection for payload between two ranks when one of them first needs it.
+// PayloadConnections: makes the connection for payload between two ranks when one of them first
+// needs it.
 //
 //   rank a: ask(b) ── listens, invites b over the control plane ──►  rank b: calls a
 //           ◄───────────────── handshake of both ─────────────────►
@@ -14,9 +15,9 @@
 #pragma once
 
 #include "bootstrap/control_frame.h"
-#include "bootstrap/encounter.h"
 #include "bootstrap/greeter.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/payload_connection.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/refusals.h"
 #include "bootstrap/secret.h"
@@ -35,16 +36,16 @@ namespace xylem::runtime {
 
 /// Makes the connections for payload of one rank. Used by one thread only: the thread that serves
 /// the control plane.
-class Meetings {
+class PayloadConnections {
  public:
   /// `key` is derived from the job's secret and used for nothing else. `poller` watches the
   /// connections; its events carry `tag`.
-  Meetings(const Member& self,
-           Key key,
-           SocketAddress local,
-           Poller& poller,
-           std::uint64_t tag,
-           const Logger& logger);
+  PayloadConnections(const Member& self,
+                     Key key,
+                     SocketAddress local,
+                     Poller& poller,
+                     std::uint64_t tag,
+                     const Logger& logger);
 
   /// Asks for a connection to a rank. Asking again changes nothing.
   void ask(std::uint32_t rank);
@@ -58,7 +59,7 @@ class Meetings {
   void tick(Clock::time_point now, std::vector<Invitation>& invitations);
   /// When tick() is due.
   Clock::time_point due() const noexcept;
-  std::vector<Encounter> take_encounters() { return std::exchange(encounters_, {}); }
+  std::vector<PayloadConnection> take_connections() { return std::exchange(connections_, {}); }
   /// Ranks to which no connection can be made here, and why.
   struct Failed {
     std::uint32_t rank;
@@ -94,7 +95,7 @@ class Meetings {
   std::map<std::uint32_t, std::uint32_t> tries_;  ///< For each rank, how many attempts failed here.
   std::vector<Failed> failed_;
   std::uint32_t number_ = 0;
-  std::vector<Encounter> encounters_;
+  std::vector<PayloadConnection> connections_;
 };
 
 }  // namespace xylem::runtime

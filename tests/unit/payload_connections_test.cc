@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings: connections for payload that the ranks of a control plane make on demand. Ranks are
-// threads that connect over the loopback interface. The tests cover which ranks are invited and
-// notified, and what other processes can do at the open port.
-#include "runtime/src/bootstrap/meetings.h"
+// PayloadConnections: connections for payload that the ranks of a control plane make on demand.
+// Ranks are threads that connect over the loopback interface. The tests cover which ranks are
+// invited and notified, and what other processes can do at the open port.
+#include "runtime/src/bootstrap/payload_connections.h"
 
 #include "runtime/src/bootstrap/control_plane.h"
 #include "runtime/src/bootstrap/neighbours.h"
@@ -33,8 +33,8 @@ using runtime::bytes_of;
 using runtime::ByteSpan;
 using runtime::ByteVector;
 using runtime::ControlPlane;
-using runtime::Encounter;
 using runtime::Handshake;
+using runtime::PayloadConnection;
 using runtime::SocketAddress;
 using runtime::text_of;
 using std::chrono::seconds;
@@ -61,7 +61,7 @@ SocketAddress peer_of_socket(int fd) {
 }
 
 /// Expects two ends of one connection: addresses and keys agree, and bytes pass both ways.
-void expect_ends_of_one_connection(const Encounter& a, const Encounter& b) {
+void expect_ends_of_one_connection(const PayloadConnection& a, const PayloadConnection& b) {
   EXPECT_EQ(SocketAddress::of_socket(a.socket.get())->to_string(),
             peer_of_socket(b.socket.get()).to_string());
   EXPECT_EQ(a.keys.outgoing, b.keys.incoming);
@@ -116,9 +116,9 @@ class Job {
     return false;
   }
   bool serve_all(const std::function<bool()>& enough) { return serve(all_, enough); }
-  /// Serves all ranks until these two have met.
+  /// Serves all ranks until these two have connected.
   bool serve_until_met(std::uint32_t a, std::uint32_t b) {
-    return serve_all([&] { return meetings_of(a, b) > 0 && meetings_of(b, a) > 0; });
+    return serve_all([&] { return connections_of(a, b) > 0 && connections_of(b, a) > 0; });
   }
   /// Serves all ranks until everything under way has been heard: each rank floods a message, which
   /// follows all earlier ones over the same connections.
@@ -135,11 +135,11 @@ class Job {
     }));
   }
 
-  std::ptrdiff_t meetings_of(std::uint32_t rank, std::uint32_t with) const {
-    return std::ranges::count(recorders[rank].met, with, &Encounter::rank);
+  std::ptrdiff_t connections_of(std::uint32_t rank, std::uint32_t with) const {
+    return std::ranges::count(recorders[rank].connected, with, &PayloadConnection::rank);
   }
-  const Encounter& encounter(std::uint32_t rank, std::uint32_t with) const {
-    return *std::ranges::find(recorders[rank].met, with, &Encounter::rank);
+  const PayloadConnection& connection(std::uint32_t rank, std::uint32_t with) const {
+    return *std::ranges::find(recorders[rank].connected, with, &PayloadConnection::rank);
   }
 
   std::vector<Recorder> recorders;
@@ -156,26 +156,26 @@ void open_port(Job& job, std::uint32_t guest = 1) {
   ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
 }
 
-TEST(Meetings, OneAsksAndBothMeetOnce) {
+TEST(PayloadConnections, OneAsksAndBothMeetOnce) {
   for (const std::uint32_t asker : {0U, 1U}) {
     Job job(2);
     job.plane(asker).ask_for(1 - asker);
     ASSERT_TRUE(job.serve_until_met(0, 1));
     job.settle();
-    EXPECT_EQ(job.meetings_of(0, 1), 1);
-    EXPECT_EQ(job.meetings_of(1, 0), 1);
-    expect_ends_of_one_connection(job.encounter(0, 1), job.encounter(1, 0));
+    EXPECT_EQ(job.connections_of(0, 1), 1);
+    EXPECT_EQ(job.connections_of(1, 0), 1);
+    expect_ends_of_one_connection(job.connection(0, 1), job.connection(1, 0));
     EXPECT_TRUE(listening().empty());
   }
 }
 
-TEST(Meetings, NoPortIsOpenBeforeAnybodyAsks) {
+TEST(PayloadConnections, NoPortIsOpenBeforeAnybodyAsks) {
   Job job(3);
   job.settle();
   EXPECT_TRUE(listening().empty());
 }
 
-TEST(Meetings, AskingAgainDoesNothing) {
+TEST(PayloadConnections, AskingAgainDoesNothing) {
   Job job(2);
   for (int i = 0; i < 3; ++i) job.plane(0).ask_for(1);
   ASSERT_TRUE(job.serve_until_met(0, 1));
@@ -185,18 +185,18 @@ TEST(Meetings, AskingAgainDoesNothing) {
     job.settle();
     EXPECT_TRUE(listening().empty());
   }
-  EXPECT_EQ(job.recorders[0].met.size(), 1U);
-  EXPECT_EQ(job.recorders[1].met.size(), 1U);
+  EXPECT_EQ(job.recorders[0].connected.size(), 1U);
+  EXPECT_EQ(job.recorders[1].connected.size(), 1U);
 }
 
-TEST(Meetings, TwoConnectionsHaveDifferentKeys) {
+TEST(PayloadConnections, TwoConnectionsHaveDifferentKeys) {
   Job job(3);
   job.plane(0).ask_for(1);
   job.plane(0).ask_for(2);
   ASSERT_TRUE(job.serve_until_met(0, 1));
   ASSERT_TRUE(job.serve_until_met(0, 2));
-  const auto& first = job.encounter(0, 1).keys;
-  const auto& second = job.encounter(0, 2).keys;
+  const auto& first = job.connection(0, 1).keys;
+  const auto& second = job.connection(0, 2).keys;
   const std::set<transport::SealKey> keys = {first.outgoing, first.incoming, second.outgoing,
                                              second.incoming};
   EXPECT_EQ(keys.size(), 4U);
@@ -219,9 +219,9 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
         if (other != rank && asks(rank, other)) job.plane(rank).ask_for(other);
       }
       EXPECT_TRUE(serve_until(
-          job.plane(rank), recorder, [&] { return recorder.met.size() == size() - 1; },
+          job.plane(rank), recorder, [&] { return recorder.connected.size() == size() - 1; },
           soon_enough()))
-          << rank << " has met " << recorder.met.size();
+          << rank << " has met " << recorder.connected.size();
       if (++complete == size()) wake_all(job);
       // Goes on until all are complete, since this rank also passes on invitations between others.
       EXPECT_TRUE(serve_until(
@@ -231,11 +231,11 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
     job.settle();
     EXPECT_TRUE(listening().empty());
     for (std::uint32_t a = 0; a < size(); ++a) {
-      EXPECT_EQ(job.recorders[a].met.size(), size() - 1);
+      EXPECT_EQ(job.recorders[a].connected.size(), size() - 1);
       for (std::uint32_t b = 0; b < a; ++b) {
-        ASSERT_EQ(job.meetings_of(a, b), 1);
-        ASSERT_EQ(job.meetings_of(b, a), 1);
-        expect_ends_of_one_connection(job.encounter(a, b), job.encounter(b, a));
+        ASSERT_EQ(job.connections_of(a, b), 1);
+        ASSERT_EQ(job.connections_of(b, a), 1);
+        expect_ends_of_one_connection(job.connection(a, b), job.connection(b, a));
       }
     }
   }
@@ -287,7 +287,7 @@ std::uint32_t far_rank() {
   return 0;
 }
 
-TEST(Meetings, AnInvitationFindsItsWayOverOthers) {
+TEST(PayloadConnections, AnInvitationFindsItsWayOverOthers) {
   const std::uint32_t far = far_rank();
   ASSERT_NE(far, 0U);
   for (const auto& [asker, asked] : {std::pair(0U, far), std::pair(far, 0U)}) {
@@ -295,13 +295,13 @@ TEST(Meetings, AnInvitationFindsItsWayOverOthers) {
     job.plane(asker).ask_for(asked);
     ASSERT_TRUE(job.serve_until_met(asker, asked));
     job.settle();
-    expect_ends_of_one_connection(job.encounter(asker, asked), job.encounter(asked, asker));
-    for (const Recorder& each : job.recorders) EXPECT_LE(each.met.size(), 1U);
+    expect_ends_of_one_connection(job.connection(asker, asked), job.connection(asked, asker));
+    for (const Recorder& each : job.recorders) EXPECT_LE(each.connected.size(), 1U);
     EXPECT_TRUE(listening().empty());
   }
 }
 
-TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
+TEST(PayloadConnections, AnInvitationGetsRoundARankThatStandsStill) {
   const std::uint32_t far = far_rank();
   // In one of these runs, the rank that stands still is on the invitation's way.
   for (std::uint32_t still = 1; still < 8; ++still) {
@@ -313,15 +313,15 @@ TEST(Meetings, AnInvitationGetsRoundARankThatStandsStill) {
     }
     job.plane(0).ask_for(far);
     EXPECT_TRUE(job.serve(served, [&] {
-      return job.meetings_of(0, far) == 1 && job.meetings_of(far, 0) == 1;
+      return job.connections_of(0, far) == 1 && job.connections_of(far, 0) == 1;
     })) << still;
     job.settle();
-    EXPECT_EQ(job.meetings_of(0, far), 1);
-    EXPECT_EQ(job.meetings_of(far, 0), 1);
+    EXPECT_EQ(job.connections_of(0, far), 1);
+    EXPECT_EQ(job.connections_of(far, 0), 1);
   }
 }
 
-TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
+TEST(PayloadConnections, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
   // Rank 0 is not served for a while after it has invited a far rank, so it invites it again later.
   // The second invitation is still under way when the far rank completes its call.
   const std::uint32_t far = far_rank();
@@ -345,7 +345,7 @@ TEST(Meetings, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
   serve_once(far);
   ASSERT_TRUE(job.serve_until_met(0, far));
   job.settle();
-  expect_ends_of_one_connection(job.encounter(0, far), job.encounter(far, 0));
+  expect_ends_of_one_connection(job.connection(0, far), job.connection(far, 0));
 }
 
 // --- Strangers --------------------------------------------------------------------
@@ -371,16 +371,16 @@ bool is_hung_up(const UniqueFd& fd) {
 }
 
 /// Expects that ranks 0 and 1 meet in spite of strangers.
-void expect_meeting(Job& job) {
+void expect_connection(Job& job) {
   ASSERT_TRUE(job.serve_until_met(0, 1));
   job.settle();
-  EXPECT_EQ(job.recorders[0].met.size(), 1U);
-  EXPECT_EQ(job.recorders[1].met.size(), 1U);
-  expect_ends_of_one_connection(job.encounter(0, 1), job.encounter(1, 0));
+  EXPECT_EQ(job.recorders[0].connected.size(), 1U);
+  EXPECT_EQ(job.recorders[1].connected.size(), 1U);
+  expect_ends_of_one_connection(job.connection(0, 1), job.connection(1, 0));
   EXPECT_TRUE(listening().empty());
 }
 
-TEST(Meetings, SilentStrangersKeepNobodyOutAndAreSentAway) {
+TEST(PayloadConnections, SilentStrangersKeepNobodyOutAndAreSentAway) {
   Job job(2);
   open_port(job);
   std::vector<UniqueFd> strangers;
@@ -391,11 +391,11 @@ TEST(Meetings, SilentStrangersKeepNobodyOutAndAreSentAway) {
   }
   // The others are kept, because there is room for them.
   ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::count_if(strangers, is_hung_up) > 100; }));
-  expect_meeting(job);
+  expect_connection(job);
   EXPECT_TRUE(job.serve_all([&] { return std::ranges::all_of(strangers, is_hung_up); }));
 }
 
-TEST(Meetings, GarbageAtThePortDoesNoHarm) {
+TEST(PayloadConnections, GarbageAtThePortDoesNoHarm) {
   Job job(2);
   open_port(job);
   std::mt19937 random(5);
@@ -412,7 +412,7 @@ TEST(Meetings, GarbageAtThePortDoesNoHarm) {
     EXPECT_TRUE(runtime::send_all(strangers.back().get(), garbage, soon_enough()));
   }
   EXPECT_TRUE(job.serve({0}, [&] { return std::ranges::all_of(strangers, is_hung_up); }));
-  expect_meeting(job);
+  expect_connection(job);
 }
 
 /// Sends bytes as a stranger. Returns the first `answered` bytes of rank 0's answer.
@@ -428,7 +428,7 @@ ByteVector ask_rank(Job& job, const UniqueFd& stranger, ByteSpan bytes, std::siz
   return answer;
 }
 
-TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
+TEST(PayloadConnections, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
   Job job(2);
   open_port(job);
   // A preamble is public and is answered with a preamble. The stranger sends that answer back to
@@ -447,11 +447,11 @@ TEST(Meetings, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
         << "a refusal instead of a proof";
     EXPECT_TRUE(job.serve({0}, [&] { return is_hung_up(*stranger); }));
   }
-  EXPECT_TRUE(job.recorders[0].met.empty());
-  expect_meeting(job);
+  EXPECT_TRUE(job.recorders[0].connected.empty());
+  expect_connection(job);
 }
 
-TEST(Meetings, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
+TEST(PayloadConnections, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/log";
   const auto logger = Logger::open({LogLevel::warn, path}, {"host", 0, ""});
@@ -467,7 +467,7 @@ TEST(Meetings, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
       EXPECT_TRUE(runtime::send_all(strangers.back().get(), garbage, soon_enough()));
     }
     ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::all_of(strangers, is_hung_up); }));
-    expect_meeting(job);
+    expect_connection(job);
   }
   const auto took = std::chrono::duration_cast<seconds>(Clock::now() - began);
   std::ifstream file(path);
@@ -515,29 +515,29 @@ Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
   return status;
 }
 
-TEST(Meetings, ARankThatWasNotAskedIsNotTakenForTheOneThatWas) {
+TEST(PayloadConnections, ARankThatWasNotAskedIsNotTakenForTheOneThatWas) {
   const auto store = std::make_shared<SessionReader>();
   Job job(3, store);
   open_port(job);
   EXPECT_TRUE(shake_hands(job, 2, store->key("xylem payload")));
   EXPECT_TRUE(shake_hands(job, 0, store->key("xylem payload")))
       << "this caller claims to be rank 0 itself";
-  EXPECT_TRUE(job.recorders[0].met.empty());
-  expect_meeting(job);
+  EXPECT_TRUE(job.recorders[0].connected.empty());
+  expect_connection(job);
 }
 
-TEST(Meetings, AKeyOfTheControlPlaneOpensNoConnectionForPayload) {
+TEST(PayloadConnections, AKeyOfTheControlPlaneOpensNoConnectionForPayload) {
   const auto store = std::make_shared<SessionReader>();
   Job job(2, store);
   open_port(job);
   EXPECT_EQ(shake_hands(job, 1, store->key("xylem control")).code(), Code::cancelled);
-  EXPECT_TRUE(job.recorders[0].met.empty());
-  expect_meeting(job);
+  EXPECT_TRUE(job.recorders[0].connected.empty());
+  expect_connection(job);
 }
 
 // --- Ends -------------------------------------------------------------------------
 
-TEST(Meetings, NobodyWaitsForARankThatIsLost) {
+TEST(PayloadConnections, NobodyWaitsForARankThatIsLost) {
   Job job(3);
   open_port(job);
   job.kill(1);
@@ -552,7 +552,7 @@ TEST(Meetings, NobodyWaitsForARankThatIsLost) {
   EXPECT_TRUE(job.recorders[0].lost.size() == 1 && job.recorders[2].lost.size() == 1);
 }
 
-TEST(Meetings, NobodyWaitsForARankThatHasLeft) {
+TEST(PayloadConnections, NobodyWaitsForARankThatHasLeft) {
   Job job(3);
   open_port(job);
   job.plane(1).leave(soon_enough());
@@ -567,17 +567,17 @@ TEST(Meetings, NobodyWaitsForARankThatHasLeft) {
   ASSERT_TRUE(job.serve_until_met(0, 2));
 }
 
-TEST(Meetings, ThePortStaysOpenForThoseWhoAreStillAwaited) {
+TEST(PayloadConnections, ThePortStaysOpenForThoseWhoAreStillAwaited) {
   Job job(3);
   open_port(job);
   job.plane(0).ask_for(2);
-  ASSERT_TRUE(job.serve({0, 2}, [&] { return job.meetings_of(2, 0) == 1; }));
+  ASSERT_TRUE(job.serve({0, 2}, [&] { return job.connections_of(2, 0) == 1; }));
   EXPECT_EQ(listening().size(), 1U);
   ASSERT_TRUE(job.serve_until_met(0, 1));
   EXPECT_TRUE(listening().empty());
 }
 
-TEST(Meetings, ARankThatLeavesListensNoMore) {
+TEST(PayloadConnections, ARankThatLeavesListensNoMore) {
   Job job(2);
   open_port(job);
   job.plane(0).leave(Deadline::after(seconds(2)));
@@ -609,20 +609,20 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-TEST(Meetings, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
+TEST(PayloadConnections, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
   Job job(3);
   Recorder& asker = job.recorders[0];
   const auto began = Clock::now();
   {
     const NoDescriptors while_it_asks;
     job.plane(0).ask_for(1);
-    ASSERT_TRUE(job.serve({0}, [&] { return asker.unmet.contains(1); }));
+    ASSERT_TRUE(job.serve({0}, [&] { return asker.failed.contains(1); }));
   }
-  EXPECT_EQ(asker.unmet[1].code(), Code::exhausted) << asker.unmet[1].to_string();
+  EXPECT_EQ(asker.failed[1].code(), Code::exhausted) << asker.failed[1].to_string();
   // The rank tries once a second.
   EXPECT_GE(Clock::now() - began, seconds(4));
   EXPECT_LT(Clock::now() - began, seconds(10));
-  EXPECT_TRUE(asker.met.empty());
+  EXPECT_TRUE(asker.connected.empty());
   // The other two ranks still meet.
   job.plane(0).ask_for(2);
   ASSERT_TRUE(job.serve_until_met(0, 2));
@@ -630,7 +630,7 @@ TEST(Meetings, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
 
 #endif
 
-TEST(Meetings, ARankThatIsCalledAndLostLeavesNothingOpen) {
+TEST(PayloadConnections, ARankThatIsCalledAndLostLeavesNothingOpen) {
   // Rank 1 is connecting to rank 0, which is no longer served and then ends.
   Job job(3);
   open_port(job);
@@ -642,7 +642,7 @@ TEST(Meetings, ARankThatIsCalledAndLostLeavesNothingOpen) {
   EXPECT_TRUE(job.serve_all([&] { return job.recorders[1].lost.contains(0); }));
   job.plane(1).ask_for(2);
   ASSERT_TRUE(job.serve_until_met(1, 2));
-  EXPECT_EQ(job.recorders[1].met.size(), 1U);
+  EXPECT_EQ(job.recorders[1].connected.size(), 1U);
   EXPECT_TRUE(listening().empty());
 }
 
