@@ -112,7 +112,7 @@ void from_anywhere(benchmark::State& state) {
 
 BENCHMARK(hand_over<&by_memcpy>)->Apply(slots);
 BENCHMARK(hand_over<&xylem::copy_bytes>)->Apply(slots);
-BENCHMARK(hand_over<&xylem::copy_past_cache>)->Apply(slots);
+BENCHMARK(hand_over<&xylem::copy_non_temporal>)->Apply(slots);
 BENCHMARK(from_anywhere<&by_memcpy>)->ArgsProduct({{2 << 10, 4 << 10, 64 << 10}, {0, 4, 63, 64}});
 BENCHMARK(from_anywhere<&xylem::copy_bytes>)
     ->ArgsProduct({{2 << 10, 4 << 10, 64 << 10}, {0, 4, 63, 64}});

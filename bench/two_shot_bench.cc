@@ -176,7 +176,7 @@ class AllReduce {
   /// The time in seconds in which both ranks copy their input with non-temporal stores.
   double copy(Pair& pair) {
     return pair.run([this](std::size_t rank) {
-      copy_past_cache(outputs_[rank].data(), inputs_[rank].data(), count_ * sizeof(float));
+      copy_non_temporal(outputs_[rank].data(), inputs_[rank].data(), count_ * sizeof(float));
     });
   }
 
@@ -232,7 +232,7 @@ class AllReduce {
              others.given.await(first_ + slice), mine + slice * kSlice);
       own.results.publish(first_ + slice);
     }
-    end_past_cache();
+    fence_non_temporal();
   }
 
   /// Copies one slice into a slot and one out of a slot.
@@ -273,7 +273,7 @@ void by_memcpy(void* target, const void* source, std::size_t bytes) noexcept {
 void two_shot(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   AllReduce call(bytes,
-                 {state.range(1) != 0 ? copy_piece_past_cache : by_memcpy, state.range(2) != 0});
+                 {state.range(1) != 0 ? copy_piece_non_temporal : by_memcpy, state.range(2) != 0});
   Pair pair;
   if (!call.is_right(pair)) return state.SkipWithError("wrong result");
   std::vector<double> copies, calls;
@@ -292,7 +292,7 @@ void two_shot(benchmark::State& state) {
 }
 
 BENCHMARK(two_shot)
-    ->ArgNames({"bytes", "past_cache", "fused"})
+    ->ArgNames({"bytes", "non_temporal", "fused"})
     ->ArgsProduct({{16 << 20, 64 << 20}, {0, 1}, {0, 1}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);

@@ -74,21 +74,21 @@ void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexce
   (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
 }
 
-void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
+void copy_piece_non_temporal(void* target, const void* source, std::size_t bytes) noexcept {
   if (bytes == 0) return;
   HWY_DYNAMIC_DISPATCH(stream_vectors)
   (static_cast<std::uint8_t*>(target), static_cast<const std::uint8_t*>(source), bytes);
 }
 
-void end_past_cache() noexcept { hwy::FlushStream(); }
+void fence_non_temporal() noexcept { hwy::FlushStream(); }
 
-void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept {
-  copy_piece_past_cache(target, source, bytes);
-  end_past_cache();
+void copy_non_temporal(void* target, const void* source, std::size_t bytes) noexcept {
+  copy_piece_non_temporal(target, source, bytes);
+  fence_non_temporal();
 }
 
 void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept {
-  (target.past_cache ? copy_past_cache : copy_bytes)(target.memory, source, bytes);
+  (target.non_temporal ? copy_non_temporal : copy_bytes)(target.memory, source, bytes);
 }
 
 void copy_to_both(CopyTarget first,
@@ -102,7 +102,7 @@ void copy_to_both(CopyTarget first,
   const auto put = [&](CopyTarget target, std::size_t& done, std::size_t ready) {
     auto* const to = static_cast<std::byte*>(target.memory);
     if (ready < bytes) ready -= reinterpret_cast<std::uintptr_t>(to + ready) % kLine;
-    const auto copy = target.past_cache ? copy_piece_past_cache : copy_bytes;
+    const auto copy = target.non_temporal ? copy_piece_non_temporal : copy_bytes;
     copy(to + done, static_cast<const std::byte*>(source) + done, ready - done);
     done = ready;
   };
@@ -111,7 +111,7 @@ void copy_to_both(CopyTarget first,
     put(first, to_first, at);
     put(second, to_second, at);
   }
-  if (first.past_cache || second.past_cache) end_past_cache();
+  if (first.non_temporal || second.non_temporal) fence_non_temporal();
 }
 
 }  // namespace xylem

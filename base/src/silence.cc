@@ -20,14 +20,14 @@ using std::chrono::milliseconds;
 constexpr int kMostBetweenRepetitions = 44;
 /// If data is sent at least this long after the last answer, the network has been silent for at
 /// least kLongest before (see silence.h).
-constexpr milliseconds kUnanswered = Silence::kAsks + Silence::kLongest;
+constexpr milliseconds kUnanswered = Silence::kProbeInterval + Silence::kLongest;
 /// Time allowed for an answer, in addition to the round-trip time that TCP expects.
 constexpr milliseconds kPatience{500};
 
 }  // namespace
 
-void Silence::ask_often(int socket) noexcept {
-  const int value = milliseconds(kAsks).count();
+void Silence::limit_probe_interval(int socket) noexcept {
+  const int value = milliseconds(kProbeInterval).count();
   ::setsockopt(socket, IPPROTO_TCP, kMostBetweenRepetitions, &value, sizeof(value));
 }
 
@@ -36,7 +36,7 @@ std::string Silence::text(milliseconds silent) {
                      std::chrono::floor<std::chrono::seconds>(silent).count());
 }
 
-std::optional<milliseconds> Silence::too_long(int socket, Clock::time_point now) noexcept {
+std::optional<milliseconds> Silence::silent_for(int socket, Clock::time_point now) noexcept {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
@@ -55,11 +55,11 @@ std::optional<milliseconds> Silence::too_long(int socket, Clock::time_point now)
                             : has_passed_ && info.tcpi_probes > probes_;
   if (!has_passed_) probes_ = info.tcpi_probes;
   has_passed_ = true;
-  if (!asked_ && is_asked) asked_ = now;
+  if (!first_probe_ && is_asked) first_probe_ = now;
   // The patience is counted from the time of this observation, since this host may have been
   // suspended after it sent the data.
   const microseconds answer_time(info.tcpi_rtt + 4 * info.tcpi_rttvar);
-  const bool is_over = asked_ && now - *asked_ >= kPatience + answer_time;
+  const bool is_over = first_probe_ && now - *first_probe_ >= kPatience + answer_time;
   return is_over ? std::optional(quiet) : std::nullopt;
 }
 

@@ -41,7 +41,7 @@ struct Actors {
 };
 
 // A call and the placement of its ranks.
-struct Question {
+struct PredictionInput {
   Shape shape;
   std::uint64_t bytes;
   CostModel model;
@@ -66,55 +66,55 @@ Schedule schedule_of(const Planner& planner,
   return stage(schedule, staging);
 }
 
-Schedule schedule_of(const Planner& planner, const Question& asked, std::uint32_t rank) {
-  const ComputeCost& compute = asked.model.compute;
-  return schedule_of(planner, asked.shape, rank, compute.is_staged(), compute.stages_local);
+Schedule schedule_of(const Planner& planner, const PredictionInput& input, std::uint32_t rank) {
+  const ComputeCost& compute = input.model.compute;
+  return schedule_of(planner, input.shape, rank, compute.is_staged(), compute.stages_local);
 }
 
 // Whether all hosts have the same number of consecutive ranks.
-bool are_alike(const Question& asked) {
-  const auto& host = asked.model.host;
-  return host.empty() || asked.shape.per_host > 1 || all_differ(host);
+bool are_alike(const PredictionInput& input) {
+  const auto& host = input.model.host;
+  return host.empty() || input.shape.per_host > 1 || all_differ(host);
 }
 
-bool shares_cores(const Question& asked) {
-  return std::ranges::any_of(asked.model.host_cores, [&](std::uint32_t cores) {
-    return cores > 0 && cores < asked.shape.per_host;
+bool shares_cores(const PredictionInput& input) {
+  return std::ranges::any_of(input.model.host_cores, [&](std::uint32_t cores) {
+    return cores > 0 && cores < input.shape.per_host;
   });
 }
 
 // Whether all blocks have about the same size. If the planner chooses the number of blocks
 // (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
 // lot in size, and ranks in their times.
-bool has_even_blocks(const Planner& planner, const Question& asked) {
+bool has_even_blocks(const Planner& planner, const PredictionInput& input) {
   constexpr std::uint64_t kManyLines = 8;
-  return !has_free_parts(asked.shape.collective) ||
-         asked.bytes >= kManyLines * kPartAlignment * planner.plan(asked.shape, 0).blocks;
+  return !has_free_parts(input.shape.collective) ||
+         input.bytes >= kManyLines * kPartAlignment * planner.plan(input.shape, 0).blocks;
 }
 
-Actors actors_of(const Planner& planner, const Question& asked) {
-  const Shape& shape = asked.shape;
-  if (planner.symmetry == nullptr || !are_alike(asked) || !has_even_blocks(planner, asked)) {
+Actors actors_of(const Planner& planner, const PredictionInput& input) {
+  const Shape& shape = input.shape;
+  if (planner.symmetry == nullptr || !are_alike(input) || !has_even_blocks(planner, input)) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
-  if (shape.per_host == shape.ranks && !shares_cores(asked)) {
+  if (shape.per_host == shape.ranks && !shares_cores(input)) {
     return {symmetry, symmetry.representatives()};
   }
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }
 
-double predict_exactly(const Planner& planner, const Question& asked) {
-  const Actors actors = actors_of(planner, asked);
+double predict_exactly(const Planner& planner, const PredictionInput& input) {
+  const Actors actors = actors_of(planner, input);
   std::vector<Schedule> ranks;
   ranks.reserve(actors.count);
   for (std::uint32_t rank = 0; rank < actors.count; ++rank) {
-    ranks.push_back(schedule_of(planner, asked, rank));
+    ranks.push_back(schedule_of(planner, input, rank));
   }
-  const Counts counts{.count = asked.bytes};
-  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, asked.model)
-                         : estimate_us(ranks, counts, asked.model);
+  const Counts counts{.count = input.bytes};
+  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, input.model)
+                         : estimate_us(ranks, counts, input.model);
 }
 
 // The number that halved() halves, in order to predict how the time grows with it.
@@ -134,10 +134,10 @@ std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
 
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
 // alike, each rank counts as a host. Then every other rank of each host is removed.
-Question halved(const Question& asked, Along along) {
-  Question half = asked;
+PredictionInput halved(const PredictionInput& input, Along along) {
+  PredictionInput half = input;
   Shape& shape = half.shape;
-  if (along == Along::hosts && !are_alike(asked)) {
+  if (along == Along::hosts && !are_alike(input)) {
     half.model.host = thinned(half.model.host);
     shape.ranks = static_cast<std::uint32_t>(half.model.host.size());
   } else if (along == Along::hosts) {
@@ -158,19 +158,19 @@ Question halved(const Question& asked, Along along) {
 
 // Keeps at least eight hosts. Two further halvings then leave four and two hosts, between which
 // there is still a network.
-bool can_halve(const Question& asked, Along along) {
+bool can_halve(const PredictionInput& input, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
-  return along == Along::hosts ? hosts_of(asked.shape) >= 2 * kFewestHosts
-                               : asked.shape.per_host > 1;
+  return along == Along::hosts ? hosts_of(input.shape) >= 2 * kFewestHosts
+                               : input.shape.per_host > 1;
 }
 
 // The number of steps to simulate, assuming that all ranks except the root have equally many.
-std::uint64_t count_steps(const Planner& planner, const Question& asked) {
-  const Shape& shape = asked.shape;
+std::uint64_t count_steps(const Planner& planner, const PredictionInput& input) {
+  const Shape& shape = input.shape;
   const auto steps_of = [&](std::uint32_t rank) -> std::uint64_t {
-    return schedule_of(planner, asked, rank).steps.size();
+    return schedule_of(planner, input, rank).steps.size();
   };
-  const std::uint32_t actors = actors_of(planner, asked).count;
+  const std::uint32_t actors = actors_of(planner, input).count;
   return steps_of(shape.root) + steps_of((shape.root + 1) % shape.ranks) * (actors - 1);
 }
 
@@ -178,17 +178,20 @@ std::uint64_t count_steps(const Planner& planner, const Question& asked) {
 // exact for times that grow with log n (r = 1) or with n (r = 2), and for times that converge (r <
 // 1). `predict` returns the time for a smaller call.
 template <typename Predict>
-double extrapolate(const Planner& planner, const Question& asked, Along along, Predict&& predict) {
+double extrapolate(const Planner& planner,
+                   const PredictionInput& input,
+                   Along along,
+                   Predict&& predict) {
   int halvings = 0;
-  Question part = asked;
-  const std::uint64_t most = shares_cores(asked) ? kExactSharedSteps : kExactSteps;
+  PredictionInput part = input;
+  const std::uint64_t most = shares_cores(input) ? kExactSharedSteps : kExactSteps;
   while (can_halve(part, along) && count_steps(planner, part) > most) {
     part = halved(part, along);
     ++halvings;
   }
   double time = predict(part);
   if (halvings == 0) return time;
-  const Question half = halved(part, along);
+  const PredictionInput half = halved(part, along);
   const double half_us = predict(half);
   const double quarter_us = predict(halved(half, along));
   const double ratio =
@@ -198,11 +201,12 @@ double extrapolate(const Planner& planner, const Question& asked, Along along, P
   return time;
 }
 
-double predict_us(const Planner& planner, const Question& asked) {
-  return extrapolate(planner, asked, Along::hosts, [&](const Question& fewer_hosts) {
-    return extrapolate(planner, fewer_hosts, Along::per_host, [&](const Question& smaller_hosts) {
-      return predict_exactly(planner, smaller_hosts);
-    });
+double predict_us(const Planner& planner, const PredictionInput& input) {
+  return extrapolate(planner, input, Along::hosts, [&](const PredictionInput& fewer_hosts) {
+    return extrapolate(planner, fewer_hosts, Along::per_host,
+                       [&](const PredictionInput& smaller_hosts) {
+                         return predict_exactly(planner, smaller_hosts);
+                       });
   });
 }
 
@@ -216,12 +220,12 @@ constexpr double kPriceOfMemory = 1.25;
 // The most scratch that any of up to eight ranks needs. These are the first four ranks and the four
 // ranks from the root on. The first ones are among them because some planners begin by merging the
 // data of pairs of the first ranks.
-std::uint64_t scratch_of(const Planner& planner, const Question& asked) {
+std::uint64_t scratch_of(const Planner& planner, const PredictionInput& input) {
   constexpr std::uint32_t kLooks = 4;
-  const Shape& shape = asked.shape;
+  const Shape& shape = input.shape;
   std::uint64_t most = 0;
   const auto look_at = [&](std::uint32_t rank) {
-    const Counts counts{.count = asked.bytes};
+    const Counts counts{.count = input.bytes};
     most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
   };
   for (std::uint32_t i = 0; i < std::min(kLooks, shape.ranks); ++i) {
@@ -241,17 +245,17 @@ struct Prediction {
 // fastest first. Equal times keep the order of registration. If the fastest planner needs too much
 // memory, the fastest planner that does not moves to the front, provided that it is nearly as fast.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
-                                    const Question& asked,
+                                    const PredictionInput& input,
                                     std::string_view forced) {
-  const Shape& shape = asked.shape;
+  const Shape& shape = input.shape;
   const bool has_levels = shape.per_host > 1 && shape.per_host < shape.ranks;
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
     // Without two levels the planner would make the same plan as another planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
-    const std::uint64_t scratch = scratch_of(planner, asked);
-    result.push_back({&planner, predict_us(planner, asked), scratch > kMostScratch ? scratch : 0});
+    const std::uint64_t scratch = scratch_of(planner, input);
+    result.push_back({&planner, predict_us(planner, input), scratch > kMostScratch ? scratch : 0});
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
@@ -262,8 +266,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   return result;
 }
 
-std::string explain(const Question& asked, const Prediction& best, const Prediction& next) {
-  if (asked.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
+std::string explain(const PredictionInput& input, const Prediction& best, const Prediction& next) {
+  if (input.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
   if (next.us < best.us && next.scratch > best.scratch) {
     return fmt::format(
         "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
@@ -271,8 +275,8 @@ std::string explain(const Question& asked, const Prediction& best, const Predict
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
-  Question little = asked;
-  little.bytes = std::min(asked.bytes, kPartAlignment);
+  PredictionInput little = input;
+  little.bytes = std::min(input.bytes, kPartAlignment);
   const auto latency = [&](const Prediction& p) {
     return std::min(p.us, predict_us(*p.planner, little));
   };
@@ -321,8 +325,8 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   const auto key = std::tuple(shape.collective, shape.ranks, shape.root, size, std::string(forced));
   if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
 
-  const Question asked{shape, bytes_of(size), model_};
-  std::vector<Prediction> all = predict_all(candidates_, asked, forced);
+  const PredictionInput input{shape, bytes_of(size), model_};
+  std::vector<Prediction> all = predict_all(candidates_, input, forced);
   auto best = all.begin();
   if (!forced.empty()) {
     best =
@@ -358,7 +362,7 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   } else if (next == all.end()) {
     choice.reason = fmt::format("the only algorithm for {}", name(shape.collective));
   } else {
-    choice.reason = explain(asked, *best, *next);
+    choice.reason = explain(input, *best, *next);
   }
   return chosen_.emplace(key, std::move(choice)).first->second;
 }

@@ -13,7 +13,7 @@ namespace xylem::execution {
 using collectives::kNone;
 using collectives::StepKind;
 using transport::Posted;
-using transport::Room;
+using transport::ReserveResult;
 
 namespace {
 
@@ -73,7 +73,7 @@ void Engine::start(Execution& execution) {
   auto& run = execution.run;
   const auto& program = *run.program;
   const bool is_immediate = run.device.compute == nullptr;
-  run.past_cache = is_immediate && is_past_cache(run);
+  run.non_temporal = is_immediate && is_non_temporal(run);
   XYLEM_CHECK(is_immediate || !program.is_exchange, program.algorithm);
   if (program.is_exchange) {
     exchanges_.post_rest(execution);
@@ -388,8 +388,8 @@ bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
     return false;
   }
   if (step.kind == StepKind::send && step.cast != kNone) {
-    const Room room = send_slice(execution, id, slice);
-    if (room != Room::never) return room == Room::given;
+    const ReserveResult room = send_slice(execution, id, slice);
+    if (room != ReserveResult::use_send) return room == ReserveResult::reserved;
   }
   ++run.steps[id].issued;
   ++run.lanes[step.lane].in_flight;

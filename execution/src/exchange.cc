@@ -12,7 +12,7 @@
 namespace xylem::execution {
 
 using collectives::kNone;
-using transport::Room;
+using transport::ReserveResult;
 using transport::View;
 
 std::optional<Exchange> Exchange::of(const Program& program,
@@ -132,7 +132,7 @@ bool ExchangeRunner::send_now(Execution& execution, const Exchange& exchange) {
     if (!is_inline) {
       transport::Reservation slot;
       const auto peers = std::span(exchange.endpoints).subspan(cast.first, cast.count);
-      if (exchange.views->reserve(peers, step.bytes, slot) != Room::given) return false;
+      if (exchange.views->reserve(peers, step.bytes, slot) != ReserveResult::reserved) return false;
       exchange.views->fill(data, {});
     }
     for (std::uint32_t i = cast.first; i < cast.first + cast.count; ++i) {

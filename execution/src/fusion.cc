@@ -10,14 +10,14 @@
 namespace xylem::execution {
 
 using collectives::kNone;
-using transport::Room;
+using transport::ReserveResult;
 
 namespace {
 
 /// The second target of the bytes when a slot is filled from `source`: `target`, or none if
 /// `source` is `target`, since the bytes are there already.
 CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
-  return {source == target ? nullptr : target, run.past_cache};
+  return {source == target ? nullptr : target, run.non_temporal};
 }
 
 /// Writes a slice into a slot that peers read, sends it, and stores it at its own place, too. It is
@@ -34,9 +34,9 @@ void compute_shared(HeldViews& views,
   if (work.kind == ComputeWork::Kind::copy) {
     const auto* source = static_cast<const std::byte*>(run.sources[0]);
     slot.fill(source, also_to(run, target, source));
-  } else if (work.kind == ComputeWork::Kind::reduce && (run.past_cache || slot.past_cache())) {
-    work.past_cache = run.past_cache;
-    work.shared_past_cache = slot.past_cache();
+  } else if (work.kind == ComputeWork::Kind::reduce && (run.non_temporal || slot.non_temporal())) {
+    work.non_temporal = run.non_temporal;
+    work.shared_non_temporal = slot.non_temporal();
     work.shared = slot.memory();
     compute_on_host(work);
   } else {
@@ -100,12 +100,12 @@ void receive_slice(HeldViews& views, Execution& execution, const HeldView& view)
   if (slot) slot.commit();
 }
 
-Room send_slice(Execution& execution, StepId id, std::uint32_t slice) {
+ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   Reservation slot = Reservation::reserve(execution, step, kNone, slice);
-  if (!slot) return slot.must_wait(id) ? Room::later : Room::never;
+  if (!slot) return slot.must_wait(id) ? ReserveResult::retry_later : ReserveResult::use_send;
   const std::byte* source = run.address_of(program.source_of(step), slice);
   const StepId copy_id = program.casts[step.cast].copy;
   // The last slice is only sent, since its readers wait for nothing else.
@@ -113,7 +113,7 @@ Room send_slice(Execution& execution, StepId id, std::uint32_t slice) {
       run.ready_slices(program.steps[copy_id]) <= slice) {
     slot.fill(source, {});
     slot.commit();
-    return Room::given;
+    return ReserveResult::reserved;
   }
   const auto& copy = program.steps[copy_id];
   std::byte* const target = run.address_of(copy.target, slice);
@@ -123,7 +123,7 @@ Room send_slice(Execution& execution, StepId id, std::uint32_t slice) {
   trace(run, copy, slice, Traced::along, 0, target);
   slot.commit();
   execution.complete_slice(copy_id, run.steps[copy_id].issued++);
-  return Room::given;
+  return ReserveResult::reserved;
 }
 
 }  // namespace xylem::execution

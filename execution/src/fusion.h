@@ -20,6 +20,6 @@ void receive_slice(HeldViews& views, Execution& execution, const HeldView& view)
 /// copy, and the same slice is the next slice of this copy and is ready, the slice is copied, too.
 /// Returns `later` if this send must wait for a slot, and `never` if the slice must be sent by a
 /// message.
-transport::Room send_slice(Execution& execution, StepId id, std::uint32_t slice);
+transport::ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice);
 
 }  // namespace xylem::execution

@@ -55,43 +55,43 @@ void reduce_by_pieces(const ComputeWork& work,
   }
 }
 
-void put_past_cache(std::byte* target, const std::byte* piece, std::uint64_t length) noexcept {
-  copy_piece_past_cache(target, piece, length);
+void put_non_temporal(std::byte* target, const std::byte* piece, std::uint64_t length) noexcept {
+  copy_piece_non_temporal(target, piece, length);
 }
 
 /// Writes the result to two places, to at least one of them with non-temporal stores.
 void reduce_to_both(const ComputeWork& work) noexcept {
-  if (!work.shared_past_cache) {
+  if (!work.shared_non_temporal) {
     reduce_by_pieces(work, work.shared, work.target,
                      [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
-                       put_past_cache(work.target + at, piece, length);
+                       put_non_temporal(work.target + at, piece, length);
                      });
-    return end_past_cache();
+    return fence_non_temporal();
   }
-  const auto put_target = work.past_cache ? &copy_piece_past_cache : &copy_bytes;
+  const auto put_target = work.non_temporal ? &copy_piece_non_temporal : &copy_bytes;
   // Shared memory begins on a line boundary, but the target may begin anywhere, so pieces may fit
   // the lines of only one of them. If both are written with non-temporal stores, that is the
   // target.
-  const std::byte* const lines_of = work.past_cache ? work.target : work.shared;
+  const std::byte* const lines_of = work.non_temporal ? work.target : work.shared;
   reduce_by_pieces(work, nullptr, lines_of,
                    [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
-                     put_past_cache(work.shared + at, piece, length);
+                     put_non_temporal(work.shared + at, piece, length);
                      put_target(work.target + at, piece, length);
                    });
-  end_past_cache();
+  fence_non_temporal();
 }
 
 void reduce(const ComputeWork& work) noexcept {
   if (work.shared != nullptr) return reduce_to_both(work);
-  if (!work.past_cache) {
+  if (!work.non_temporal) {
     return work.reduce(work.target, work.sources.data(), work.sources.size(),
                        work.bytes / work.element_bytes, work.finish);
   }
   reduce_by_pieces(work, nullptr, work.target,
                    [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {
-                     put_past_cache(work.target + at, piece, length);
+                     put_non_temporal(work.target + at, piece, length);
                    });
-  end_past_cache();
+  fence_non_temporal();
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ void compute_on_host(const ComputeWork& work) noexcept {
   const void* const source = work.sources.front();
   switch (work.kind) {
     case ComputeWork::Kind::copy:
-      if (source != work.target) copy_to({work.target, work.past_cache}, source, work.bytes);
+      if (source != work.target) copy_to({work.target, work.non_temporal}, source, work.bytes);
       break;
     case ComputeWork::Kind::reduce: reduce(work); break;
     case ComputeWork::Kind::scale:

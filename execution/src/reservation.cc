@@ -6,7 +6,7 @@
 namespace xylem::execution {
 
 using collectives::kNone;
-using transport::Room;
+using transport::ReserveResult;
 
 Reservation Reservation::reserve(Execution& execution,
                                  const ProgramStep& step,
@@ -36,11 +36,11 @@ Reservation Reservation::reserve(Execution& execution,
   if (views == nullptr) return made;
   // No slot is needed for memory that the peers can read. But a result that is written with
   // non-temporal stores is not in the cache at its own place, so peers read it faster from a slot.
-  const bool leaves_cache = maker != kNone && run.past_cache;
+  const bool leaves_cache = maker != kNone && run.non_temporal;
   const auto source = region_of(run, program.steps[run.reserved_sends.front()], slice);
   if (!leaves_cache && views->is_readable(source)) return made;
   made.room_ = views->reserve(run.reserved_endpoints, bytes, made.slot_);
-  if (made.room_ == Room::given) made.views_.reset(views);
+  if (made.room_ == ReserveResult::reserved) made.views_.reset(views);
   return made;
 }
 

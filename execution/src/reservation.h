@@ -29,10 +29,13 @@ class Reservation {
   /// several peers together, there may still be one for each of them.)
   bool must_wait(StepId send) const noexcept {
     const auto& sends = execution_->run.reserved_sends;
-    return room_ == transport::Room::later && sends.size() == 1 && sends.front() == send;
+    return room_ == transport::ReserveResult::retry_later && sends.size() == 1 &&
+           sends.front() == send;
   }
   std::byte* memory() const noexcept { return slot_.memory; }
-  bool past_cache() const noexcept { return slot_.past_cache; }  ///< As in transport::Reservation.
+  bool non_temporal() const noexcept {
+    return slot_.non_temporal;
+  }  ///< As in transport::Reservation.
   /// As Views::fill().
   void fill(const void* data, CopyTarget also) const noexcept { views_->fill(data, also); }
   /// Sends the slice. It may be read at memory() until the next call of the transport.
@@ -49,7 +52,7 @@ class Reservation {
 
   Execution* execution_ = nullptr;  ///< Run::reserved_sends lists the sends.
   std::uint32_t slice_ = 0;
-  transport::Room room_ = transport::Room::never;
+  transport::ReserveResult room_ = transport::ReserveResult::use_send;
   std::unique_ptr<transport::Views, Abandon> views_;
   transport::Reservation slot_;
 };

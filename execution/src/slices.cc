@@ -94,7 +94,7 @@ ComputeWork work_of(Run& run, const ProgramStep& step, const Slices& slices, std
     work.finish = {step.finish ? program.arithmetic.divisor : 1};
     // A result that is also sent is read again soon, so it should stay in the cache.
     const bool is_last = step.target.buffer == Buffer::output && step.cast == collectives::kNone;
-    work.past_cache = run.past_cache && is_last;
+    work.non_temporal = run.non_temporal && is_last;
   } else if (program.arithmetic.scale != nullptr &&
              program.source_of(step).buffer == Buffer::input) {
     work.kind = ComputeWork::Kind::scale;
@@ -102,7 +102,7 @@ ComputeWork work_of(Run& run, const ProgramStep& step, const Slices& slices, std
     work.kernel = program.arithmetic.scale_id;
     work.factor = run.factor;
   } else {
-    work.past_cache = run.past_cache;
+    work.non_temporal = run.non_temporal;
   }
   return work;
 }
@@ -113,7 +113,7 @@ void copy_to_target(const Run& run,
                     const std::byte* data) {
   std::byte* const target = run.address_of(step.target, slice);
   if (data == target) return;
-  copy_to({target, run.past_cache}, data, run.program->slice_size(step, slice));
+  copy_to({target, run.non_temporal}, data, run.program->slice_size(step, slice));
 }
 
 Ticket enqueue_bytes(

@@ -124,7 +124,7 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
     } else if (policy.yield.count() > 0) {
       engine.set_poll_budget(PollBudget::yielding());
     }
-    engine.set_past_cache_from(kCachedOutputs / local);
+    engine.set_non_temporal_from(kCachedOutputs / local);
   });
   XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
   XYLEM_TRY(form_world(deadline));
@@ -229,7 +229,7 @@ void Job::abort_all() {
 /// messages may still wait for room at the peers. A rank that has left reads nothing any more, so
 /// it is not waited for. Messages that still arrive here are dropped, so that two ranks that leave
 /// at the same time do not wait for each other.
-Status Job::hand_over(Deadline patience) {
+Status Job::flush_sends(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&](Token token) {
     context_.progress.turn(token);
@@ -254,13 +254,13 @@ Status Job::hand_over(Deadline patience) {
   return {};
 }
 
-std::chrono::nanoseconds Job::hand_over_limit() const noexcept {
+std::chrono::nanoseconds Job::flush_limit() const noexcept {
   return std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);
 }
 
 /// Whether other ranks may need this one for a call that is under way here. A receive concerns no
 /// other rank, nor does a message of this rank to itself.
-bool Job::owes_calls(Token token) {
+bool Job::has_calls_needed_by_peers(Token token) {
   context_.progress.turn(token);
   for (Execution* execution = context_.scheduler.engine(token).active(); execution != nullptr;
        execution = execution->active_next) {
@@ -329,7 +329,7 @@ Status Job::shutdown(bool force) {
   // never ends, and may hold the token.
   if (!context_.progress.acquire_until(Deadline::after(kToken))) return was_interrupted();
   context_.progress.release();
-  auto patience = hand_over_limit();
+  auto patience = flush_limit();
   if (const auto left = pending(); left > 0) {
     if (!force) {
       return failure(Code::busy,
@@ -340,10 +340,10 @@ Status Job::shutdown(bool force) {
     abort_all();
     patience = kGoodbye;
   }
-  Status handed_over;
+  Status flushed;
   if (context_.wires != nullptr) {
-    if (is_open_) handed_over = hand_over(Deadline::after(patience));
-    if (!handed_over) context_.logger.warn(handed_over.message());
+    if (is_open_) flushed = flush_sends(Deadline::after(patience));
+    if (!flushed) context_.logger.warn(flushed.message());
     close_groups();
     release_streams();
   }
@@ -353,14 +353,14 @@ Status Job::shutdown(bool force) {
   if (context_.control != nullptr) context_.control->leave(Deadline::after(kGoodbye));
   LiveJobs::of_process().remove(*this);
   world_.reset();
-  return handed_over;
+  return flushed;
 }
 
 /// Like shutdown(), but nothing is destroyed, and no callback of the program is called, since
 /// objects that these use may have been destroyed already.
 void Job::leave_at_exit(Deadline limit) noexcept try {
   if (ender_ == std::this_thread::get_id()) return;
-  Deadline patience = earlier(limit, Deadline::after(hand_over_limit()));
+  Deadline patience = earlier(limit, Deadline::after(flush_limit()));
   if (!lock_until(shutdown_mutex_, patience)) return;
   const Lock one_at_a_time(shutdown_mutex_, std::adopt_lock);
   if (!context_.process.allows()) return;
@@ -369,7 +369,8 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   context_.process.note_end_of_program();
   context_.progress.release();
   const Deadline last = earlier(patience, Deadline::after(kLastCalls));
-  while (context_.progress.with_token([this](Token held) { return owes_calls(held); })) {
+  while (context_.progress.with_token(
+      [this](Token held) { return has_calls_needed_by_peers(held); })) {
     if (last.passed()) {
       context_.logger.warn("the program has ended with operations pending; they are dropped");
       patience = Deadline::after(kGoodbye);
@@ -377,8 +378,8 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
     }
     std::this_thread::yield();
   }
-  if (const Status handed_over = hand_over(patience); !handed_over) {
-    context_.logger.warn(handed_over.message());
+  if (const Status flushed = flush_sends(patience); !flushed) {
+    context_.logger.warn(flushed.message());
   }
   context_.process.close();
   context_.thread.stop();

@@ -76,9 +76,9 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   std::uint32_t pending();
   void abort_all();
   Status was_interrupted();
-  bool owes_calls(Token token);
-  Status hand_over(Deadline patience);
-  std::chrono::nanoseconds hand_over_limit() const noexcept;
+  bool has_calls_needed_by_peers(Token token);
+  Status flush_sends(Deadline patience);
+  std::chrono::nanoseconds flush_limit() const noexcept;
   void close_groups();
   void release_streams();
 

@@ -23,7 +23,7 @@ namespace {
 /// A number of elements that is a multiple of neither the slice nor the number of ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
-const std::string kPastCache = "past_cache", kPulled = "pulled", kAllocated = "allocated";
+const std::string kPastCache = "non_temporal", kPulled = "pulled", kAllocated = "allocated";
 
 /// The number of ranks, and a variant of shared memory: a size, or all slots written with
 /// non-temporal stores, or messages read from the sender's memory (pulled or allocated).
@@ -34,7 +34,7 @@ RankOptions options_of(const World& world) {
   const auto& [ranks, memory] = world;
   RankOptions options{.size = ranks, .transport = "shm"};
   if (memory == kPastCache) {
-    options.past_cache = true;
+    options.non_temporal = true;
   } else if (memory == kPulled) {
     options.environment["XYLEM_PULL_FROM"] = "4K";
   } else if (memory == kAllocated) {
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds,
 TEST(PremultipliedSums, AreRightInSlotsPastTheCache) {
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
     RankOptions options{.size = ranks, .transport = "shm"};
-    options.past_cache = true;
+    options.non_temporal = true;
     run_ranks(options, [](const Communicator& world) {
       for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
         const std::vector<float> input(count, 2.0F);

@@ -309,7 +309,7 @@ struct SharedRanks {
       // A call that runs alone ends without this. The other turns are too few to take so long.
       ranks.back().engine.set_eviction_delay(std::chrono::hours(1));
       // Odd ranks write all outputs with non-temporal stores.
-      if (rank % 2 == 1) ranks.back().engine.set_past_cache_from(1);
+      if (rank % 2 == 1) ranks.back().engine.set_non_temporal_from(1);
     }
     for (Rank& rank : ranks) rank.connect(ranks);
   }

@@ -190,21 +190,21 @@ inline start(who) {
 }
 
 #ifdef NO_GIVING_WAY
-#define must_give_way false
+#define must_release_token false
 #else
-#define must_give_way is_claimed
+#define must_release_token is_claimed
 #endif
 
 inline drive(who) {
   do
-  :: ended[who] || must_give_way -> break
+  :: ended[who] || must_release_token -> break
   :: else ->
     turn(who);
     if
-    :: done || ended[who] || must_give_way -> done = false
+    :: done || ended[who] || must_release_token -> done = false
     :: else ->
       sleep(who);
-      if :: needs_polling -> is_submitted || must_give_way || has_any_come :: else fi;
+      if :: needs_polling -> is_submitted || must_release_token || has_any_come :: else fi;
       slept = false
     fi
   od
@@ -302,7 +302,7 @@ inline sleep_until_look() {
 inline attend() {
   do :: turn(THREAD); if :: !done || is_claimed -> break :: else fi od;
   if /* spin_for_device(), or not */
-  :: needs_polling && !is_claimed -> has_any_come || must_give_way || is_submitted
+  :: needs_polling && !is_claimed -> has_any_come || must_release_token || is_submitted
   :: true
   fi;
   atomic { done = false; look_for_work() }

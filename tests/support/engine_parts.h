@@ -61,9 +61,9 @@ class NotedViews final : public transport::Views {
     ++released;
     return !is_withdrawn;
   }
-  transport::Room reserve(std::span<const EndpointId> to,
-                          std::uint64_t /*bytes*/,
-                          transport::Reservation& reservation) noexcept override {
+  transport::ReserveResult reserve(std::span<const EndpointId> to,
+                                   std::uint64_t /*bytes*/,
+                                   transport::Reservation& reservation) noexcept override {
     reserved_for.assign(to.begin(), to.end());
     reservation.memory = slot;
     return room;
@@ -77,7 +77,7 @@ class NotedViews final : public transport::Views {
 
   bool is_withdrawn = false;
   unsigned released = 0, abandoned = 0;
-  transport::Room room = transport::Room::given;
+  transport::ReserveResult room = transport::ReserveResult::reserved;
   std::vector<EndpointId> reserved_for, sent_to;
   std::byte slot[4096];
 };

@@ -104,7 +104,7 @@ class MemoryControl final : public runtime::ControlPlane {
     hub_->tell_others(rank_, MemoryHub::News::Kind::message, message);
   }
 
-  void ask_for(std::uint32_t rank) override { hub_->introduce(rank_, rank); }
+  void request_connection(std::uint32_t rank) override { hub_->introduce(rank_, rank); }
 
   void leave(Deadline) override { hub_->tell_others(rank_, MemoryHub::News::Kind::left, {}); }
 

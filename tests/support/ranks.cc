@@ -88,10 +88,10 @@ Result<Runtime> start_rank(const RankOptions& options,
                                  parts.loaded.config.transport == "shm");
   } else {
     parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
-    if (options.past_cache) {
+    if (options.non_temporal) {
       parts.wires = adjusted(std::move(parts.wires), [](auto& kinds) {
         kinds.front().make = [](std::uint32_t peers) {
-          return transport::make_shm({peers, 0, transport::ShmWrites::past_cache});
+          return transport::make_shm({peers, 0, transport::ShmWrites::non_temporal});
         };
       });
     }

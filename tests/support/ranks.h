@@ -30,7 +30,7 @@ struct RankOptions {
   std::optional<std::uint32_t> without_host_wire{};
   /// Only for shm: senders always write slots with non-temporal stores, as for a core that shares
   /// no cache.
-  bool past_cache = false;
+  bool non_temporal = false;
   /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
   bool allocates_buffers = false;
   /// Returns the devices of a rank, besides the CPU. If empty, ranks use those of the machine.

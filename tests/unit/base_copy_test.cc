@@ -46,7 +46,7 @@ TEST_P(Copies, MoveAllBytesAndNoOthers) {
 
 TEST_P(Copies, OfNothingTouchNothing) { GetParam()(nullptr, nullptr, 0); }
 
-INSTANTIATE_TEST_SUITE_P(All, Copies, testing::Values(&copy_bytes, &copy_past_cache));
+INSTANTIATE_TEST_SUITE_P(All, Copies, testing::Values(&copy_bytes, &copy_non_temporal));
 
 TEST(CopyToBoth, MovesAllBytesToBothAndNoOthers) {
   constexpr std::size_t kMargin = 128;

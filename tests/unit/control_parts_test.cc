@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of start-up without threads: handshake, frames, gather, floods, neighbours, interface
-// choice, attendance, silent hosts.
-#include "runtime/src/bootstrap/attendance.h"
+// choice, joined, silent hosts.
 #include "runtime/src/bootstrap/bruck_gather.h"
 #include "runtime/src/bootstrap/card.h"
 #include "runtime/src/bootstrap/control_frame.h"
@@ -10,6 +9,7 @@
 #include "runtime/src/bootstrap/gather_inbox.h"
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/interface.h"
+#include "runtime/src/bootstrap/joined_ranks.h"
 #include "runtime/src/bootstrap/neighbours.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/outcome.h"
@@ -304,17 +304,17 @@ TEST(Neighbours, StayConnectedWhenAnyTwoDie) {
   }
 }
 
-TEST(Attendance, SaysWhoIsMissingAndWhoIsHere) {
-  Attendance attendance(4);
-  for (const std::uint32_t rank : {0U, 1U, 2U}) attendance.came(rank);
-  EXPECT_FALSE(attendance.complete());
-  const Status status = attendance.sentence();
+TEST(JoinedRanks, SaysWhoIsMissingAndWhoIsHere) {
+  JoinedRanks joined(4);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) joined.add(rank);
+  EXPECT_FALSE(joined.complete());
+  const Status status = joined.missing_error();
   EXPECT_THAT(status, AllOf(fails_as(Code::timed_out), blames(3U)));
   EXPECT_THAT(std::string(status.message()),
               testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
 }
 
-TEST(Attendance, KeepsListsOfRanksShort) {
+TEST(JoinedRanks, KeepsListsOfRanksShort) {
   EXPECT_EQ(rank_list(std::vector<std::uint32_t>{3}), "3");
   EXPECT_EQ(rank_list(std::vector<std::uint32_t>{0, 1, 2, 3, 5, 6}), "0-3, 5, 6");
   std::vector<std::uint32_t> even(1000);
@@ -428,7 +428,7 @@ class DroppingConnection {
     }
     for (std::size_t i = 0; i < ends_.size(); ++i) {
       const bool has_failed = connect_outcome(ends_[i].get()) != 0;
-      if (!lost_at_[i] && (has_failed || silences_[i].too_long(ends_[i].get(), Clock::now()))) {
+      if (!lost_at_[i] && (has_failed || silences_[i].silent_for(ends_[i].get(), Clock::now()))) {
         lost_at_[i] = now;
       }
     }
@@ -524,7 +524,7 @@ TEST(GatherInbox, TakesOnlyWhatANeighbourHasToSend) {
   GatherInbox inbox(2, 8);
   const ByteVector bytes(3);
   const auto hear = [&](std::uint32_t from, std::uint32_t gather, std::uint8_t round, bool last) {
-    return inbox.hear(from, GatherFrame{gather, round, last, bytes});
+    return inbox.add(from, GatherFrame{gather, round, last, bytes});
   };
   EXPECT_TRUE(hear(3, 0, 0, false)) << "a neighbour may be in the next gather";
   EXPECT_FALSE(hear(3, 1, 0, false)) << "but no further";
@@ -545,13 +545,13 @@ TEST(GatherInbox, TakesOnlyWhatANeighbourHasToSend) {
 
 TEST(ControlNews, AreNewOnce) {
   ControlNews news(3);
-  EXPECT_TRUE(news.hear_message(1, 1));
-  EXPECT_FALSE(news.hear_message(1, 1));
-  EXPECT_TRUE(news.hear_message(2, 1));
-  EXPECT_TRUE(news.hear_message(1, 5));
-  EXPECT_FALSE(news.hear_message(1, 4));
-  EXPECT_TRUE(news.hear_invitation(1, 1)) << "invitations have numbers of their own";
-  EXPECT_FALSE(news.hear_invitation(1, 1));
+  EXPECT_TRUE(news.is_new_message(1, 1));
+  EXPECT_FALSE(news.is_new_message(1, 1));
+  EXPECT_TRUE(news.is_new_message(2, 1));
+  EXPECT_TRUE(news.is_new_message(1, 5));
+  EXPECT_FALSE(news.is_new_message(1, 4));
+  EXPECT_TRUE(news.is_new_invitation(1, 1)) << "invitations have numbers of their own";
+  EXPECT_FALSE(news.is_new_invitation(1, 1));
   EXPECT_TRUE(news.end(1, Presence::left));
   EXPECT_FALSE(news.end(1, Presence::lost));
   EXPECT_EQ(news.presence(1), Presence::left);

@@ -112,7 +112,7 @@ TEST_P(ExchangeTest, TheLastRankEndsWithinItsCallAndIsAsNew) {
     EXPECT_TRUE(run.program == nullptr && run.base[0] == nullptr && run.base[1] == nullptr);
     EXPECT_EQ(run.steps_left, RunState().steps_left);
     EXPECT_EQ(run.sent + run.under_way + run.views_held, 0U);
-    EXPECT_FALSE(run.is_within_call || run.is_lost || run.past_cache);
+    EXPECT_FALSE(run.is_within_call || run.is_lost || run.non_temporal);
     EXPECT_TRUE(run.arrived.empty() && at(2).views.empty());
     EXPECT_EQ(at(0).views.empty(), at(0).execution.run.arrived.empty());
     for (const int early : {0, 1}) {

@@ -16,7 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using transport::Room;
+using transport::ReserveResult;
 
 /// The root of a broadcast to two peers, which sends three slices to each.
 class ReservationTest : public testing::Test {
@@ -83,7 +83,7 @@ TEST_F(ReservationTest, IsAbandonedOnceIfItIsMoved) {
 }
 
 TEST_F(ReservationTest, WaitsOnlyIfItIsForOneSendAlone) {
-  views.room = Room::later;
+  views.room = ReserveResult::retry_later;
   EXPECT_FALSE(reserve());
   EXPECT_FALSE(reserve().must_wait(send)) << "one peer alone may have room";
   const StepId other = program->cast_sends.back();

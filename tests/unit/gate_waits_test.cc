@@ -14,8 +14,8 @@ namespace {
 std::vector<int> waiting(GateWaits& waits, int messages) {
   std::vector<int> numbers;
   for (int number = 0; number < messages; ++number) {
-    if (waits.is_due()) numbers.push_back(number);
-    waits.note_late();
+    if (waits.may_wait()) numbers.push_back(number);
+    waits.note_failed_wait();
   }
   return numbers;
 }
@@ -35,7 +35,7 @@ TEST(GateWaits, BeginAgainAfterAGateThatOpensInTime) {
 TEST(GateWaits, GoOnAsLongAsGatesOpenInTime) {
   GateWaits waits;
   for (int message = 0; message < 40; ++message) {
-    EXPECT_TRUE(waits.is_due());
+    EXPECT_TRUE(waits.may_wait());
     waits.note_in_time();
   }
 }

@@ -37,7 +37,8 @@ class Connected final : public transport::testing::ForwardingTransport, private 
     if (endpoint.is_connected) return below().send(to, tag, source, operation);
     operation.code = Code::peer_lost;
     if (endpoint.is_closed) return Posted::done;
-    if (!std::exchange(endpoint.is_wanted, true) && owner_ != nullptr) owner_->on_wanted(to);
+    if (!std::exchange(endpoint.is_wanted, true) && owner_ != nullptr)
+      owner_->on_connection_needed(to);
     endpoint.waiting.push_back({tag, source, &operation});
     return Posted::pending;
   }
@@ -91,7 +92,7 @@ class Connected final : public transport::testing::ForwardingTransport, private 
     return {};
   }
   void end_silent(Clock::time_point /*now*/) noexcept override {}
-  bool has_met(EndpointId id) const noexcept override {
+  bool was_connected(EndpointId id) const noexcept override {
     const auto found = endpoints_.find(id);
     return found != endpoints_.end() && found->second.is_connected;
   }

@@ -26,7 +26,7 @@ class ParticipationOf : public testing::Test {
 
 TEST_F(ParticipationOf, BlamesTheOneRankThatIsSilentBeforeAllOthers) {
   add(1, State::not_called);
-  add(2, State::gone);
+  add(2, State::left);
   EXPECT_EQ(participation.culprit(), 2U);
   add(3, std::nullopt);
   EXPECT_EQ(participation.culprit(), 3U);
@@ -45,7 +45,7 @@ TEST_F(ParticipationOf, BlamesTheOneRankThatDidNotCallIfNoneHasLeft) {
 TEST_F(ParticipationOf, IsDescribedByClauses) {
   EXPECT_EQ(participation.describe(), "");
   add(1, State::not_called);
-  add(2, State::gone);
+  add(2, State::left);
   add(3, std::nullopt);
   add(4, std::nullopt);
   add(5, State::waiting);

@@ -152,14 +152,14 @@ class Job {
 
 /// Rank 0 invites `guest`. Its port stays open as long as `guest` is not served.
 void open_port(Job& job, std::uint32_t guest = 1) {
-  job.plane(0).ask_for(guest);
+  job.plane(0).request_connection(guest);
   ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
 }
 
 TEST(PayloadConnections, OneAsksAndBothMeetOnce) {
   for (const std::uint32_t asker : {0U, 1U}) {
     Job job(2);
-    job.plane(asker).ask_for(1 - asker);
+    job.plane(asker).request_connection(1 - asker);
     ASSERT_TRUE(job.serve_until_met(0, 1));
     job.settle();
     EXPECT_EQ(job.connections_of(0, 1), 1);
@@ -177,11 +177,11 @@ TEST(PayloadConnections, NoPortIsOpenBeforeAnybodyAsks) {
 
 TEST(PayloadConnections, AskingAgainDoesNothing) {
   Job job(2);
-  for (int i = 0; i < 3; ++i) job.plane(0).ask_for(1);
+  for (int i = 0; i < 3; ++i) job.plane(0).request_connection(1);
   ASSERT_TRUE(job.serve_until_met(0, 1));
   for (int i = 0; i < 3; ++i) {
-    job.plane(0).ask_for(1);
-    job.plane(1).ask_for(0);
+    job.plane(0).request_connection(1);
+    job.plane(1).request_connection(0);
     job.settle();
     EXPECT_TRUE(listening().empty());
   }
@@ -191,8 +191,8 @@ TEST(PayloadConnections, AskingAgainDoesNothing) {
 
 TEST(PayloadConnections, TwoConnectionsHaveDifferentKeys) {
   Job job(3);
-  job.plane(0).ask_for(1);
-  job.plane(0).ask_for(2);
+  job.plane(0).request_connection(1);
+  job.plane(0).request_connection(2);
   ASSERT_TRUE(job.serve_until_met(0, 1));
   ASSERT_TRUE(job.serve_until_met(0, 2));
   const auto& first = job.connection(0, 1).keys;
@@ -216,7 +216,7 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
     on_each_rank(size(), [&](std::uint32_t rank) {
       Recorder& recorder = job.recorders[rank];
       for (std::uint32_t other = 0; other < size(); ++other) {
-        if (other != rank && asks(rank, other)) job.plane(rank).ask_for(other);
+        if (other != rank && asks(rank, other)) job.plane(rank).request_connection(other);
       }
       EXPECT_TRUE(serve_until(
           job.plane(rank), recorder, [&] { return recorder.connected.size() == size() - 1; },
@@ -244,7 +244,7 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
   /// Asking for a rank that has been met only wakes the control plane.
   static void wake_all(Job& job) {
     for (std::uint32_t rank = 0; rank < size(); ++rank)
-      job.plane(rank).ask_for((rank + 1) % size());
+      job.plane(rank).request_connection((rank + 1) % size());
   }
 };
 
@@ -292,7 +292,7 @@ TEST(PayloadConnections, AnInvitationFindsItsWayOverOthers) {
   ASSERT_NE(far, 0U);
   for (const auto& [asker, asked] : {std::pair(0U, far), std::pair(far, 0U)}) {
     Job job(8);
-    job.plane(asker).ask_for(asked);
+    job.plane(asker).request_connection(asked);
     ASSERT_TRUE(job.serve_until_met(asker, asked));
     job.settle();
     expect_ends_of_one_connection(job.connection(asker, asked), job.connection(asked, asker));
@@ -311,7 +311,7 @@ TEST(PayloadConnections, AnInvitationGetsRoundARankThatStandsStill) {
     for (std::uint32_t rank = 0; rank < 8; ++rank) {
       if (rank != still) served.push_back(rank);
     }
-    job.plane(0).ask_for(far);
+    job.plane(0).request_connection(far);
     EXPECT_TRUE(job.serve(served, [&] {
       return job.connections_of(0, far) == 1 && job.connections_of(far, 0) == 1;
     })) << still;
@@ -543,11 +543,11 @@ TEST(PayloadConnections, NobodyWaitsForARankThatIsLost) {
   job.kill(1);
   EXPECT_TRUE(job.serve_all([&] { return job.recorders[0].lost.contains(1); }));
   EXPECT_TRUE(listening().empty());
-  job.plane(0).ask_for(1);
+  job.plane(0).request_connection(1);
   job.settle();
   EXPECT_TRUE(listening().empty());
   // The other two ranks still meet.
-  job.plane(2).ask_for(0);
+  job.plane(2).request_connection(0);
   ASSERT_TRUE(job.serve_until_met(0, 2));
   EXPECT_TRUE(job.recorders[0].lost.size() == 1 && job.recorders[2].lost.size() == 1);
 }
@@ -559,18 +559,18 @@ TEST(PayloadConnections, NobodyWaitsForARankThatHasLeft) {
   job.kill(1);
   EXPECT_TRUE(job.serve_all([&] { return job.recorders[0].left.contains(1); }));
   EXPECT_TRUE(listening().empty());
-  job.plane(0).ask_for(1);
+  job.plane(0).request_connection(1);
   job.settle();
   EXPECT_TRUE(listening().empty());
   EXPECT_TRUE(job.recorders[0].lost.empty());
-  job.plane(0).ask_for(2);
+  job.plane(0).request_connection(2);
   ASSERT_TRUE(job.serve_until_met(0, 2));
 }
 
 TEST(PayloadConnections, ThePortStaysOpenForThoseWhoAreStillAwaited) {
   Job job(3);
   open_port(job);
-  job.plane(0).ask_for(2);
+  job.plane(0).request_connection(2);
   ASSERT_TRUE(job.serve({0, 2}, [&] { return job.connections_of(2, 0) == 1; }));
   EXPECT_EQ(listening().size(), 1U);
   ASSERT_TRUE(job.serve_until_met(0, 1));
@@ -615,7 +615,7 @@ TEST(PayloadConnections, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
   const auto began = Clock::now();
   {
     const NoDescriptors while_it_asks;
-    job.plane(0).ask_for(1);
+    job.plane(0).request_connection(1);
     ASSERT_TRUE(job.serve({0}, [&] { return asker.failed.contains(1); }));
   }
   EXPECT_EQ(asker.failed[1].code(), Code::exhausted) << asker.failed[1].to_string();
@@ -624,7 +624,7 @@ TEST(PayloadConnections, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
   EXPECT_LT(Clock::now() - began, seconds(10));
   EXPECT_TRUE(asker.connected.empty());
   // The other two ranks still meet.
-  job.plane(0).ask_for(2);
+  job.plane(0).request_connection(2);
   ASSERT_TRUE(job.serve_until_met(0, 2));
 }
 
@@ -640,7 +640,7 @@ TEST(PayloadConnections, ARankThatIsCalledAndLostLeavesNothingOpen) {
   job.kill(0);
   EXPECT_TRUE(listening().empty());
   EXPECT_TRUE(job.serve_all([&] { return job.recorders[1].lost.contains(0); }));
-  job.plane(1).ask_for(2);
+  job.plane(1).request_connection(2);
   ASSERT_TRUE(job.serve_until_met(1, 2));
   EXPECT_EQ(job.recorders[1].connected.size(), 1U);
   EXPECT_TRUE(listening().empty());

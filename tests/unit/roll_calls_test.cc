@@ -53,7 +53,7 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   const auto mine = rolls.call(1, 10, kStart).id;
   const RollCallId theirs{.caller = 8, .number = 1};
   // This rank does not answer, since its own roll call has just told everybody where it is.
-  EXPECT_FALSE(rolls.hear(theirs, about(1, 10), kStart + RollCalls::kShared));
+  EXPECT_FALSE(rolls.on_situation(theirs, about(1, 10), kStart + RollCalls::kShared));
   EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "a rank that asks has answered";
   rolls.on_answer(5, answer_to(theirs, 1, 10));
   EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
@@ -62,15 +62,16 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
 
 TEST(RollCalls, AreAnsweredOnceInAMoment) {
   RollCalls rolls(3);
-  EXPECT_TRUE(rolls.hear({8, 1}, about(1, 10), kStart));
-  EXPECT_FALSE(rolls.hear({9, 1}, about(1, 10), kStart + RollCalls::kShared));
-  EXPECT_TRUE(rolls.hear({9, 2}, about(1, 11), kStart)) << "another call";
-  EXPECT_TRUE(rolls.hear({8, 2}, about(1, 10), kStart + milliseconds(250))) << "another moment";
+  EXPECT_TRUE(rolls.on_situation({8, 1}, about(1, 10), kStart));
+  EXPECT_FALSE(rolls.on_situation({9, 1}, about(1, 10), kStart + RollCalls::kShared));
+  EXPECT_TRUE(rolls.on_situation({9, 2}, about(1, 11), kStart)) << "another call";
+  EXPECT_TRUE(rolls.on_situation({8, 2}, about(1, 10), kStart + milliseconds(250)))
+      << "another moment";
 }
 
 TEST(RollCalls, AreSharedForAMomentByThoseWhoAskTheSame) {
   RollCalls rolls(3);
-  rolls.hear({8, 1}, about(1, 10), kStart);
+  rolls.on_situation({8, 1}, about(1, 10), kStart);
   EXPECT_EQ(rolls.recent(2, 10, kStart), nullptr);
   EXPECT_EQ(rolls.recent(1, 11, kStart), nullptr);
   EXPECT_NE(rolls.recent(1, 10, kStart + RollCalls::kShared), nullptr);
@@ -111,7 +112,7 @@ TEST(RollCalls, AreForgottenAndNeverFoundAgain) {
   EXPECT_EQ(rolls.find(RollCallId{}), nullptr);
   const auto old = rolls.call(1, 10, kStart).id;
   const auto recent = rolls.call(1, 10, kStart + milliseconds(1)).id;
-  rolls.hear({8, 1}, about(1, 11), kStart + RollCalls::kKept + milliseconds(1));
+  rolls.on_situation({8, 1}, about(1, 11), kStart + RollCalls::kKept + milliseconds(1));
   EXPECT_EQ(rolls.find(old), nullptr);
   ASSERT_NE(rolls.find(recent), nullptr);
   rolls.on_answer(1, answer_to(old, 1, 10));

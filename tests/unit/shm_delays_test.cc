@@ -170,7 +170,8 @@ class End {
       if (!transport_.send_inline(peer_, tag, message_.data(), content.bytes)) return false;
     } else if (content.bytes > 0 && content.bytes <= fits && way % 4 == 1) {
       Reservation slot;
-      if (transport_.views()->reserve(std::span(&peer_, 1), content.bytes, slot) != Room::given)
+      if (transport_.views()->reserve(std::span(&peer_, 1), content.bytes, slot) !=
+          ReserveResult::reserved)
         return false;
       content.write(message_.data());
       transport_.views()->fill(message_.data(), {});

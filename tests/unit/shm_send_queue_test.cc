@@ -34,7 +34,7 @@ class Queue {
     queue.pump(
         [&](Sending& sending, bool is_requested) {
           const Begun result = begin(sending, is_requested);
-          if (result == Begun::well) begun[sending.tag].push_back(sending.message.bytes);
+          if (result == Begun::ok) begun[sending.tag].push_back(sending.message.bytes);
           return result;
         },
         [=] { return is_hold(holds); });
@@ -55,7 +55,7 @@ class Queue {
   std::list<Operation> operations_;
 };
 
-Begun well(const Sending& /*sending*/, bool /*is_requested*/) { return Begun::well; }
+Begun well(const Sending& /*sending*/, bool /*is_requested*/) { return Begun::ok; }
 
 TEST(ShmSendQueue, EqualTagsBeginInOrderHoweverMessagesWait) {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
@@ -74,7 +74,7 @@ TEST(ShmSendQueue, EqualTagsBeginInOrderHoweverMessagesWait) {
       if (!has_luck(3)) continue;
       queue.pump(holds, [&](const Sending& sending, bool) {
         if (!sending.fits_slot && has_luck(3)) return Begun::no_stream_id;
-        return has_luck(5) ? Begun::no_room : Begun::well;
+        return has_luck(5) ? Begun::no_room : Begun::ok;
       });
       queue.expect_order();
     }
@@ -92,7 +92,7 @@ TEST(ShmSendQueue, AMessageWithoutAStreamIdIsOvertakenByOtherTagsOnly) {
   }
   queue.push(3, true, kOpen);
   queue.pump(kOpen, [](const Sending& sending, bool) {
-    return sending.fits_slot ? Begun::well : Begun::no_stream_id;
+    return sending.fits_slot ? Begun::ok : Begun::no_stream_id;
   });
   EXPECT_TRUE(queue.begun[1].empty() && queue.begun[2].empty());
   EXPECT_EQ(queue.begun[3].size(), 1U);
@@ -122,9 +122,8 @@ TEST(ShmSendQueue, ARequestedMessageWithoutRoomBlocksAllOthers) {
   for (const Tag tag : {1, 2}) queue.push(tag, true, kHeld);
   queue.queue.request({2, kExactMatch}, kHeld);
   for (const Begun begun : {Begun::no_room, Begun::no_stream_id}) {
-    queue.pump(kOpen, [=](const Sending&, bool is_requested) {
-      return is_requested ? begun : Begun::well;
-    });
+    queue.pump(kOpen,
+               [=](const Sending&, bool is_requested) { return is_requested ? begun : Begun::ok; });
     EXPECT_TRUE(queue.begun[1].empty());
   }
 }

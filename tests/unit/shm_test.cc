@@ -104,32 +104,32 @@ TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
 /// takes.
 void copy_slots(CacheChoice& choice, int slots, float into, float past) {
   for (int i = 0; i < slots; ++i) {
-    const bool is_past = choice.is_past_cache() != choice.is_trial();
+    const bool is_past = choice.is_non_temporal() != choice.is_trial();
     choice.learn(is_past, is_past ? past : into);
   }
 }
 
 TEST(ShmCacheChoice, FollowsTheReceiverFromNearToFarAndBack) {
   CacheChoice choice;
-  EXPECT_FALSE(choice.is_past_cache());
+  EXPECT_FALSE(choice.is_non_temporal());
   for (int round = 0; round < 3; ++round) {
     copy_slots(choice, 1000, 0.10F, 0.06F);
-    EXPECT_FALSE(choice.is_past_cache()) << "the receiver reads faster from a cache";
+    EXPECT_FALSE(choice.is_non_temporal()) << "the receiver reads faster from a cache";
     copy_slots(choice, 100, 0.45F, 0.08F);
-    EXPECT_TRUE(choice.is_past_cache());
+    EXPECT_TRUE(choice.is_non_temporal());
     copy_slots(choice, 1000, 0.45F, 0.08F);
-    EXPECT_TRUE(choice.is_past_cache());
+    EXPECT_TRUE(choice.is_non_temporal());
   }
   copy_slots(choice, 100, 0.10F, 0.08F);
-  EXPECT_FALSE(choice.is_past_cache());
+  EXPECT_FALSE(choice.is_non_temporal());
 }
 
 TEST(ShmCacheChoice, IsNotMovedByInterruptions) {
   CacheChoice choice;
   for (int i = 0; i < 10'000; ++i) {
-    const bool is_past = choice.is_past_cache() != choice.is_trial();
+    const bool is_past = choice.is_non_temporal() != choice.is_trial();
     choice.learn(is_past, i % 5 == 0 ? 50.0F : 0.1F);
-    ASSERT_FALSE(choice.is_past_cache());
+    ASSERT_FALSE(choice.is_non_temporal());
   }
 }
 
@@ -137,7 +137,7 @@ TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
   CacheChoice choice;
   int timed = 0;
   for (int i = 0; i < 1600; ++i) {
-    const bool is_past = choice.is_past_cache() != choice.is_trial();
+    const bool is_past = choice.is_non_temporal() != choice.is_trial();
     if (!choice.wants_time()) continue;
     choice.learn(is_past, 0.1F);
     ++timed;
@@ -149,12 +149,12 @@ TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
 
 /// Copies slots, and times only those that must be timed. Returns after how many the choice is
 /// made.
-int slots_until(bool past_cache, CacheChoice& choice, float into, float past) {
+int slots_until(bool non_temporal, CacheChoice& choice, float into, float past) {
   constexpr int kMost = 1000;
   for (int i = 0; i < kMost; ++i) {
-    if (choice.is_past_cache() == past_cache) return i;
+    if (choice.is_non_temporal() == non_temporal) return i;
     const bool is_trial = choice.is_trial();
-    const bool is_past = choice.is_past_cache() != is_trial;
+    const bool is_past = choice.is_non_temporal() != is_trial;
     if (is_trial || choice.wants_time()) choice.learn(is_past, is_past ? past : into);
   }
   return kMost;
@@ -173,7 +173,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverByFewTimes) {
 }
 
 TEST(ShmCacheChoice, WantsNoTimesOnceSettled) {
-  CacheChoice settled(ShmWrites::past_cache);
+  CacheChoice settled(ShmWrites::non_temporal);
   EXPECT_FALSE(settled.wants_time());
 }
 
@@ -182,7 +182,7 @@ TEST(ShmCacheChoice, TriesTheOtherWaySeldom) {
   copy_slots(choice, 1000, 0.45F, 0.08F);
   int tried = 0;
   for (int i = 0; i < 1000; ++i) {
-    const bool is_past = choice.is_past_cache() != choice.is_trial();
+    const bool is_past = choice.is_non_temporal() != choice.is_trial();
     choice.learn(is_past, is_past ? 0.08F : 0.45F);
     tried += is_past ? 0 : 1;
   }
@@ -271,9 +271,9 @@ struct Channel {
   Outcomes sent, received;
   Outgoing outgoing{0, theirs, slots, sent};
   Matcher matcher;
-  bool must_look = false;
+  bool must_poll_socket = false;
   /// That of a process that shares nothing and whose memory may not be read.
-  PeerMemory memory{must_look};
+  PeerMemory memory{must_poll_socket};
   std::vector<PeerRequest> requests;
   Incoming incoming{0,       theirs,   0,       Owner(theirs, -1), memory, ours.credit(0),
                     matcher, received, requests};
@@ -406,7 +406,7 @@ TEST(ShmChannel, WhatCannotBeReadWhereItLiesComesThroughSlots) {
     EXPECT_EQ(channel.received[0].code, Code::ok);
     EXPECT_EQ(got, large);
     EXPECT_EQ(channel.sent.size(), 1U);
-    EXPECT_EQ(channel.must_look, at.where == Location::Where::shared)
+    EXPECT_EQ(channel.must_poll_socket, at.where == Location::Where::shared)
         << "it may wait at the socket";
   }
 }

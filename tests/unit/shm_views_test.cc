@@ -141,7 +141,8 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
     b->views()->recv_view(round, {}, received[0]);
     c->views()->recv_view(round, {}, received[1]);
     Reservation room;
-    ASSERT_EQ(a->views()->reserve(both, 50'000, room), Room::given) << "round " << round;
+    ASSERT_EQ(a->views()->reserve(both, 50'000, room), ReserveResult::reserved)
+        << "round " << round;
     std::memset(room.memory, static_cast<int>(round), 50'000);
     for (const EndpointId peer : both) a->views()->commit(peer, round);
     drive();
@@ -165,7 +166,7 @@ TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
     b->views()->recv_view(round, {}, received[0]);
     c->views()->recv_view(round, {}, received[1]);
     Reservation room;
-    ASSERT_EQ(a->views()->reserve(both, bytes, room), Room::given) << "round " << round;
+    ASSERT_EQ(a->views()->reserve(both, bytes, room), ReserveResult::reserved) << "round " << round;
     a->views()->fill(source.data(), {also.data(), round % 2 == 0});
     for (const EndpointId peer : both) a->views()->commit(peer, round);
     drive();
@@ -182,13 +183,13 @@ TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
 TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
   int placed = 0;
   Reservation room;
-  while (a->views()->reserve({&to[0][1], 1}, 50'000, room) == Room::given) {
+  while (a->views()->reserve({&to[0][1], 1}, 50'000, room) == ReserveResult::reserved) {
     room.memory[0] = std::byte{1};
     a->views()->commit(to[0][1], 1);
     ASSERT_LT(++placed, 1000);
   }
   EXPECT_GT(placed, 2);
-  ASSERT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), Room::given);
+  ASSERT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), ReserveResult::reserved);
   a->views()->commit(to[0][2], 1);
   EXPECT_EQ(transports[1]->discard(0, 0), 0U);
   drive();
@@ -201,22 +202,23 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   Reservation room;
   // c receives all of them. b receives none and dies.
   for (int round = 0; round < 3; ++round) {
-    while (a->views()->reserve(both, 50'000, room) == Room::given) {
+    while (a->views()->reserve(both, 50'000, room) == ReserveResult::reserved) {
       room.memory[0] = std::byte{1};
       for (const EndpointId peer : both) a->views()->commit(peer, 1);
     }
     a->progress(), c->progress();
     c->discard(1, kExactMatch);
   }
-  EXPECT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), Room::given) << "its own";
+  EXPECT_EQ(a->views()->reserve({&to[0][2], 1}, 50'000, room), ReserveResult::reserved)
+      << "its own";
   a->views()->commit(to[0][2], 1);
   b.reset();
-  EXPECT_EQ(a->views()->reserve(both, 50'000, room), Room::never);
+  EXPECT_EQ(a->views()->reserve(both, 50'000, room), ReserveResult::use_send);
   a->close(to[0][1]);
   for (int round = 0; round < 200; ++round) a->progress(), c->progress();
   c->discard(1, kExactMatch);
   int placed = 0;
-  for (; a->views()->reserve({&to[0][2], 1}, 50'000, room) == Room::given; ++placed) {
+  for (; a->views()->reserve({&to[0][2], 1}, 50'000, room) == ReserveResult::reserved; ++placed) {
     a->views()->commit(to[0][2], 1);
   }
   EXPECT_GT(placed, 10);
@@ -510,7 +512,7 @@ TEST_F(ShmViews, RoomThatIsAbandonedIsThereAgain) {
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
   for (int round = 0; round < 1000; ++round) {
-    ASSERT_EQ(a->views()->reserve(both, 50'000, room), Room::given) << round;
+    ASSERT_EQ(a->views()->reserve(both, 50'000, room), ReserveResult::reserved) << round;
     a->views()->abandon();
   }
   Counted received;
@@ -533,12 +535,13 @@ TEST_F(ShmReadable, MemoryIsRefusedByName) {
 }
 
 TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
-  bool must_look = false;
+  bool must_poll_socket = false;
   const Nonce nonce{1, 2}, other{1, 3};
   const auto at = reinterpret_cast<std::uintptr_t>(&nonce);
   std::array<std::byte, 16> source{std::byte{9}}, target{};
   const auto from = reinterpret_cast<std::uintptr_t>(source.data());
-  PeerMemory right(must_look), wrong(must_look), nobody(must_look), nowhere(must_look);
+  PeerMemory right(must_poll_socket), wrong(must_poll_socket), nobody(must_poll_socket),
+      nowhere(must_poll_socket);
   right.set_process(getpid(), at, nonce);
   ASSERT_TRUE(right.can_pull());
   EXPECT_TRUE(right.pull(target.data(), from, target.size()));
@@ -554,8 +557,8 @@ TEST(ShmPeerMemory, OfAnotherProcessThanItSaysIsNotRead) {
 }
 
 TEST(ShmPeerMemory, MapsWhatItIsGivenAndNoMore) {
-  bool must_look = false;
-  PeerMemory memory(must_look);
+  bool must_poll_socket = false;
+  PeerMemory memory(must_poll_socket);
   const auto made = value_of(make_sealed_memory(kMiB));
   EXPECT_EQ(memory.map(1, made.fd, kMiB + 1).code(), Code::mismatch)
       << "reads would go past the end of the memory";

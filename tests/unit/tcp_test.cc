@@ -31,7 +31,7 @@ namespace {
 
 /// Records what a transport tells its owner.
 struct Owner final : ConnectionOwner {
-  void on_wanted(EndpointId endpoint) override { wanted.push_back(endpoint); }
+  void on_connection_needed(EndpointId endpoint) override { wanted.push_back(endpoint); }
   void on_lost(EndpointId endpoint, const Status& why) override {
     lost.emplace_back(endpoint, why.code());
   }

@@ -109,8 +109,8 @@ class SemiMatching {
 
 /// The NICs of each GPU: first the NIC that it prefers. Each NIC that no GPU prefers is given to
 /// the GPU with the fewest NICs.
-std::vector<std::vector<std::uint32_t>> share_out(const std::vector<GpuNics>& candidates,
-                                                  const SemiMatching& matching) {
+std::vector<std::vector<std::uint32_t>> add_unused_nics(const std::vector<GpuNics>& candidates,
+                                                        const SemiMatching& matching) {
   std::vector<std::vector<std::uint32_t>> shares(candidates.size());
   for (std::uint32_t gpu = 0; gpu < shares.size(); ++gpu) {
     if (matching.first()[gpu] != kNobody) shares[gpu].push_back(matching.first()[gpu]);
@@ -187,7 +187,7 @@ NicAssignment assign_nics(const Topology& topology) {
   }
   SemiMatching matching(assignment.gpus, topology.nics().size());
   matching.run();
-  const auto shares = share_out(assignment.gpus, matching);
+  const auto shares = add_unused_nics(assignment.gpus, matching);
   for (std::uint32_t gpu = 0; gpu < shares.size(); ++gpu) assignment.gpus[gpu].nics = shares[gpu];
   assignment.loads = matching.loads();
   assignment.rails = assignment.gpus.empty() ? usable : rails_of(assignment.gpus);

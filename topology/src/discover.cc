@@ -37,7 +37,7 @@ Status refused(std::string_view step) {
 /// has the same facts, and Xylem adds the names itself.
 constexpr const char* kComponentsOff[] = {"gl", "opencl", "pci"};
 
-Result<HwlocTopology> look() {
+Result<HwlocTopology> load_hwloc_topology() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return refused("hwloc_topology_init");
   HwlocTopology topology(raw);
@@ -99,7 +99,7 @@ void add_nvidia_facts(Machine& machine, const DiscoverOptions& options) {
 }
 
 Result<Topology> discover(const DiscoverOptions& options) {
-  XYLEM_TRY(const auto found, look());
+  XYLEM_TRY(const auto found, load_hwloc_topology());
   XYLEM_TRY(const std::string text, exported(found));
   XYLEM_TRY(auto machine, hwloc_xml::read_machine(text, "hwloc"));
   add_sysfs_facts(machine, options.sysfs_root);

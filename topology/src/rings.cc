@@ -37,17 +37,17 @@ std::vector<double> rates_of(const Graph& graph, std::uint32_t most) {
   for (const Graph::Edge& edge : graph.edges()) {
     if (edge.capacity != Graph::kUnlimited) capacities.push_back(edge.capacity);
   }
-  const auto settle = [](std::vector<double>& values) {
+  const auto sort_unique = [](std::vector<double>& values) {
     std::ranges::sort(values, std::greater<>());
     const auto same = [](double a, double b) { return a - b <= kRounding * a; };
     values.erase(std::ranges::unique(values, same).begin(), values.end());
   };
-  settle(capacities);
+  sort_unique(capacities);
   std::vector<double> rates;
   for (const double capacity : capacities) {
     for (std::uint32_t parts = 1; parts <= most; ++parts) rates.push_back(capacity / parts);
   }
-  settle(rates);
+  sort_unique(rates);
   return rates;
 }
 

@@ -106,16 +106,16 @@ void Matcher::drop(Arrived& arrived) {
   recycle(arrived_[bucket_of(arrived.tag)], find(arrived));
 }
 
-void Matcher::hold_payload(Arrived& arrived) {
+void Matcher::detach_payload(Arrived& arrived) {
   uncount(arrived);
-  lent_.splice(lent_.begin(), arrived_[bucket_of(arrived.tag)], find(arrived));
+  viewed_.splice(viewed_.begin(), arrived_[bucket_of(arrived.tag)], find(arrived));
 }
 
 void Matcher::release_payload(const std::byte* payload) {
   const auto at = std::ranges::find_if(
-      lent_, [&](const Arrived& arrived) { return arrived.payload.data() == payload; });
-  XYLEM_CHECK(at != lent_.end(), lent_.size());
-  recycle(lent_, at);
+      viewed_, [&](const Arrived& arrived) { return arrived.payload.data() == payload; });
+  XYLEM_CHECK(at != viewed_.end(), viewed_.size());
+  recycle(viewed_, at);
 }
 
 Matcher::ArrivedAt Matcher::find(const Arrived& arrived) {

@@ -71,7 +71,7 @@ class Matcher {
   }
   void drop(Arrived& arrived);
   /// Keeps the payload of a message in place for a view, until release_payload().
-  void hold_payload(Arrived& arrived);
+  void detach_payload(Arrived& arrived);
   void release_payload(const std::byte* payload);
   /// Drops all streams of this channel that no receive has matched.
   void drop_streams(std::uint32_t channel);
@@ -103,7 +103,7 @@ class Matcher {
   std::list<Posted> masked_;
   Buckets<Arrived> arrived_;
   std::size_t arrived_count_ = 0;
-  std::list<Arrived> lent_;
+  std::list<Arrived> viewed_;
   std::list<Posted> spare_posted_;
   std::list<Arrived> spare_arrived_;
   std::uint64_t spare_bytes_ = 0;  ///< Total capacity of the payloads in `spare_arrived_`.

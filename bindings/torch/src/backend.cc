@@ -120,7 +120,7 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
 
 // --- calls ---
 
-TaskPtr Backend::open(OpType type, const char* title, const Tensors& inputs) {
+TaskPtr Backend::make_task(OpType type, const char* title, const Tensors& inputs) {
   pending_->sweep();
   return c10::make_intrusive<Task>(
       getRank(), TaskName{type, title, sequences_->here().sequence.load()}, pending_, inputs);
@@ -147,7 +147,7 @@ std::shared_ptr<const GroupLabel> Backend::label() {
 }
 
 Backend::WorkPtr Backend::submit(
-    const TaskPtr& task, Begun begun, milliseconds timeout, const Tensors& inputs, int peer) {
+    const TaskPtr& task, StartedCall begun, milliseconds timeout, const Tensors& inputs, int peer) {
   const milliseconds limit = limit_of(timeout);
   if (limit != group_.timeout) {
     for (const xylem::Work& work : begun.works) work.set_timeout(limit);
@@ -167,7 +167,7 @@ Backend::WorkPtr Backend::submit(
   task->set_numbers(sequence, record);
   // Do this first, so that the tensors of operations that have begun are kept, whatever happens
   // next.
-  task->take(std::move(begun));
+  task->adopt(std::move(begun));
   for (const xylem::Work& work : task->works()) {
     if (is_refused(work)) check(work.status(), pending_->note());
   }
@@ -192,7 +192,7 @@ void Backend::startCoalescing() {
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
-  Begun begun;
+  StartedCall begun;
   {
     const Lock lock(coalescing_);
     if (!coalesced_) refuse("coalescing has not begun");
@@ -216,7 +216,7 @@ Backend::WorkPtr Backend::endCoalescing() {
   const auto task = c10::make_intrusive<Task>(
       getRank(), TaskName{OpType::COALESCED, "xylem:coalesced", sequences_->here().sequence.load()},
       pending_, Tensors());
-  task->take(std::move(begun));
+  task->adopt(std::move(begun));
   task->set_number(sequences_->here().begun);
   return task;
 }
@@ -224,8 +224,8 @@ Backend::WorkPtr Backend::endCoalescing() {
 // --- the group ---
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
-  const TaskPtr task = open(OpType::BARRIER, "xylem:barrier", {});
-  Begun begun;
+  const TaskPtr task = make_task(OpType::BARRIER, "xylem:barrier", {});
+  StartedCall begun;
   // As in other backends of torch.distributed, a barrier ends after all collectives called before
   // it: those of the program for a barrier of the program, those of callbacks for one in a
   // callback.
@@ -310,7 +310,7 @@ void Backend::shutdown() {
   sequences_->for_each([](CallSequence& each) { each.sparse->close(); });
   // The program has waited for these, in the order of streams. They end by their time-outs.
   for (const xylem::Work& work :
-       pending_->works_of([](const Task& task) { return task.blocks_streams(); })) {
+       pending_->works_of([](const Task& task) { return task.has_stream_waiters(); })) {
     (void)work.wait();
   }
   // Operations in progress may still complete, if the other ranks call them, too. Receives are

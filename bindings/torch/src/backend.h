@@ -119,10 +119,10 @@ class Backend final : public c10d::Backend {
 
  private:
   /// Begins a call and numbers it.
-  TaskPtr open(c10d::OpType type, const char* title, const Tensors& inputs);
+  TaskPtr make_task(c10d::OpType type, const char* title, const Tensors& inputs);
   /// Completes a task with the operations that were begun and their time-out.
   WorkPtr submit(const TaskPtr& task,
-                 Begun begun,
+                 StartedCall begun,
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);

@@ -60,16 +60,18 @@ class CallSequences {
   Communicator collectives() { return here().group.labelled(pending_->label_of_calls()); }
   /// The same for tensors on the device of `tensor`. If this is not the CPU, the call begins after
   /// the work that was enqueued on the device's current stream, and `begun.device` is set.
-  Communicator collectives_on(const at::Tensor& tensor, Begun& begun) {
+  Communicator collectives_on(const at::Tensor& tensor, StartedCall& begun) {
     return on_device_of(tensor, begun, collectives());
   }
   /// The same for a message. Messages match by their tags, whether the program or a callback calls.
-  Communicator messages_on(const at::Tensor& tensor, Begun& begun) {
+  Communicator messages_on(const at::Tensor& tensor, StartedCall& begun) {
     return on_device_of(tensor, begun, program_.group);
   }
 
  private:
-  Communicator on_device_of(const at::Tensor& tensor, Begun& begun, Communicator group) const {
+  Communicator on_device_of(const at::Tensor& tensor,
+                            StartedCall& begun,
+                            Communicator group) const {
     if (tensor.is_cpu()) return group;
     begun.device = std::make_unique<OnDevice>(group, tensor.device(), on_devices_);
     return begun.device->group();

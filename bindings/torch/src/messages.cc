@@ -32,32 +32,35 @@ const at::Tensor& message(const char* call, Tensors& tensors, int tag) {
 Backend::WorkPtr Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = message("send", tensors, tag);
   const std::uint32_t partner = peer("send", to);
-  const TaskPtr task = open(OpType::SEND, "xylem:send", tensors);
-  Begun begun;
+  const TaskPtr task = make_task(OpType::SEND, "xylem:send", tensors);
+  StartedCall begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(sequences_->messages_on(tensor, begun)
-                            .send(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(
+      sequences_->messages_on(tensor, begun)
+          .send(transfer_buffer(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, to);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = message("recv", tensors, tag);
   const std::uint32_t partner = peer("recv", from);
-  const TaskPtr task = open(OpType::RECV, "xylem:recv", tensors);
-  Begun begun;
+  const TaskPtr task = make_task(OpType::RECV, "xylem:recv", tensors);
+  StartedCall begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(sequences_->messages_on(tensor, begun)
-                            .recv(moved(tensor), partner, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(
+      sequences_->messages_on(tensor, begun)
+          .recv(transfer_buffer(tensor), partner, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors, from);
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = message("recv", tensors, tag);
-  const TaskPtr task = open(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
-  Begun begun;
+  const TaskPtr task = make_task(OpType::RECVANYSOURCE, "xylem:recvAnySource", tensors);
+  StartedCall begun;
   begun.outputs.push_back(tensor);
-  begun.works.push_back(sequences_->messages_on(tensor, begun)
-                            .recv(moved(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
+  begun.works.push_back(
+      sequences_->messages_on(tensor, begun)
+          .recv(transfer_buffer(tensor), std::nullopt, static_cast<std::uint32_t>(tag)));
   return submit(task, std::move(begun), c10d::kUnsetTimeout, tensors);
 }
 

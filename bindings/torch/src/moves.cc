@@ -53,12 +53,12 @@ std::vector<std::uint64_t> split_counts(const char* what,
 Sides prepare_all_gather(const at::Tensor& output,
                          const at::Tensor& input,
                          int size,
-                         Begun& begun) {
+                         StartedCall& begun) {
   check_tensor("all_gather", output);
   check_tensor("all_gather", input);
   check_alike("all_gather", input, output);
   check_parts("all_gather", "input", input, "output", output, size);
-  return {moved(read_from(input, begun)), moved(write_to(output, begun))};
+  return {transfer_buffer(read_from(input, begun)), transfer_buffer(write_to(output, begun))};
 }
 
 /// A prepared all_gather whose output is a list of tensors, which may have different sizes.
@@ -68,7 +68,7 @@ struct Gathering {
 };
 
 Gathering prepare_all_gather(
-    const Tensors& outputs, const at::Tensor& input, int rank, int size, Begun& begun) {
+    const Tensors& outputs, const at::Tensor& input, int rank, int size, StartedCall& begun) {
   check_count("all_gather", "outputs", outputs.size(), size);
   check_tensors("all_gather", outputs);
   check_tensor("all_gather", input);
@@ -78,9 +78,9 @@ Gathering prepare_all_gather(
     refuse(c10::str("all_gather: input of ", input.numel(), " elements, this rank's output of ",
                     own.numel(), "; both must have the same number"));
   }
-  const Buffer from = moved(read_from(input, begun));
+  const Buffer from = transfer_buffer(read_from(input, begun));
   const Packed to = write_to(outputs, begun);
-  return {{from, moved(to.flat())}, to.counts(outputs)};
+  return {{from, transfer_buffer(to.flat())}, to.counts(outputs)};
 }
 
 xylem::Work all_gather(const Communicator& world, const Gathering& call) {
@@ -96,10 +96,11 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   check_root_tensor("broadcast", options.rootTensor);
   const std::uint32_t root = peer("broadcast", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
-  Begun begun;
-  const Buffer buffer = moved(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
+  StartedCall begun;
+  const Buffer buffer =
+      transfer_buffer(is_root ? read_from(tensor, begun) : write_to(tensor, begun));
   if (is_root) begun.outputs.push_back(tensor);
-  const TaskPtr task = open(OpType::BROADCAST, "xylem:broadcast", tensors);
+  const TaskPtr task = make_task(OpType::BROADCAST, "xylem:broadcast", tensors);
   begun.works.push_back(sequences_->collectives_on(tensor, begun).broadcast(buffer, root));
   return submit(task, std::move(begun), options.timeout, tensors);
 }
@@ -109,9 +110,9 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
                                     const c10d::AllgatherOptions& options) {
   const at::Tensor& input = only("all_gather", inputs);
   check_count("all_gather", "lists of outputs", outputs.size(), 1);
-  Begun begun;
+  StartedCall begun;
   const auto call = prepare_all_gather(outputs.front(), input, getRank(), getSize(), begun);
-  const TaskPtr task = open(OpType::ALLGATHER, "xylem:all_gather", inputs);
+  const TaskPtr task = make_task(OpType::ALLGATHER, "xylem:all_gather", inputs);
   begun.works.push_back(all_gather(sequences_->collectives_on(input, begun), call));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
@@ -119,10 +120,10 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs,
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output,
                                           at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
-  Begun begun;
+  StartedCall begun;
   const Sides sides = prepare_all_gather(output, input, getSize(), begun);
   const Tensors inputs{input};
-  const TaskPtr task = open(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
+  const TaskPtr task = make_task(OpType::_ALLGATHER_BASE, "xylem:_all_gather_base", inputs);
   begun.works.push_back(
       sequences_->collectives_on(input, begun).all_gather(sides.input, sides.output));
   return submit(task, std::move(begun), options.timeout, inputs);
@@ -133,7 +134,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
                                               const c10d::AllgatherOptions& options) {
   check_count("all_gather_coalesced", "lists of outputs (one for each rank)", outputs.size(),
               getSize());
-  Begun begun;
+  StartedCall begun;
   std::vector<Gathering> calls;
   check_one_device("all_gather_coalesced", inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -146,7 +147,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs,
     check_same_elements("all_gather_coalesced", of_all, inputs[i].numel());
     calls.push_back(prepare_all_gather(of_all, inputs[i], getRank(), getSize(), begun));
   }
-  const TaskPtr task = open(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
+  const TaskPtr task = make_task(OpType::ALLGATHER_COALESCED, "xylem:all_gather", inputs);
   if (!calls.empty()) {
     const Communicator group = sequences_->collectives_on(inputs.front(), begun);
     for (const Gathering& call : calls) begun.works.push_back(all_gather(group, call));
@@ -159,15 +160,15 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs,
                                                           const c10d::AllgatherOptions& options) {
   check_count("all_gather_into_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
-  Begun begun;
+  StartedCall begun;
   std::vector<Sides> calls;
   calls.reserve(outputs.size());
   check_one_device("all_gather_into_tensor_coalesced", inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_all_gather(outputs[i], inputs[i], getSize(), begun));
   }
-  const TaskPtr task =
-      open(all_gather_coalesced_type<OpType>(), "xylem:all_gather_into_tensor_coalesced", inputs);
+  const TaskPtr task = make_task(all_gather_coalesced_type<OpType>(),
+                                 "xylem:all_gather_into_tensor_coalesced", inputs);
   if (!calls.empty()) {
     const Communicator group = sequences_->collectives_on(inputs.front(), begun);
     for (const auto& [input, output] : calls) {
@@ -185,8 +186,8 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
   const bool is_root = getRank() == options.rootRank;
   check_count("gather", is_root ? "lists of outputs at the root" : "lists of outputs off the root",
               outputs.size(), is_root ? 1 : 0);
-  Begun begun;
-  const Buffer from = moved(read_from(input, begun));
+  StartedCall begun;
+  const Buffer from = transfer_buffer(read_from(input, begun));
   Buffer to;
   if (is_root) {
     const Tensors& parts = outputs.front();
@@ -194,9 +195,9 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs,
     check_tensors("gather", parts);
     check_alike("gather", input, parts.front());
     check_same_elements("gather", parts, input.numel());
-    to = moved(write_to(parts, begun).flat());
+    to = transfer_buffer(write_to(parts, begun).flat());
   }
-  const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
+  const TaskPtr task = make_task(OpType::GATHER, "xylem:gather", inputs);
   begun.works.push_back(sequences_->collectives_on(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
@@ -206,17 +207,17 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output,
                                         const c10d::GatherOptions& options) {
   check_tensor("gather", input);
   const std::uint32_t root = peer("gather", options.rootRank);
-  Begun begun;
-  const Buffer from = moved(read_from(input, begun));
+  StartedCall begun;
+  const Buffer from = transfer_buffer(read_from(input, begun));
   Buffer to;
   if (getRank() == options.rootRank) {
     check_tensor("gather", output);
     check_alike("gather", input, output);
     check_parts("gather", "input", input, "output", output, getSize());
-    to = moved(write_to(output, begun));
+    to = transfer_buffer(write_to(output, begun));
   }
   const Tensors inputs{input};
-  const TaskPtr task = open(OpType::GATHER, "xylem:gather", inputs);
+  const TaskPtr task = make_task(OpType::GATHER, "xylem:gather", inputs);
   begun.works.push_back(sequences_->collectives_on(input, begun).gather(from, to, root));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
@@ -229,8 +230,8 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
   const bool is_root = getRank() == options.rootRank;
   check_count("scatter", is_root ? "lists of inputs at the root" : "lists of inputs off the root",
               inputs.size(), is_root ? 1 : 0);
-  Begun begun;
-  const Buffer to = moved(write_to(output, begun));
+  StartedCall begun;
+  const Buffer to = transfer_buffer(write_to(output, begun));
   Buffer from;
   if (is_root) {
     const Tensors& parts = inputs.front();
@@ -238,9 +239,10 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs,
     check_tensors("scatter", parts);
     check_alike("scatter", parts.front(), output);
     check_same_elements("scatter", parts, output.numel());
-    from = moved(read_from(parts, begun).flat());
+    from = transfer_buffer(read_from(parts, begun).flat());
   }
-  const TaskPtr task = open(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
+  const TaskPtr task =
+      make_task(OpType::SCATTER, "xylem:scatter", is_root ? inputs.front() : Tensors());
   begun.works.push_back(sequences_->collectives_on(output, begun).scatter(from, to, root));
   return submit(task, std::move(begun), options.timeout, is_root ? inputs.front() : Tensors());
 }
@@ -265,13 +267,13 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   }
   const auto given = split_counts("the input", input, input_splits, getSize());
   const auto taken = split_counts("the output", output, output_splits, getSize());
-  Begun begun;
+  StartedCall begun;
   // Parts of different sizes cannot be exchanged in place.
   const bool is_in_place = !is_even && input.is_alias_of(output);
-  const Buffer from = moved(read_from(is_in_place ? input.clone() : input, begun));
-  const Buffer to = moved(write_to(output, begun));
+  const Buffer from = transfer_buffer(read_from(is_in_place ? input.clone() : input, begun));
+  const Buffer to = transfer_buffer(write_to(output, begun));
   const Tensors inputs{input};
-  const TaskPtr task = open(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
+  const TaskPtr task = make_task(OpType::ALLTOALL_BASE, "xylem:all_to_all", inputs);
   const Communicator group = sequences_->collectives_on(input, begun);
   begun.works.push_back(is_even ? group.all_to_all(from, to)
                                 : group.all_to_all_v(from, given, to, taken));
@@ -286,14 +288,14 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs,
   check_tensors("all_to_all", inputs);
   check_tensors("all_to_all", outputs);
   check_alike("all_to_all", inputs.front(), outputs.front());
-  Begun begun;
+  StartedCall begun;
   const Packed from = read_from(inputs, begun), to = write_to(outputs, begun);
   const bool is_in_place = from.flat().is_alias_of(to.flat());
   const at::Tensor source = is_in_place ? read_from(from.flat().clone(), begun) : from.flat();
-  const TaskPtr task = open(OpType::ALLTOALL, "xylem:all_to_all", inputs);
-  begun.works.push_back(
-      sequences_->collectives_on(source, begun)
-          .all_to_all_v(moved(source), from.counts(inputs), moved(to.flat()), to.counts(outputs)));
+  const TaskPtr task = make_task(OpType::ALLTOALL, "xylem:all_to_all", inputs);
+  begun.works.push_back(sequences_->collectives_on(source, begun)
+                            .all_to_all_v(transfer_buffer(source), from.counts(inputs),
+                                          transfer_buffer(to.flat()), to.counts(outputs)));
   return submit(task, std::move(begun), options.timeout, inputs);
 }
 

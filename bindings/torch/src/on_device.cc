@@ -13,7 +13,7 @@
 namespace xylem::pytorch {
 namespace {
 
-void block_for(const DeviceStream& stream, const Works& works) {
+void make_stream_wait(const DeviceStream& stream, const Works& works) {
   for (const xylem::Work& work : works) check(work.block(stream.xylem));
 }
 
@@ -38,32 +38,32 @@ bool OnDevice::blocks(const Works& works) const noexcept {
   return !std::ranges::all_of(works, &xylem::Work::runs_on_devices);
 }
 
-void OnDevice::land(const Works& works, const std::vector<Landing>& landings) {
+void OnDevice::enqueue_copies(const Works& works, const std::vector<OutputCopy>& copies) {
   const bool has_failed = std::ranges::any_of(
       works, [](const xylem::Work& work) { return work.ended() && !work.status(); });
-  if (landings.empty() || has_failed) return;
+  if (copies.empty() || has_failed) return;
   const bool have_ended = std::ranges::all_of(works, &xylem::Work::ended);
   const DeviceStream own_stream =
       own(have_ended ? OwnStreams::Purpose::prompt : OwnStreams::Purpose::follow);
-  if (!have_ended) block_for(own_stream, works);
+  if (!have_ended) make_stream_wait(own_stream, works);
   const c10::StreamGuard guard(own_stream.torch);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::VirtualGuardImpl impl(device().type());
-  for (const Landing& landing : landings) {
-    impl.recordDataPtrOnStream(landing.memory.storage().data_ptr(), own_stream.torch);
-    impl.recordDataPtrOnStream(landing.tensor.storage().data_ptr(), own_stream.torch);
-    landing.tensor.copy_(landing.memory, /*non_blocking=*/true);
+  for (const OutputCopy& copy : copies) {
+    impl.recordDataPtrOnStream(copy.memory.storage().data_ptr(), own_stream.torch);
+    impl.recordDataPtrOnStream(copy.tensor.storage().data_ptr(), own_stream.torch);
+    copy.tensor.copy_(copy.memory, /*non_blocking=*/true);
   }
-  c10::Event landed(device().type());
-  landed.record(own_stream.torch);
-  landed_.emplace(std::move(landed));
+  c10::Event copies_ended(device().type());
+  copies_ended.record(own_stream.torch);
+  copies_ended_.emplace(std::move(copies_ended));
 }
 
 void OnDevice::block(const DeviceStream& stream, const Works& works) const {
-  if (landed_) {
-    landed_->block(stream.torch);
+  if (copies_ended_) {
+    copies_ended_->block(stream.torch);
   } else {
-    block_for(stream, works);
+    make_stream_wait(stream, works);
   }
 }
 

@@ -5,7 +5,7 @@
 //   the caller's stream:  producer ── call ── other work ── wait() ── consumer
 //                                      │                      ▲
 //   Xylem:                             └──► the call ─────────┤
-//   the group's own stream:                     └──► copies ──┘   if there are landings
+//   the group's own stream:                     └──► copies ──┘   if there are copies
 //
 // The call begins when the caller's stream has completed the work that was enqueued before the
 // call. The stream continues meanwhile, and waits only where Task::wait() is called. So computation
@@ -37,7 +37,7 @@ using Works = c10::SmallVector<xylem::Work, 1>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 /// A copy to be made after the operations have succeeded.
-struct Landing {
+struct OutputCopy {
   at::Tensor memory;
   at::Tensor tensor;
 };
@@ -82,9 +82,9 @@ class OnDevice {
 
   /// Enqueues the copies on a stream of the group. The stream waits for the operations, unless they
   /// have ended. The allocator records that this stream uses the tensors. Call it at most once.
-  void land(const Works& works, const std::vector<Landing>& landings);
+  void enqueue_copies(const Works& works, const std::vector<OutputCopy>& copies);
   /// Whether the copies have been made. True if there are none.
-  bool has_landed() const { return !landed_ || landed_->query(); }
+  bool have_copies_ended() const { return !copies_ended_ || copies_ended_->query(); }
   /// Makes a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;
@@ -97,7 +97,7 @@ class OnDevice {
   const Communicator group_;
   const DeviceStream stream_;
   const std::shared_ptr<DeviceCaller> caller_;
-  std::optional<c10::Event> landed_;
+  std::optional<c10::Event> copies_ended_;
 };
 
 /// A future of this type, for a call on a device, or for one on the CPU if that is null.

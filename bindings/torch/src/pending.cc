@@ -15,9 +15,9 @@ namespace {
 /// doubles up to the limit, since a task that does not end soon may take long, and short waits use
 /// more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
-/// How long drain() waits for landings of operations that have ended. They take longer only on a
+/// How long drain() waits for copies of operations that have ended. They take longer only on a
 /// device that does not work.
-constexpr std::chrono::seconds kLongestLandings{5};
+constexpr std::chrono::seconds kLongestCopies{5};
 
 }  // namespace
 
@@ -79,7 +79,7 @@ void Pending::sweep(std::size_t looks) noexcept {
 }
 
 void Pending::drain() noexcept {
-  const Deadline landing = Deadline::after(kLongestLandings);
+  const Deadline limit_of_copies = Deadline::after(kLongestCopies);
   while (true) {
     TaskPtr task;
     {
@@ -88,7 +88,7 @@ void Pending::drain() noexcept {
       task = tasks_.front();
     }
     for (const xylem::Work& work : task->works()) (void)work.wait();
-    task->wait_for_landing(landing);
+    task->wait_for_copies(limit_of_copies);
     task->settle();
     remove(*task);  // Another thread may be about to do the same.
   }
@@ -166,12 +166,12 @@ void Pending::give_back(Server& server) noexcept {
   const Lock lock(mutex_);
   server.is_borrowed = false;
   // If the server is running callbacks, it calls return_to_group() itself after them.
-  if (!server.is_fulfilling) return_to_group(server);
+  if (!server.is_completing_futures) return_to_group(server);
 }
 
 void Pending::return_to_group(Server& server) noexcept {
   if (stop_) return;  // The server's thread continues until its queue is empty.
-  for (Promised& promised : std::exchange(server.queue, {})) {
+  for (QueuedTask& promised : std::exchange(server.queue, {})) {
     Server*& home = own_server_of(*promised.task);
     try {
       if (!home) home = &make_server();
@@ -179,24 +179,24 @@ void Pending::return_to_group(Server& server) noexcept {
       home = &server;  // The task stays here.
     }
     const auto place =
-        std::ranges::upper_bound(home->queue, promised.number, {}, &Promised::number);
+        std::ranges::upper_bound(home->queue, promised.number, {}, &QueuedTask::number);
     home->queue.insert(place, std::move(promised));
   }
   changed_.notify_all();
 }
 
 bool Pending::is_through(const Server& server) const noexcept {
-  return !server.is_fulfilling && std::ranges::none_of(server.queue, [](const Promised& promised) {
-    return promised.task->is_ordered();
-  });
+  return !server.is_completing_futures &&
+         std::ranges::none_of(
+             server.queue, [](const QueuedTask& promised) { return promised.task->is_ordered(); });
 }
 
 /// Takes messages that have ended, and collectives that have ended up to the first that has not.
 std::vector<TaskPtr> Pending::take_ended(Server& server) {
   bool goes_on = false;
   std::vector<TaskPtr> ended;
-  std::vector<Promised> rest;
-  for (Promised& promised : server.queue) {
+  std::vector<QueuedTask> rest;
+  for (QueuedTask& promised : server.queue) {
     const bool is_ordered = promised.task->is_ordered();
     if (!(is_ordered && goes_on) && promised.task->ended()) {
       ended.push_back(std::move(promised.task));
@@ -217,10 +217,10 @@ void Pending::run(Server& own) {
     {
       const Lock lock(mutex_);
       ended = take_ended(own);
-      own.is_fulfilling = !ended.empty();
+      own.is_completing_futures = !ended.empty();
     }
     look = ended.empty() ? std::min(2 * look, kLongestLook) : kFirstLook;
-    if (!ended.empty()) fulfil(own, std::move(ended));
+    if (!ended.empty()) complete_futures(own, std::move(ended));
   }
 }
 
@@ -240,7 +240,7 @@ bool Pending::await_task(Server& own, std::chrono::microseconds& look) {
     own.is_idle = false;
     // A waiting thread advances all operations of the group, so it is enough to wait for one of
     // them.
-    const auto is_ordered = [](const Promised& promised) { return promised.task->is_ordered(); };
+    const auto is_ordered = [](const QueuedTask& promised) { return promised.task->is_ordered(); };
     const auto ordered = std::ranges::find_if(own.queue, is_ordered);
     awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
     // Collectives are fulfilled in order, so others need not be checked before this one ends.
@@ -251,17 +251,17 @@ bool Pending::await_task(Server& own, std::chrono::microseconds& look) {
   return true;
 }
 
-void Pending::fulfil(Server& own, std::vector<TaskPtr> ended) {
+void Pending::complete_futures(Server& own, std::vector<TaskPtr> ended) {
   {
     const Callbacks callbacks;  // Destroying tensors may run Python code, too.
     for (const TaskPtr& task : ended) {
       task->settle();
-      task->fulfil();
+      task->complete_futures();
     }
     ended.clear();
   }
   const Lock lock(mutex_);
-  own.is_fulfilling = false;
+  own.is_completing_futures = false;
   const bool is_home = &own == of_collectives_ || &own == of_messages_;
   if (!is_home && !own.is_borrowed) return_to_group(own);
 }

@@ -73,8 +73,8 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// True at the first call: the group has received a message that is shorter than its tensor.
   bool note_short_message() noexcept { return !has_short_message_.exchange(true); }
   /// Arranges that the task is fulfilled after it has ended. Returns false if the task is settled
-  /// and no earlier one is waiting, and after stop(): the caller must then fulfil it. Throws
-  /// std::system_error if no more threads can be made.
+  /// and no earlier one is waiting, and after stop(): the caller must then complete its futures.
+  /// Throws std::system_error if no more threads can be made.
   bool serve(const TaskPtr& task);
   /// Waits until every task is settled. They must have been aborted, or end by themselves.
   void drain() noexcept;
@@ -125,15 +125,16 @@ class Pending : public std::enable_shared_from_this<Pending> {
   };
 
  private:
-  struct Promised {
+  struct QueuedTask {
     std::uint64_t number = 0;  ///< Number of the serve() call.
     TaskPtr task;
   };
   struct Server {
     /// In the order of the numbers. Some tasks may have been fulfilled by other threads.
-    std::vector<Promised> queue;
-    bool is_borrowed = false;    ///< True while a running callback has borrowed the server.
-    bool is_fulfilling = false;  ///< True while the server may be running callbacks of its tasks.
+    std::vector<QueuedTask> queue;
+    bool is_borrowed = false;  ///< True while a running callback has borrowed the server.
+    bool is_completing_futures =
+        false;  ///< True while the server may be running callbacks of its tasks.
     bool is_idle = true;
     std::thread thread;
   };
@@ -153,7 +154,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// Waits until a task of the server has ended, or for about as long as `look`. False if it has no
   /// task and stop() was called.
   bool await_task(Server& own, std::chrono::microseconds& look);
-  void fulfil(Server& own, std::vector<TaskPtr> ended);
+  void complete_futures(Server& own, std::vector<TaskPtr> ended);
   /// Whether a collective that is added now would be the next to be fulfilled.
   bool is_through(const Server& server) const noexcept XYLEM_LOCKING(requires_capability(mutex_));
   std::vector<TaskPtr> take_ended(Server& server) XYLEM_LOCKING(requires_capability(mutex_));

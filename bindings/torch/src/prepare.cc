@@ -12,7 +12,7 @@
 
 namespace xylem::pytorch {
 
-at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
+at::Tensor read_from(const at::Tensor& tensor, StartedCall& begun) {
   at::Tensor memory = tensor;
   if (!is_plain(tensor)) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -23,26 +23,26 @@ at::Tensor read_from(const at::Tensor& tensor, Begun& begun) {
   return memory;
 }
 
-at::Tensor write_to(const at::Tensor& tensor, Begun& begun) {
+at::Tensor write_to(const at::Tensor& tensor, StartedCall& begun) {
   begun.outputs.push_back(tensor);
   if (is_plain(tensor)) return tensor;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
-  begun.landings.push_back({memory, tensor});
+  begun.copies.push_back({memory, tensor});
   return memory;
 }
 
-at::Tensor update(const at::Tensor& tensor, Begun& begun) {
+at::Tensor update(const at::Tensor& tensor, StartedCall& begun) {
   if (!is_plain(tensor)) return update_apart(tensor, begun);
   begun.outputs.push_back(tensor);
   return tensor;
 }
 
-at::Tensor update_apart(const at::Tensor& tensor, Begun& begun) {
+at::Tensor update_apart(const at::Tensor& tensor, StartedCall& begun) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor memory = at::empty(tensor.sizes(), tensor.options());
   memory.copy_(tensor);
   begun.outputs.push_back(tensor);
-  begun.landings.push_back({memory, tensor});
+  begun.copies.push_back({memory, tensor});
   return memory;
 }
 
@@ -65,19 +65,19 @@ std::vector<bool> overlapping(const Tensors& tensors) {
   return marks;
 }
 
-Packed read_from(const Tensors& parts, Begun& begun) {
+Packed read_from(const Tensors& parts, StartedCall& begun) {
   Packed packed(parts);
   packed.pack(parts);
   begun.kept.push_back(packed.flat());
   return packed;
 }
 
-Packed write_to(const Tensors& parts, Begun& begun) {
+Packed write_to(const Tensors& parts, StartedCall& begun) {
   Packed packed(parts);
   begun.kept.push_back(packed.flat());
   begun.outputs.insert(begun.outputs.end(), parts.begin(), parts.end());
   for (std::size_t i = 0; !packed.is_view() && i < parts.size(); ++i) {
-    begun.landings.push_back({packed.part(parts, i), parts[i]});
+    begun.copies.push_back({packed.part(parts, i), parts[i]});
   }
   return packed;
 }

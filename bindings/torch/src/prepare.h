@@ -21,18 +21,18 @@ struct Sides {
 
 /// For an input: the tensor itself if its memory has the elements in logical order, otherwise a
 /// contiguous copy, which `begun` keeps.
-at::Tensor read_from(const at::Tensor& tensor, Begun& begun);
+at::Tensor read_from(const at::Tensor& tensor, StartedCall& begun);
 /// For an output of the call: the tensor itself if its memory has the elements in logical order,
 /// otherwise new memory, from which the elements are copied to the tensor at the end.
-at::Tensor write_to(const at::Tensor& tensor, Begun& begun);
+at::Tensor write_to(const at::Tensor& tensor, StartedCall& begun);
 /// Like write_to(), for a tensor that is both input and output: new memory begins with its
 /// elements.
-at::Tensor update(const at::Tensor& tensor, Begun& begun);
+at::Tensor update(const at::Tensor& tensor, StartedCall& begun);
 /// Like update(), but always with separate memory.
-at::Tensor update_apart(const at::Tensor& tensor, Begun& begun);
+at::Tensor update_apart(const at::Tensor& tensor, StartedCall& begun);
 /// Like the functions above, for lists of tensors, which are treated as one tensor.
-Packed read_from(const Tensors& parts, Begun& begun);
-Packed write_to(const Tensors& parts, Begun& begun);
+Packed read_from(const Tensors& parts, StartedCall& begun);
+Packed write_to(const Tensors& parts, StartedCall& begun);
 
 /// For each tensor, whether it shares memory with another tensor that is not marked itself.
 std::vector<bool> overlapping(const Tensors& tensors);

@@ -18,18 +18,22 @@ using c10d::OpType;
 
 namespace {
 
-Sides prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, Begun& begun) {
-  const Buffer buffer = reduced(update(tensor, begun), op);
+Sides prepare_all_reduce(const at::Tensor& tensor, const ReduceOp& op, StartedCall& begun) {
+  const Buffer buffer = reduction_buffer(update(tensor, begun), op);
   return {buffer, buffer};
 }
 
-Sides prepare_reduce_scatter(
-    const at::Tensor& output, const at::Tensor& input, int size, const ReduceOp& op, Begun& begun) {
+Sides prepare_reduce_scatter(const at::Tensor& output,
+                             const at::Tensor& input,
+                             int size,
+                             const ReduceOp& op,
+                             StartedCall& begun) {
   check_tensor("reduce_scatter", output);
   check_tensor("reduce_scatter", input);
   check_alike("reduce_scatter", input, output);
   check_parts("reduce_scatter", "output", output, "input", input, size);
-  return {reduced(read_from(input, begun), op), reduced(write_to(output, begun), op)};
+  return {reduction_buffer(read_from(input, begun), op),
+          reduction_buffer(write_to(output, begun), op)};
 }
 
 }  // namespace
@@ -40,9 +44,9 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   }
   const at::Tensor& tensor = only("all_reduce", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
+  StartedCall begun;
   const Sides sides = prepare_all_reduce(tensor, op, begun);
-  const TaskPtr task = open(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
+  const TaskPtr task = make_task(OpType::ALLREDUCE, "xylem:all_reduce", tensors);
   begun.works.push_back(
       sequences_->collectives_on(tensor, begun).all_reduce(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, tensors);
@@ -77,7 +81,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   check_tensors("all_reduce_coalesced", tensors);
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
+  StartedCall begun;
   std::vector<Sides> calls;
   calls.reserve(tensors.size());
   const std::vector<bool> overlaps = overlapping(tensors);
@@ -86,11 +90,11 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
       calls.push_back(prepare_all_reduce(tensors[i], op, begun));
     } else {
       // Operations work in place. This tensor overlaps another one, so it needs memory of its own.
-      const Buffer apart = reduced(update_apart(tensors[i], begun), op);
+      const Buffer apart = reduction_buffer(update_apart(tensors[i], begun), op);
       calls.push_back({apart, apart});
     }
   }
-  const TaskPtr task = open(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
+  const TaskPtr task = make_task(OpType::ALLREDUCE_COALESCED, "xylem:all_reduce", tensors);
   const Communicator group = sequences_->collectives_on(tensors.front(), begun);
   for (const auto& [input, output] : calls) {
     begun.works.push_back(group.all_reduce(input, output, op));
@@ -104,10 +108,11 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const std::uint32_t root = peer("reduce", options.rootRank);
   const bool is_root = getRank() == options.rootRank;
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
-  const Buffer buffer = reduced(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
+  StartedCall begun;
+  const Buffer buffer =
+      reduction_buffer(is_root ? update(tensor, begun) : read_from(tensor, begun), op);
   if (!is_root) begun.outputs.push_back(tensor);
-  const TaskPtr task = open(OpType::REDUCE, "xylem:reduce", tensors);
+  const TaskPtr task = make_task(OpType::REDUCE, "xylem:reduce", tensors);
   begun.works.push_back(sequences_->collectives_on(tensor, begun)
                             .reduce(buffer, is_root ? buffer : Buffer(), op, root));
   return submit(task, std::move(begun), options.timeout, tensors);
@@ -117,10 +122,11 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output,
                                                at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
+  StartedCall begun;
   const Sides sides = prepare_reduce_scatter(output, input, getSize(), op, begun);
   const Tensors inputs{input};
-  const TaskPtr task = open(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
+  const TaskPtr task =
+      make_task(OpType::_REDUCE_SCATTER_BASE, "xylem:_reduce_scatter_base", inputs);
   begun.works.push_back(
       sequences_->collectives_on(output, begun).reduce_scatter(sides.input, sides.output, op));
   return submit(task, std::move(begun), options.timeout, inputs);
@@ -131,15 +137,15 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(
   check_count("reduce_scatter_tensor_coalesced", "outputs", outputs.size(),
               static_cast<std::int64_t>(inputs.size()));
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
+  StartedCall begun;
   std::vector<Sides> calls;
   calls.reserve(outputs.size());
   check_one_device("reduce_scatter_tensor_coalesced", outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     calls.push_back(prepare_reduce_scatter(outputs[i], inputs[i], getSize(), op, begun));
   }
-  const TaskPtr task = open(reduce_scatter_coalesced_type<OpType>(),
-                            "xylem:reduce_scatter_tensor_coalesced", inputs);
+  const TaskPtr task = make_task(reduce_scatter_coalesced_type<OpType>(),
+                                 "xylem:reduce_scatter_tensor_coalesced", inputs);
   if (!calls.empty()) {
     const Communicator group = sequences_->collectives_on(outputs.front(), begun);
     for (const auto& [input, output] : calls) {
@@ -165,11 +171,12 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs,
                     "; both must have the same number"));
   }
   const ReduceOp op = reduction(options.reduceOp);
-  Begun begun;
+  StartedCall begun;
   const Packed packed = read_from(parts, begun);
-  const Buffer from = reduced(packed.flat(), op), to = reduced(write_to(output, begun), op);
+  const Buffer from = reduction_buffer(packed.flat(), op),
+               to = reduction_buffer(write_to(output, begun), op);
   const auto counts = packed.counts(parts);
-  const TaskPtr task = open(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
+  const TaskPtr task = make_task(OpType::REDUCE_SCATTER, "xylem:reduce_scatter", parts);
   const Communicator group = sequences_->collectives_on(output, begun);
   begun.works.push_back(all_equal(counts) ? group.reduce_scatter(from, to, op)
                                           : group.reduce_scatter_v(from, to, counts, op));

@@ -77,7 +77,8 @@ at::Tensor gather_rows(Reduction& reduction,
   std::vector<std::int64_t> sizes = mine.sizes().vec();
   sizes[0] = sum;
   at::Tensor all = at::empty(sizes, mine.options());
-  reduction.await(reduction.group.all_gather_v(moved(mine), moved(all), counts));
+  reduction.await(
+      reduction.group.all_gather_v(transfer_buffer(mine), transfer_buffer(all), counts));
   return all;
 }
 
@@ -160,7 +161,7 @@ void SparseTask::complete_future() noexcept {
 void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
     refuse(c10::str("all_reduce: a tensor of layout ", tensor.layout(), " on ", tensor.device(),
-                    "; of sparse ones, COO tensors in the CPU's memory are reduced"));
+                    "; of sparse ones, COO tensors in the CPU's memory are reduction_buffer"));
   }
   if (op.op != RedOp::sum && op.op != RedOp::avg) {
     check(failure(Code::unsupported,
@@ -179,7 +180,7 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   {
     const Lock lock(mutex_);
     if (is_closed_) refuse("the group has been destroyed");
-    if (!meeting_) begin_meeting(call.timeout);
+    if (!seat_exchange_) begin_seat_exchange(call.timeout);
     if (!thread_.joinable()) {
       thread_ = std::thread([self = shared_from_this()] { self->run(); });
     }
@@ -195,32 +196,32 @@ c10::intrusive_ptr<c10d::Work> SparseReducer::reduce(SparseTask::Call call) {
   return task;
 }
 
-void SparseReducer::begin_meeting(std::chrono::milliseconds timeout) {
+void SparseReducer::begin_seat_exchange(std::chrono::milliseconds timeout) {
   const auto job = job_.lock();
   if (!job) refuse("the group has been destroyed");
-  meeting_ = std::make_unique<Meeting>();
-  Meeting& meeting = *meeting_;
+  seat_exchange_ = std::make_unique<SeatExchange>();
+  SeatExchange& exchange = *seat_exchange_;
   // A rank without a seat announces the number 0, so that all ranks fail.
-  if (auto seat = job->runtime.take_seat()) meeting.seat = *std::move(seat);
-  meeting.mine.seat = meeting.seat.number();
-  fill_at_random(&meeting.mine.number, sizeof meeting.mine.number);
-  meeting.all.resize(parent_.size());
-  constexpr std::size_t kWords = sizeof(Meeting::Rank) / sizeof(std::uint64_t);
-  meeting.gathered =
-      parent_.all_gather(ConstBuffer(&meeting.mine, kWords, DataType::uint64),
-                         Buffer(meeting.all.data(), kWords * meeting.all.size(), DataType::uint64));
-  meeting.gathered.set_timeout(timeout);
+  if (auto seat = job->runtime.take_seat()) exchange.seat = *std::move(seat);
+  exchange.mine.seat = exchange.seat.number();
+  fill_at_random(&exchange.mine.number, sizeof exchange.mine.number);
+  exchange.all.resize(parent_.size());
+  constexpr std::size_t kWords = sizeof(SeatExchange::Rank) / sizeof(std::uint64_t);
+  exchange.gathered = parent_.all_gather(
+      ConstBuffer(&exchange.mine, kWords, DataType::uint64),
+      Buffer(exchange.all.data(), kWords * exchange.all.size(), DataType::uint64));
+  exchange.gathered.set_timeout(timeout);
 }
 
 Status SparseReducer::form(Communicator& group) {
   if (group.size() != 0) return {};
-  XYLEM_TRY(meeting_->gathered.wait());
+  XYLEM_TRY(seat_exchange_->gathered.wait());
   const auto job = job_.lock();
   if (!job) return failure(Code::cancelled, "the group was destroyed");
   Formation formation;
-  formation.uid = meeting_->all.front().number;
+  formation.uid = seat_exchange_->all.front().number;
   for (std::uint32_t rank = 0; rank < parent_.size(); ++rank) {
-    const auto seat = static_cast<std::uint32_t>(meeting_->all[rank].seat);
+    const auto seat = static_cast<std::uint32_t>(seat_exchange_->all[rank].seat);
     if (seat == 0) {
       return failure(Code::exhausted,
                      c10::str("all_reduce of sparse tensors needs a communicator of its own, and "
@@ -229,7 +230,7 @@ Status SparseReducer::form(Communicator& group) {
     }
     formation.members.push_back({parent_.world_rank(rank), seat});
   }
-  XYLEM_TRY(group, job->runtime.form(std::move(meeting_->seat), formation));
+  XYLEM_TRY(group, job->runtime.form(std::move(seat_exchange_->seat), formation));
   Recorder::dump_on_failure_of(group);
   const Lock lock(mutex_);
   group_ = group;
@@ -298,7 +299,7 @@ void SparseReducer::abort() noexcept {
 
 void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
-  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduced";
+  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduction_buffer";
   const Lock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
@@ -318,7 +319,7 @@ void SparseReducer::close() noexcept {
   // Other ranks that call get an error, and the seat becomes free.
   Communicator group = group_;
   (void)group.destroy();
-  if (meeting_) meeting_->seat = Seat();
+  if (seat_exchange_) seat_exchange_->seat = Seat();
 }
 
 void SparseReducer::stop() noexcept {

@@ -102,7 +102,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   friend class SparseTask;
   friend struct SparseCalls;
   /// How the ranks agree on the communicator: each provides a seat, and the first rank a number.
-  struct Meeting {
+  struct SeatExchange {
     struct Rank {
       std::uint64_t seat = 0, number = 0;
     };
@@ -116,7 +116,7 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   /// The next task, and `state_`; null once the reducer is closed and has no task.
   c10::intrusive_ptr<SparseTask> take(Status& state);
   /// Begins to make the communicator, in the order of the other calls on `parent_`.
-  void begin_meeting(std::chrono::milliseconds timeout);
+  void begin_seat_exchange(std::chrono::milliseconds timeout);
   /// Forms the communicator, if `group` is not one yet. Returns the reason if this fails.
   Status form(Communicator& group);
 
@@ -129,7 +129,8 @@ class SparseReducer : public std::enable_shared_from_this<SparseReducer> {
   mutable Mutex mutex_;
   mutable Condition changed_;
   std::deque<c10::intrusive_ptr<SparseTask>> tasks_ XYLEM_LOCKING(guarded_by(mutex_));
-  std::unique_ptr<Meeting> meeting_;  ///< Set by the first call, before `thread_` exists.
+  std::unique_ptr<SeatExchange>
+      seat_exchange_;  ///< Set by the first call, before `thread_` exists.
   Communicator group_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Empty until it is formed.
   std::thread thread_ XYLEM_LOCKING(guarded_by(mutex_));
   std::uint64_t called_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;  ///< How many calls there were.

@@ -21,7 +21,7 @@ namespace xylem::pytorch {
 namespace {
 
 /// Landings follow those of earlier collectives, which end by their time-outs at the latest.
-constexpr std::chrono::minutes kLongestLanding{30};
+constexpr std::chrono::minutes kLongestCopy{30};
 
 bool holds_buffers(const Works& works) noexcept {
   return std::ranges::any_of(works,
@@ -75,13 +75,13 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
       origin_(Pending::origin()),
       pending_(std::move(pending)) {}
 
-void Task::take(Begun begun) {
+void Task::adopt(StartedCall begun) {
   begun_ = std::move(begun);
   is_in_stream_order_ = belongs_in_stream_order();
-  if (begun_.device && !begun_.landings.empty()) {
-    for (const Landing& landing : begun_.landings) begun_.kept.push_back(landing.memory);
-    landed_.store(Landed::due, std::memory_order_relaxed);
-    if (is_in_stream_order_ || works_ended()) land();
+  if (begun_.device && !begun_.copies.empty()) {
+    for (const OutputCopy& copy : begun_.copies) begun_.kept.push_back(copy.memory);
+    copy_state_.store(CopyState::due, std::memory_order_relaxed);
+    if (is_in_stream_order_ || works_ended()) enqueue_copies();
   }
   if (ended()) return settle();
   pending_->add(TaskPtr::reclaim_copy(this));
@@ -104,15 +104,15 @@ bool Task::works_ended() const noexcept {
   return all && begun_.sparse.ended();
 }
 
-bool Task::ended() const noexcept { return works_ended() && has_landed(); }
+bool Task::ended() const noexcept { return works_ended() && have_copies_ended(); }
 
 bool Task::settle_if_ended() noexcept {
   if (settled_.load(std::memory_order_acquire)) return true;
   bool all = true;
   for_each_work([&](const xylem::Work& work) { all = all && work.test(); });
   all = all && begun_.sparse.ended();
-  if (all) land_if_ended();
-  all = all && has_landed();
+  if (all) enqueue_copies_if_ended();
+  all = all && have_copies_ended();
   if (all) settle();
   return all;
 }
@@ -134,19 +134,19 @@ void Task::settle() noexcept {
   // Destroying tensors may require Python's lock, which a thread waiting for our lock may hold. So
   // they are destroyed after our lock is released.
   Tensors kept;
-  std::vector<Landing> landings;
+  std::vector<OutputCopy> copies;
   {
     const Lock lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
     // On a device, they belong to the thread that enqueues them.
-    if (!begun_.device) landings.swap(begun_.landings);
+    if (!begun_.device) copies.swap(begun_.copies);
     const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
     std::exception_ptr error =
-        outcome ? landing_error() : exception_of(outcome, remedy + pending_->note());
+        outcome ? copy_error() : exception_of(outcome, remedy + pending_->note());
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (!error) {
-        for (const Landing& landing : landings) landing.tensor.copy_(landing.memory);
+        for (const OutputCopy& copy : copies) copy.tensor.copy_(copy.memory);
       }
       for (const TaskPtr& part : begun_.parts) {
         if (!error) error = part->exception();
@@ -157,7 +157,7 @@ void Task::settle() noexcept {
     if (holds_buffers(begun_.works)) {
       keep(begun_.kept);
       keep(begun_.outputs);
-      for (const Landing& landing : landings) keep({landing.memory});
+      for (const OutputCopy& copy : copies) keep({copy.memory});
     }
     kept.swap(begun_.kept);
     Work::finish(error);
@@ -166,14 +166,14 @@ void Task::settle() noexcept {
   pending_->remove(*this);  // The caller has a reference.
 }
 
-void Task::fulfil() noexcept {
-  for (const TaskPtr& part : begun_.parts) part->fulfil();
+void Task::complete_futures() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->complete_futures();
   Futures futures;
   bool is_first = false;
   {
     const Lock lock(settling_);
     futures = futures_;
-    is_first = !std::exchange(is_fulfilled_, true);
+    is_first = !std::exchange(has_completed_futures_, true);
   }
   if (!futures.values && !futures.results) return;
   if (is_first) {
@@ -188,12 +188,12 @@ void Task::wait_for_end(WorkWait way, std::chrono::nanoseconds limit) noexcept {
   const Deadline deadline = Deadline::after(limit);
   for_each_work([&](const xylem::Work& work) { (void)(work.*way)(deadline.left()); });
   begun_.sparse.wait(deadline);
-  wait_for_landing(deadline);
+  wait_for_copies(deadline);
 }
 
 bool Task::isCompleted() {
   if (!settle_if_ended()) return false;
-  fulfil();
+  complete_futures();
   return true;
 }
 
@@ -224,13 +224,13 @@ bool Task::wait(std::chrono::milliseconds timeout) {
         "its group, which begins only after it");
   }
   if (timeout == kNoTimeout && is_in_stream_order_ && !settle_if_ended()) {
-    block_current_stream();
+    make_current_stream_wait();
     return true;
   }
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
     begun_.sparse.wait(Deadline::at(Clock::time_point::max()));  // They have limits of their own.
-    wait_for_landing(Deadline::after(kLongestLanding));
+    wait_for_copies(Deadline::after(kLongestCopy));
     settle();
   } else if (wait_for_end(&xylem::Work::wait_for, timeout); !settle_if_ended()) {
     check(failure(Code::timed_out,
@@ -239,7 +239,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
   }
   // A barrier has waited for all calls before it. The program may never wait for these calls.
   if (name_.type == c10d::OpType::BARRIER) pending_->sweep(Pending::kAll);
-  fulfil();
+  complete_futures();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
   return true;
 }
@@ -255,7 +255,7 @@ void Task::abort() {
                 "(torch.distributed.distributed_c10d._abort_process_group)"));
 }
 
-FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
+FuturePtr Task::future(FuturePtr Futures::*which, c10::TypePtr type) {
   if (which == &Futures::values && is_in_stream_order_ && is_ordered()) {
     return future_in_stream_order();
   }
@@ -263,7 +263,7 @@ FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
   bool is_late = false;
   {
     const Lock lock(settling_);
-    is_late = is_fulfilled_;
+    is_late = has_completed_futures_;
     FuturePtr& future = futures_.*which;
     if (!is_late && future) return future;
     if (!is_late) future = made;
@@ -282,7 +282,7 @@ FuturePtr Task::promise(FuturePtr Futures::*which, c10::TypePtr type) {
     if (futures_.*which == made) (futures_.*which).reset();
     throw;
   }
-  if (!is_served) fulfil();
+  if (!is_served) complete_futures();
   return made;
 }
 
@@ -322,11 +322,11 @@ void Task::complete(const Futures& futures) const noexcept {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Task::getFuture() {
-  return promise(&Futures::values, c10::ListType::ofTensors());
+  return future(&Futures::values, c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Task::getFutureResult() {
-  return promise(&Futures::results, c10::IntType::get());
+  return future(&Futures::results, c10::IntType::get());
 }
 
 }  // namespace xylem::pytorch

@@ -8,12 +8,12 @@
 // A call on a device may be in the order of streams (OnDevice). Then wait() makes the current
 // stream wait and returns, and the futures of collectives are complete at once, with events for
 // which streams wait. For other calls on a device, threads wait, as they do for calls on the CPU.
-// The thread that finds that the operations have ended enqueues the landings on a stream, and the
+// The thread that finds that the operations have ended enqueues the copies on a stream, and the
 // task ends when they have completed.
 //
 // The first of these threads settles the task: one in wait() or isCompleted(), the one that serves
 // futures, or one in a later call on the group. Fulfilling completes the futures and runs their
-// callbacks. A later call on the group does not fulfil, so that callbacks never run within
+// callbacks. A later call on the group does not complete them, so that callbacks never run within
 // unrelated calls.
 #pragma once
 
@@ -58,14 +58,14 @@ struct SparseCalls {
 };
 
 /// The contents of a call after it has begun.
-struct Begun {
+struct StartedCall {
   Works works;
-  Works awaited;                  ///< Operations of other tasks that must have ended as well.
-  SparseCalls sparse;             ///< The same for calls on sparse tensors.
-  std::vector<TaskPtr> parts;     ///< Tasks that this task combines.
-  Tensors outputs;                ///< The tensors that result() and the future return.
-  Tensors kept;                   ///< Other tensors that the operations use.
-  std::vector<Landing> landings;  ///< Copies from internal memory to the caller's tensors.
+  Works awaited;                   ///< Operations of other tasks that must have ended as well.
+  SparseCalls sparse;              ///< The same for calls on sparse tensors.
+  std::vector<TaskPtr> parts;      ///< Tasks that this task combines.
+  Tensors outputs;                 ///< The tensors that result() and the future return.
+  Tensors kept;                    ///< Other tensors that the operations use.
+  std::vector<OutputCopy> copies;  ///< Copies from internal memory to the caller's tensors.
   /// Null for a call on tensors in CPU memory.
   std::unique_ptr<OnDevice> device;
 };
@@ -108,7 +108,7 @@ class Task final : public c10d::Work {
   /// Takes over the operations and tensors of the call. Call it once. If the operations have not
   /// ended yet, `pending` then holds the task until they have. So the tensors live that long even
   /// if nobody else holds the task.
-  void take(Begun begun);
+  void adopt(StartedCall begun);
   /// Sets these parts of the name. Call it before take().
   void set_numbers(std::uint64_t sequence, std::uint64_t record) noexcept {
     name_.sequence = sequence;
@@ -136,9 +136,11 @@ class Task final : public c10d::Work {
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
   /// Whether streams of the device wait for it.
-  bool blocks_streams() const noexcept { return blocks_streams_.load(std::memory_order_relaxed); }
+  bool has_stream_waiters() const noexcept {
+    return has_stream_waiters_.load(std::memory_order_relaxed);
+  }
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
-  /// Whether its operations have ended, and its landings on a device. Makes no progress.
+  /// Whether its operations have ended, and its copies on a device. Makes no progress.
   bool ended() const noexcept;
   /// Settles the task if it has ended. Returns whether it is settled.
   bool settle_if_ended() noexcept;
@@ -146,7 +148,7 @@ class Task final : public c10d::Work {
   void settle() noexcept;
   /// Completes the futures once, which runs their callbacks. A second caller waits until the future
   /// of the values is complete, but not for callbacks. Requires that the task is settled.
-  void fulfil() noexcept;
+  void complete_futures() noexcept;
   /// Work::wait_for or Work::wait_beside_program.
   using WorkWait = xylem::Status (xylem::Work::*)(std::chrono::nanoseconds) const;
   /// Waits in this way until the task has ended, at most for `limit`.
@@ -183,49 +185,51 @@ class Task final : public c10d::Work {
   bool belongs_in_stream_order() const noexcept;
   /// Makes a stream of the task's device wait for the end of the task.
   void block(const DeviceStream& stream) const;
-  void block_current_stream();
+  void make_current_stream_wait();
   /// Drops the tensors that are only kept for the operations.
   void drop_kept() noexcept;
-  /// Enqueues the landings on a stream of the device, unless a thread does so or has done so.
-  void land() noexcept;
-  /// Calls land() for the task and for its parts, for each of them if its operations have ended.
-  void land_if_ended() noexcept;
-  /// Whether the landings have completed.
-  bool has_landed() const noexcept;
-  /// Lands, and waits for the landings on a device, if the operations have ended.
-  void wait_for_landing(Deadline deadline) noexcept;
-  /// Why the landings on a device could not be made.
-  std::exception_ptr landing_error() const noexcept;
+  /// Enqueues the copies on a stream of the device, unless a thread does so or has done so.
+  void enqueue_copies() noexcept;
+  /// Calls enqueue_copies() for the task and for its parts, for each of them if its operations have
+  /// ended.
+  void enqueue_copies_if_ended() noexcept;
+  /// Whether the copies have completed.
+  bool have_copies_ended() const noexcept;
+  /// Lands, and waits for the copies on a device, if the operations have ended.
+  void wait_for_copies(Deadline deadline) noexcept;
+  /// Why the copies on a device could not be made.
+  std::exception_ptr copy_error() const noexcept;
   /// A future that is complete in the order of streams.
   FuturePtr future_in_stream_order();
   /// A future that is completed with the task, either now or by the thread that serves futures.
-  FuturePtr promise(FuturePtr Futures::*which, c10::TypePtr type);
+  FuturePtr future(FuturePtr Futures::*which, c10::TypePtr type);
   void complete(const Futures& futures) const noexcept;
 
-  /// Where the landings on a device are. Those on the CPU are made by settle().
-  enum class Landed : std::uint8_t {
-    due,          ///< In `begun_`. The thread that changes this state may take them.
-    being_given,  ///< A thread is enqueuing them.
-    given,        ///< They were enqueued, or this has failed. Also if there are none.
+  /// Where the copies on a device are. Those on the CPU are made by settle().
+  enum class CopyState : std::uint8_t {
+    due,        ///< In `begun_`. The thread that changes this state may take them.
+    enqueuing,  ///< A thread is enqueuing them.
+    enqueued,   ///< They were enqueued, or this has failed. Also if there are none.
   };
 
   TaskName name_;
   const Origin origin_;
   std::uint64_t number_ = 0;  ///< See set_number().
   const std::shared_ptr<Pending> pending_;
-  Begun begun_;
+  StartedCall begun_;
   bool has_own_limit_ = false;
   bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
   std::atomic<bool> settled_{false};
-  mutable std::atomic<bool> blocks_streams_{false};
+  mutable std::atomic<bool> has_stream_waiters_{false};
   Mutex settling_;
   /// Made on request, before the task is fulfilled.
   Futures futures_ XYLEM_LOCKING(guarded_by(settling_));
-  bool is_fulfilled_ XYLEM_LOCKING(guarded_by(settling_)) = false;
+  bool has_completed_futures_ XYLEM_LOCKING(guarded_by(settling_)) = false;
   std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
-  std::atomic<Landed> landed_{Landed::given};
-  std::exception_ptr unlanded_;  ///< See landing_error(). Written before `landed_` becomes `given`.
+  std::atomic<CopyState> copy_state_{CopyState::enqueued};
+  std::exception_ptr
+      copy_error_;  ///< See copy_error(). Written before `copy_state_` becomes `given`.
 };
 
 }  // namespace xylem::pytorch

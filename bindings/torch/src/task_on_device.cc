@@ -23,59 +23,61 @@ bool Task::belongs_in_stream_order() const noexcept {
                              [](const TaskPtr& part) { return part->is_in_stream_order_; });
 }
 
-void Task::land() noexcept {
-  auto state = Landed::due;
-  if (!landed_.compare_exchange_strong(state, Landed::being_given, std::memory_order_acquire)) {
+void Task::enqueue_copies() noexcept {
+  auto state = CopyState::due;
+  if (!copy_state_.compare_exchange_strong(state, CopyState::enqueuing,
+                                           std::memory_order_acquire)) {
     return;
   }
   try {
-    const std::vector<Landing> landings = std::exchange(begun_.landings, {});
-    begun_.device->land(begun_.works, landings);
+    const std::vector<OutputCopy> copies = std::exchange(begun_.copies, {});
+    begun_.device->enqueue_copies(begun_.works, copies);
   } catch (...) {
-    unlanded_ = std::current_exception();
+    copy_error_ = std::current_exception();
   }
-  landed_.store(Landed::given, std::memory_order_release);
+  copy_state_.store(CopyState::enqueued, std::memory_order_release);
 }
 
-void Task::land_if_ended() noexcept {
-  for (const TaskPtr& part : begun_.parts) part->land_if_ended();
-  if (landed_.load(std::memory_order_relaxed) == Landed::due && works_ended()) land();
+void Task::enqueue_copies_if_ended() noexcept {
+  for (const TaskPtr& part : begun_.parts) part->enqueue_copies_if_ended();
+  if (copy_state_.load(std::memory_order_relaxed) == CopyState::due && works_ended())
+    enqueue_copies();
 }
 
-std::exception_ptr Task::landing_error() const noexcept {
-  const bool is_known = landed_.load(std::memory_order_acquire) == Landed::given;
-  return is_known ? unlanded_ : nullptr;
+std::exception_ptr Task::copy_error() const noexcept {
+  const bool is_known = copy_state_.load(std::memory_order_acquire) == CopyState::enqueued;
+  return is_known ? copy_error_ : nullptr;
 }
 
-bool Task::has_landed() const noexcept {
-  if (landed_.load(std::memory_order_acquire) != Landed::given) return false;
+bool Task::have_copies_ended() const noexcept {
+  if (copy_state_.load(std::memory_order_acquire) != CopyState::enqueued) return false;
   try {
-    return (!begun_.device || begun_.device->has_landed()) &&
+    return (!begun_.device || begun_.device->have_copies_ended()) &&
            std::ranges::all_of(begun_.parts,
-                               [](const TaskPtr& part) { return part->has_landed(); });
+                               [](const TaskPtr& part) { return part->have_copies_ended(); });
   } catch (const std::exception&) {
     return true;  // The device has failed, so nothing is pending on it.
   }
 }
 
-void Task::wait_for_landing(Deadline deadline) noexcept {
+void Task::wait_for_copies(Deadline deadline) noexcept {
   // The copies follow operations that have ended, so they take little time.
   constexpr std::chrono::microseconds kPause{20};
   while (works_ended()) {
-    land_if_ended();
-    if (has_landed() || deadline.passed()) return;
+    enqueue_copies_if_ended();
+    if (have_copies_ended() || deadline.passed()) return;
     std::this_thread::sleep_for(kPause);
   }
 }
 
 void Task::block(const DeviceStream& stream) const {
-  blocks_streams_.store(true, std::memory_order_relaxed);
+  has_stream_waiters_.store(true, std::memory_order_relaxed);
   if (begun_.parts.empty()) return begun_.device->block(stream, begun_.works);
   for (const TaskPtr& part : begun_.parts) part->block(stream);
 }
 
-void Task::block_current_stream() {
-  if (unlanded_) std::rethrow_exception(unlanded_);
+void Task::make_current_stream_wait() {
+  if (copy_error_) std::rethrow_exception(copy_error_);
   const DeviceStream current = current_stream(begun_.device->device());
   block(current);
   // Memory that is freed on this stream is reused only by later work of the stream.

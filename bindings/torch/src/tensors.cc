@@ -56,7 +56,8 @@ Buffer buffer(const at::Tensor& tensor, const Item& item) {
   return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value_or(Memory{})};
 }
 
-/// Whether complex numbers can be reduced by reducing their real and imaginary parts separately.
+/// Whether complex numbers can be reduction_buffer by reducing their real and imaginary parts
+/// separately.
 bool is_linear(RedOp op) { return op == RedOp::sum || op == RedOp::avg || op == RedOp::premul_sum; }
 
 /// Whether all tensors are in one storage and each begins where the previous one ends.
@@ -114,9 +115,9 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-Buffer moved(const at::Tensor& tensor) { return buffer(tensor, item_of(tensor)); }
+Buffer transfer_buffer(const at::Tensor& tensor) { return buffer(tensor, item_of(tensor)); }
 
-Buffer reduced(const at::Tensor& tensor, const ReduceOp& op) {
+Buffer reduction_buffer(const at::Tensor& tensor, const ReduceOp& op) {
   const auto item = number(tensor.scalar_type());
   if (item && (item->count == 1 || is_linear(op.op))) {
     check(check_reduction(op.op, item->type));

@@ -31,11 +31,12 @@ bool is_plain(const at::Tensor& tensor);
 
 /// The elements of a plain tensor, for transfer. Complex numbers are transferred as pairs, and
 /// types that Xylem does not know as bytes.
-Buffer moved(const at::Tensor& tensor);
-/// Like moved(), but for a reduction by `op`. Throws for types for which `op` is not defined.
-Buffer reduced(const at::Tensor& tensor, const ReduceOp& op);
-/// The number of elements that moved() transfers for each element of the tensor: 2 for a complex
-/// number, or the number of bytes for a type that Xylem does not know.
+Buffer transfer_buffer(const at::Tensor& tensor);
+/// Like transfer_buffer(), but for a reduction by `op`. Throws for types for which `op` is not
+/// defined.
+Buffer reduction_buffer(const at::Tensor& tensor, const ReduceOp& op);
+/// The number of elements that transfer_buffer() transfers for each element of the tensor: 2 for a
+/// complex number, or the number of bytes for a type that Xylem does not know.
 std::uint64_t elements_per_item(const at::Tensor& tensor);
 /// Converts a reduction. PREMUL_SUM includes its factor.
 ReduceOp reduction(const c10d::ReduceOp& op);
@@ -53,7 +54,7 @@ class Packed {
   void pack(const Tensors& parts) const;
   /// The part that belongs to one of the tensors.
   at::Tensor part(const Tensors& parts, std::size_t which) const;
-  /// For each of the tensors, the number of elements that moved() would transfer for it.
+  /// For each of the tensors, the number of elements that transfer_buffer() would transfer for it.
   std::vector<std::uint64_t> counts(const Tensors& parts) const;
 
  private:

@@ -19,9 +19,9 @@ class Fold {
       : places_(std::bit_floor(ranks)), extra_(ranks - places_), rank_(rank) {}
 
   std::uint32_t places() const { return places_; }
-  bool sits_out() const { return rank_ < 2 * extra_ && rank_ % 2 == 0; }
-  bool takes_in() const { return rank_ < 2 * extra_ && rank_ % 2 == 1; }
-  /// Requires !sits_out().
+  bool is_folded_away() const { return rank_ < 2 * extra_ && rank_ % 2 == 0; }
+  bool receives_partner_data() const { return rank_ < 2 * extra_ && rank_ % 2 == 1; }
+  /// Requires !is_folded_away().
   std::uint32_t place() const { return rank_ < 2 * extra_ ? rank_ / 2 : rank_ - extra_; }
   std::uint32_t rank_at(std::uint32_t place) const {
     return place < extra_ ? 2 * place + 1 : place + extra_;

@@ -18,13 +18,13 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t blocks = fold.places();
   Builder plan(kName, shape, rank, blocks);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  if (fold.sits_out()) {
+  if (fold.is_folded_away()) {
     plan.send(rank + 1, input(0, blocks));
     plan.recv(rank + 1, output(0, blocks));
     return std::move(plan).take();
   }
   auto sum = input;  // The buffer with this rank's partial sums.
-  if (fold.takes_in()) {
+  if (fold.receives_partner_data()) {
     const Chunks theirs = plan.add_scratch(0, blocks);
     plan.recv(rank - 1, theirs);
     plan.reduce(output(0, blocks), {theirs, input(0, blocks)});
@@ -51,7 +51,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
     plan.send(partner(bit), output(kept(bit), bit));
     plan.recv(partner(bit), output(kept(bit) ^ bit, bit));
   }
-  if (fold.takes_in()) plan.send(rank - 1, output(0, blocks));
+  if (fold.receives_partner_data()) plan.send(rank - 1, output(0, blocks));
   return std::move(plan).take();
 }
 

@@ -18,13 +18,13 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   const Fold fold(shape.ranks, rank);
   Builder plan(kName, shape, rank, 1);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  if (fold.sits_out()) {
+  if (fold.is_folded_away()) {
     plan.send(rank + 1, input(0));
     plan.recv(rank + 1, output(0));
     return std::move(plan).take();
   }
   Chunks sum = input(0);
-  if (fold.takes_in()) {
+  if (fold.receives_partner_data()) {
     const Chunks theirs = plan.add_scratch(0);
     plan.recv(rank - 1, theirs);
     plan.reduce(output(0), {theirs, input(0)});
@@ -44,7 +44,7 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
     }
     sum = output(0);
   }
-  if (fold.takes_in()) plan.send(rank - 1, output(0));
+  if (fold.receives_partner_data()) plan.send(rank - 1, output(0));
   return std::move(plan).take();
 }
 

@@ -171,8 +171,8 @@ class ImageChecker {
 
 Status check_images(std::span<const Schedule> representatives,
                     const Symmetry& symmetry,
-                    const PlanOf& plan,
-                    const RunParts& run) {
+                    const ScheduleMaker& plan,
+                    const ParallelFor& run) {
   const Schedule& lead = representatives[0];
   if (has_root(lead.shape.collective) || lead.shape.collective == Collective::barrier) {
     return reject("{} is not proven by symmetry", name(lead.shape.collective));

@@ -34,7 +34,7 @@ Status verify(std::span<const Schedule> ranks) {
   return verifier::verify_joined(ranks, nullptr);
 }
 
-Status verify(const Symmetry& symmetry, const PlanOf& plan, const RunParts& run) {
+Status verify(const Symmetry& symmetry, const ScheduleMaker& plan, const ParallelFor& run) {
   if (symmetry.ranks() > verifier::kMaxRanks) {
     return failure(Code::bad_schedule, fmt::format("form: {} schedules: 1 to {} are possible",
                                                    symmetry.ranks(), verifier::kMaxRanks));

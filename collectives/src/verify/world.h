@@ -82,8 +82,8 @@ Status check_form(std::span<const Schedule> ranks, const Symmetry* symmetry = nu
 /// Requires check_form().
 Status check_images(std::span<const Schedule> representatives,
                     const Symmetry& symmetry,
-                    const PlanOf& plan,
-                    const RunParts& run);
+                    const ScheduleMaker& plan,
+                    const ParallelFor& run);
 /// Claim 5 between schedules: both ends of every message agree. Requires check_form() and, with a
 /// symmetry, check_images().
 Result<World> join(std::span<const Schedule> ranks, const Symmetry* symmetry = nullptr);

@@ -105,8 +105,8 @@ void SharedMemory::find_handle(CUdeviceptr start, DevicePlace& place) const noex
 // ---- copies to the host ----
 
 bool SharedMemory::is_lent(const std::byte* memory, std::uint64_t bytes) const noexcept {
-  const auto after = lent_.upper_bound(memory);
-  if (after == lent_.begin()) return false;
+  const auto after = registered_.upper_bound(memory);
+  if (after == registered_.begin()) return false;
   const auto& [begin, size] = *std::prev(after);
   return static_cast<std::uint64_t>(memory - begin) + bytes <= size;
 }
@@ -161,7 +161,7 @@ bool SharedMemory::register_host(std::byte* memory, std::uint64_t bytes) noexcep
   CUdeviceptr on_device = 0;
   if (driver_.cuMemHostGetDevicePointer(&on_device, memory, 0) == CUDA_SUCCESS &&
       on_device == address(memory)) {
-    lent_.emplace(memory, bytes);
+    registered_.emplace(memory, bytes);
   }
   return true;
 }
@@ -169,7 +169,7 @@ bool SharedMemory::register_host(std::byte* memory, std::uint64_t bytes) noexcep
 bool SharedMemory::unregister_host(std::byte* memory) noexcept {
   const auto no_stream_waits = NoStreamWaits::try_acquire();
   if (!no_stream_waits) return false;
-  lent_.erase(memory);
+  registered_.erase(memory);
   const CurrentContext current(driver_, context_);
   if (current.result() == CUDA_SUCCESS) {
     driver_.blocking(*no_stream_waits).cuMemHostUnregister(memory);

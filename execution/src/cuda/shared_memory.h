@@ -112,7 +112,8 @@ class SharedMemory final : public transport::DeviceMemory {
   const Note note_;
 
   // Copies to the host.
-  std::map<const std::byte*, std::uint64_t> lent_;  ///< Memory of the host that kernels can write.
+  std::map<const std::byte*, std::uint64_t>
+      registered_;  ///< Memory of the host that kernels can write.
   CUstream stream_ = nullptr;
   std::uint64_t reads_ = 0;  ///< The number of the last copy.
   std::uint64_t* done_ = nullptr;

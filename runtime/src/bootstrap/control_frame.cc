@@ -46,10 +46,10 @@ struct BodyWriter {
   }
   Kind operator()(const Invitation& frame) const {
     WireWriter(body)
-        .number(frame.host)
-        .number(frame.guest)
+        .number(frame.inviter)
+        .number(frame.invitee)
         .number(frame.number)
-        .number(static_cast<std::uint8_t>(frame.by_all_ways ? 1 : 0))
+        .number(static_cast<std::uint8_t>(frame.is_flooded ? 1 : 0))
         .number(frame.port)
         .text(frame.address.substr(0, kLongestText));
     return Kind::invitation;
@@ -93,10 +93,10 @@ std::optional<ControlFrame> read_body(Kind kind, WireReader& reader) {
     }
     case Kind::invitation: {
       Invitation frame;
-      frame.host = reader.number<std::uint32_t>();
-      frame.guest = reader.number<std::uint32_t>();
+      frame.inviter = reader.number<std::uint32_t>();
+      frame.invitee = reader.number<std::uint32_t>();
       frame.number = reader.number<std::uint32_t>();
-      frame.by_all_ways = reader.number<std::uint8_t>() != 0;
+      frame.is_flooded = reader.number<std::uint8_t>() != 0;
       frame.port = reader.number<std::uint16_t>();
       frame.address = reader.text();
       return frame;

@@ -50,13 +50,13 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
-/// An invitation: rank `host` listens at an address for rank `guest`. The frame is forwarded
+/// An invitation: rank `inviter` listens at an address for rank `invitee`. The frame is forwarded
 /// towards the guest, or flooded.
 struct Invitation {
-  std::uint32_t host = 0;
-  std::uint32_t guest = 0;
+  std::uint32_t inviter = 0;
+  std::uint32_t invitee = 0;
   std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
-  bool by_all_ways = false;  ///< True if it is flooded.
+  bool is_flooded = false;   ///< True if it is flooded.
   std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };

@@ -57,7 +57,7 @@ ControlJoin::ControlJoin(const Placement& placement,
       deadline_(deadline),
       dialect_(std::move(dialect)),
       self_{placement.rank, placement.size, HostIdentity::of_this_process()},
-      attendance_(placement.size),
+      joined_(placement.size),
       neighbours_(neighbours(placement.rank, placement.size)),
       refusals_(logger),
       greeter_(poller_, 0, refusals_) {}
@@ -300,15 +300,15 @@ Status ControlJoin::explain_timeout() {
   // The deadline has passed, so these calls do not wait for keys. The store itself may be slow.
   const Deadline enough = Deadline::after(std::chrono::seconds(2));
   const Deadline now = Deadline::after(milliseconds(0));
-  attendance_.came(placement_.rank);
-  for (const std::uint32_t rank : attendance_.missing()) {
+  joined_.add(placement_.rank);
+  for (const std::uint32_t rank : joined_.missing()) {
     const auto card = store_.get(key_of("card", rank), now);
-    if (card) attendance_.came(rank);
+    if (card) joined_.add(rank);
     // The store knows the rank to blame, or its server has ended.
     if (card.status().peer() || card.code() == Code::peer_lost) return card.status();
     if (enough.passed()) break;
   }
-  if (!attendance_.complete()) return attendance_.sentence();
+  if (!joined_.complete()) return joined_.missing_error();
   for (const std::uint32_t rank : neighbours_) {
     if (network_->has_link(rank)) continue;
     const std::string detail =

@@ -16,11 +16,11 @@
 // port open for a moment, and reports the failure to each rank that connects.
 #pragma once
 
-#include "bootstrap/attendance.h"
 #include "bootstrap/card.h"
 #include "bootstrap/control_network.h"
 #include "bootstrap/greeter.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/joined_ranks.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/refusals.h"
@@ -84,7 +84,7 @@ class ControlJoin {
   Dialect dialect_;
   Member self_;
   Key key_;  ///< A random key until the session is known.
-  Attendance attendance_;
+  JoinedRanks joined_;
   std::vector<std::uint32_t> neighbours_;
   std::unique_ptr<ControlNetwork> network_;
   Poller poller_;

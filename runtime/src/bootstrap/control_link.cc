@@ -34,10 +34,10 @@ UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
 }
 
 Status ended(int error) {
-  return failure(Code::peer_lost, error == 0 ? "its connection was closed"
-                                  : error == ETIMEDOUT
-                                      ? Silence::text(Silence::kLongest + 2 * Silence::kAsks)
-                                      : error_text(error));
+  return failure(Code::peer_lost, error == 0           ? "its connection was closed"
+                                  : error == ETIMEDOUT ? Silence::text(Silence::kLongest +
+                                                                       2 * Silence::kProbeInterval)
+                                                       : error_text(error));
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ Result<bool> ControlLink::receive() {
 }
 
 Status ControlLink::check_silence(Clock::time_point now) {
-  const auto silent = silence_.too_long(fd_.get(), now);
+  const auto silent = silence_.silent_for(fd_.get(), now);
   return silent ? failure(Code::peer_lost, Silence::text(*silent)) : Status();
 }
 

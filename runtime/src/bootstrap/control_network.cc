@@ -13,7 +13,7 @@ namespace xylem::runtime {
 namespace {
 
 /// How often unacknowledged bytes are checked.
-constexpr auto kLookPeriod = std::chrono::milliseconds(500);
+constexpr auto kSilenceCheckPeriod = std::chrono::milliseconds(500);
 
 // What an event concerns: a link's connection, a link's process, requests of other threads, or a
 // descriptor of the connections for payload.
@@ -58,7 +58,8 @@ Status ControlNetwork::add_link(UniqueFd fd, const Member& peer, const FrameKeys
   if (link->process_fd() >= 0) {
     XYLEM_TRY(poller_.add(link->process_fd(), tag_of(Source::process, index), EPOLLIN));
   }
-  if (link->is_remote()) next_look_ = std::min(next_look_, Clock::now() + kLookPeriod);
+  if (link->is_remote())
+    next_silence_check_ = std::min(next_silence_check_, Clock::now() + kSilenceCheckPeriod);
   // A peer that connects after the start has failed is told why.
   if (!failure_) link->push(FailedFrame{failure_.code(), failure_.peer(), failure_.message()});
   links_.push_back(std::move(link));
@@ -73,30 +74,30 @@ Status ControlNetwork::drive(int milliseconds) {
     const auto index = static_cast<std::uint32_t>(tag);
     switch (static_cast<Source>(tag >> 32)) {
       case Source::connection:
-        if (links_[index]->is_open()) hear(*links_[index]);
+        if (links_[index]->is_open()) receive(*links_[index]);
         break;
-      case Source::process: hear_out(*links_[index], "its process ended"); break;
+      case Source::process: drain_link(*links_[index], "its process ended"); break;
       case Source::request: requests_.clear_wake(); break;
       case Source::payload:
         if (payload_connections_) payload_connections_->on_event(static_cast<int>(index));
         break;
     }
   }
-  look_for_silence();
-  hold_meetings();
+  check_for_silence();
+  progress_payload_connections();
   send_outbox();
   flush_links();
   return is_serving_ ? Status() : failure_;
 }
 
-bool ControlNetwork::hear(ControlLink& link, std::string_view how) {
+bool ControlNetwork::receive(ControlLink& link, std::string_view how) {
   const auto received = link.receive();
   for (;;) {
     const auto frame = link.frames().next();
     Status heard = frame.status();
     if (frame) {
       const auto& next = *frame;
-      if (next) heard = hear_frame(link, *next);
+      if (next) heard = handle_frame(link, *next);
     }
     if (!heard) {
       link_ended(link, heard.message());
@@ -111,17 +112,17 @@ bool ControlNetwork::hear(ControlLink& link, std::string_view how) {
   return *received;
 }
 
-void ControlNetwork::hear_out(ControlLink& link, std::string_view how) {
-  while (link.is_open() && hear(link, how)) {
+void ControlNetwork::drain_link(ControlLink& link, std::string_view how) {
+  while (link.is_open() && receive(link, how)) {
   }
   if (link.is_open()) link_ended(link, how);
 }
 
-Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) {
+Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame) {
   if (const auto* const message = std::get_if<MessageFrame>(&frame)) {
     if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
     if (message->origin == self_.rank) return {};
-    if (!news_.hear_message(message->origin, message->number)) return {};
+    if (!news_.is_new_message(message->origin, message->number)) return {};
     broadcast(frame, &link);
     events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
   } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
@@ -137,30 +138,31 @@ Status ControlNetwork::hear_frame(ControlLink& link, const ControlFrame& frame) 
     }
   } else if (const auto* const piece = std::get_if<GatherFrame>(&frame)) {
     if (is_serving_) return nonsense("a gather after the start");
-    return gathers_.hear(link.rank(), *piece);
+    return gathers_.add(link.rank(), *piece);
   } else if (const auto* const invitation = std::get_if<Invitation>(&frame)) {
-    if (invitation->host >= self_.size || invitation->guest >= self_.size) {
+    if (invitation->inviter >= self_.size || invitation->invitee >= self_.size) {
       return nonsense("an invitation of a rank that is none");
     }
-    hear_invitation(link, *invitation);
+    handle_invitation(link, *invitation);
   }
   return {};
 }
 
-void ControlNetwork::hear_invitation(const ControlLink& link, const Invitation& invitation) {
-  if (invitation.host == self_.rank) return;
-  if (invitation.by_all_ways && !news_.hear_invitation(invitation.host, invitation.number)) return;
-  if (invitation.guest != self_.rank) {
-    return invitation.by_all_ways ? broadcast(invitation, &link) : send_invitation(invitation);
+void ControlNetwork::handle_invitation(const ControlLink& link, const Invitation& invitation) {
+  if (invitation.inviter == self_.rank) return;
+  if (invitation.is_flooded && !news_.is_new_invitation(invitation.inviter, invitation.number))
+    return;
+  if (invitation.invitee != self_.rank) {
+    return invitation.is_flooded ? broadcast(invitation, &link) : send_invitation(invitation);
   }
   if (!payload_connections_ || has_left_) return;
   payload_connections_->on_invited(invitation);
 }
 
 void ControlNetwork::send_invitation(const Invitation& invitation) {
-  if (invitation.by_all_ways) return broadcast(invitation);
+  if (invitation.is_flooded) return broadcast(invitation);
   // If no link leads on, its host will flood the invitation later.
-  if (ControlLink* const next = next_towards(invitation.guest)) next->push(invitation);
+  if (ControlLink* const next = next_towards(invitation.invitee)) next->push(invitation);
 }
 
 /// The link that leads furthest towards a rank, counted upwards in the circle of ranks, without
@@ -183,15 +185,15 @@ void ControlNetwork::open_payload_connections(Key key) {
       self_, std::move(key), choice_.chosen.address, poller_, tag, logger_);
 }
 
-void ControlNetwork::ask_for(std::uint32_t rank) {
+void ControlNetwork::request_connection(std::uint32_t rank) {
   XYLEM_CHECK(rank < self_.size && rank != self_.rank, rank, self_.size);
-  requests_.ask_for(rank);
+  requests_.request_connection(rank);
 }
 
-void ControlNetwork::hold_meetings() {
+void ControlNetwork::progress_payload_connections() {
   if (!payload_connections_ || has_left_) return;
   for (const std::uint32_t rank : requests_.take_wanted()) {
-    if (news_.presence(rank) == Presence::here) payload_connections_->ask(rank);
+    if (news_.presence(rank) == Presence::here) payload_connections_->request(rank);
   }
   std::vector<Invitation> invitations;
   payload_connections_->tick(Clock::now(), invitations);
@@ -266,18 +268,18 @@ void ControlNetwork::flush_links() {
       if (!status) {
         // A peer that reads nothing is not listened to, since it may talk without end.
         const bool is_stuck = link.queued() > ControlLink::kMostQueued;
-        is_stuck ? link_ended(link, status.message()) : hear_out(link, status.message());
+        is_stuck ? link_ended(link, status.message()) : drain_link(link, status.message());
         again = true;
       }
     }
   }
 }
 
-void ControlNetwork::look_for_silence() {
-  if (next_look_ == Clock::time_point::max()) return;
+void ControlNetwork::check_for_silence() {
+  if (next_silence_check_ == Clock::time_point::max()) return;
   const auto now = Clock::now();
-  if (now < next_look_) return;
-  next_look_ = now + kLookPeriod;
+  if (now < next_silence_check_) return;
+  next_silence_check_ = now + kSilenceCheckPeriod;
   for (const auto& link : links_) {
     if (!link->is_open() || !link->is_remote()) continue;
     if (const Status status = link->check_silence(now); !status)
@@ -299,7 +301,8 @@ Clock::time_point ControlNetwork::serve(ControlListener& listener) {
     events_.pop_front();
     deliver(event, listener);
   }
-  return payload_connections_ ? std::min(next_look_, payload_connections_->due()) : next_look_;
+  return payload_connections_ ? std::min(next_silence_check_, payload_connections_->due())
+                              : next_silence_check_;
 }
 
 void ControlNetwork::deliver(Event& event, ControlListener& listener) {

@@ -47,7 +47,7 @@ class ControlNetwork final : public ControlPlane {
   int fd() const noexcept override { return poller_.fd(); }
   Clock::time_point serve(ControlListener& listener) override;
   void flood(ByteSpan message) override;
-  void ask_for(std::uint32_t rank) override;
+  void request_connection(std::uint32_t rank) override;
   void leave(Deadline deadline) override;
 
   // The following functions are used while joining:
@@ -89,24 +89,24 @@ class ControlNetwork final : public ControlPlane {
   ControlLink* find_link(std::uint32_t rank) const noexcept;
   /// Reads and handles once what has arrived; true if more may have arrived. If the link has ended,
   /// `how` says how; if `how` is empty, the error of reading does.
-  bool hear(ControlLink& link, std::string_view how = {});
+  bool receive(ControlLink& link, std::string_view how = {});
   /// Ends a link whose other end is closed, after handling what its peer said before, above all a
   /// goodbye.
-  void hear_out(ControlLink& link, std::string_view how);
-  Status hear_frame(ControlLink& link, const ControlFrame& frame);
+  void drain_link(ControlLink& link, std::string_view how);
+  Status handle_frame(ControlLink& link, const ControlFrame& frame);
   void declare_left(std::uint32_t rank, const ControlLink* from);
   void close(ControlLink& link);
   void link_ended(ControlLink& link, std::string_view how);
   void broadcast(const ControlFrame& frame, const ControlLink* except = nullptr);
   void send_outbox();
   void flush_links();
-  void look_for_silence();
+  void check_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);
   Status wait_until_sent(Deadline deadline);
-  void hear_invitation(const ControlLink& link, const Invitation& invitation);
+  void handle_invitation(const ControlLink& link, const Invitation& invitation);
   void send_invitation(const Invitation& invitation);
   ControlLink* next_towards(std::uint32_t rank) const noexcept;
-  void hold_meetings();
+  void progress_payload_connections();
   static void deliver(Event& event, ControlListener& listener);
 
   Member self_;
@@ -116,7 +116,7 @@ class ControlNetwork final : public ControlPlane {
   ControlRequests requests_;
   std::vector<std::unique_ptr<ControlLink>> links_;
   /// When unacknowledged bytes are looked at again; max() without links to other hosts.
-  Clock::time_point next_look_ = Clock::time_point::max();
+  Clock::time_point next_silence_check_ = Clock::time_point::max();
   ControlNews news_;
   std::uint32_t sent_ = 0;  ///< Number of this rank's own last message.
   std::deque<Event> events_;

@@ -23,11 +23,11 @@ class ControlNews {
     ranks_[rank].presence = how;
     return true;
   }
-  bool hear_message(std::uint32_t origin, std::uint32_t number) {
+  bool is_new_message(std::uint32_t origin, std::uint32_t number) {
     return advance(ranks_[origin].message, number);
   }
-  bool hear_invitation(std::uint32_t host, std::uint32_t number) {
-    return advance(ranks_[host].invitation, number);
+  bool is_new_invitation(std::uint32_t inviter, std::uint32_t number) {
+    return advance(ranks_[inviter].invitation, number);
   }
 
  private:

@@ -86,7 +86,7 @@ class ControlPlane {
   virtual void flood(std::span<const std::byte> message) = 0;
   /// Asks for a connection to another rank. on_connected() follows at both ranks, unless one of
   /// them ends. Any thread may call it; asking again changes nothing.
-  virtual void ask_for(std::uint32_t rank) = 0;
+  virtual void request_connection(std::uint32_t rank) = 0;
   /// Announces to all ranks that this rank leaves, and sends what is queued, within the deadline.
   /// Call it after the last serve().
   virtual void leave(Deadline deadline) = 0;

@@ -22,7 +22,7 @@ void ControlRequests::flood(ByteSpan message) {
   ::eventfd_write(wake_.get(), 1);
 }
 
-void ControlRequests::ask_for(std::uint32_t rank) {
+void ControlRequests::request_connection(std::uint32_t rank) {
   const Lock lock(mutex_);
   wanted_.push_back(rank);
   ::eventfd_write(wake_.get(), 1);

@@ -22,7 +22,7 @@ class ControlRequests {
 
   // Any thread may call these:
   void flood(ByteSpan message);
-  void ask_for(std::uint32_t rank);
+  void request_connection(std::uint32_t rank);
 
   // For the serving thread:
   /// Makes fd() unreadable until the next request.

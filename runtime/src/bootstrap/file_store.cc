@@ -187,11 +187,7 @@ Result<std::shared_ptr<Store>> FileStore::open(const std::string& directory,
 }
 
 FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
-    : base_(std::move(base)),
-      rank_(rank),
-      size_(size),
-      number_(fresh_number()),
-      attendance_(size) {}
+    : base_(std::move(base)), rank_(rank), size_(size), number_(fresh_number()), joined_(size) {}
 
 FileStore::~FileStore() {
   // After a failed start, ranks that still wait must see why it failed and which ranks had joined.
@@ -287,7 +283,7 @@ Status FileStore::admit_all(Deadline deadline) {
   Status failed;
   for (Pace pace(deadline); failed;) {
     XYLEM_TRY(admit(hellos));
-    if (attendance_.complete()) {
+    if (joined_.complete()) {
       XYLEM_TRY(write(complete_of(session_), ""));
       written_.pop_back();  // The last rank to leave removes it.
       return {};
@@ -298,7 +294,7 @@ Status FileStore::admit_all(Deadline deadline) {
   // Late ranks are still admitted, so that they read the reason of the failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
     XYLEM_TRY(admit(hellos));
-    if (attendance_.complete()) break;
+    if (joined_.complete()) break;
   }
   return failed;
 }
@@ -378,15 +374,15 @@ Status FileStore::not_admitted() const {
 }
 
 Status FileStore::who_is_missing() const {
-  const Status who = attendance_.sentence();
+  const Status who = joined_.missing_error();
   return failure(who.code(), fmt::format("{} (in {})", who.message(), base_.string()), who.peer());
 }
 
 void FileStore::take_attendance() {
   // Once the start is complete, a rank may have left it again, and removed its here file.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
-  for (const std::uint32_t rank : attendance_.missing()) {
-    if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) attendance_.came(rank);
+  for (const std::uint32_t rank : joined_.missing()) {
+    if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) joined_.add(rank);
   }
 }
 
@@ -411,7 +407,7 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
     if (!pace.wait()) break;
   }
   take_attendance();
-  if (!attendance_.complete()) return who_is_missing();
+  if (!joined_.complete()) return who_is_missing();
   return failure(Code::timed_out, fmt::format("key \"{}\" was not set in time", key));
 }
 
@@ -421,9 +417,8 @@ Status FileStore::verdict() {
   XYLEM_TRY(look_at(0));
   XYLEM_TRY(look_at((rank_ + 1) % size_));
   constexpr std::uint32_t kLooks = 16;
-  for (std::uint32_t i = 0; rank_ == 0 && !attendance_.complete() && i < std::min(kLooks, size_);
-       ++i) {
-    XYLEM_TRY(look_at(next_look_++ % size_));
+  for (std::uint32_t i = 0; rank_ == 0 && !joined_.complete() && i < std::min(kLooks, size_); ++i) {
+    XYLEM_TRY(look_at(next_check_++ % size_));
   }
   return {};
 }

@@ -20,7 +20,7 @@
 // filesystems that have locks.
 #pragma once
 
-#include "bootstrap/attendance.h"
+#include "bootstrap/joined_ranks.h"
 #include "bootstrap/start_store.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -85,9 +85,9 @@ class FileStore final : public StartStore {
   Path base_, session_;
   std::uint32_t rank_, size_;
   std::string number_;  ///< A number that was drawn for this start; no other process has it.
-  Attendance attendance_;
+  JoinedRanks joined_;
   std::vector<Path> written_;
-  std::uint32_t next_look_ = 0;  ///< The rank that rank 0 checks next.
+  std::uint32_t next_check_ = 0;  ///< The rank that rank 0 checks next.
   UniqueFd place_;  ///< This rank's here file, whose lock shows that the process lives.
 };
 

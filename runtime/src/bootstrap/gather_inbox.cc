@@ -11,7 +11,7 @@ constexpr std::size_t kMostGathered = std::size_t{4} << 30;
 
 }  // namespace
 
-Status GatherInbox::hear(std::uint32_t from, const GatherFrame& frame) {
+Status GatherInbox::add(std::uint32_t from, const GatherFrame& frame) {
   // A neighbour may have finished this gather and be in the next gather. It cannot be further
   // ahead, since it needs this rank for that.
   const bool expected = frame.gather + 1 >= begun_ && frame.gather <= begun_ && frame.round < 32 &&

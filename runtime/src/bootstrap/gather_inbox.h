@@ -32,7 +32,7 @@ class GatherInbox {
   }
   void forget(std::uint32_t gather, std::uint8_t round) { rounds_.erase({gather, round}); }
   /// Takes a piece that a neighbour has sent. Fails if that neighbour has nothing to send now.
-  Status hear(std::uint32_t from, const GatherFrame& frame);
+  Status add(std::uint32_t from, const GatherFrame& frame);
 
  private:
   std::uint32_t rank_, size_;

@@ -28,7 +28,7 @@ Result<Greeting::Want> Greeting::advance() {
     if (handshake_.state() == Handshake::State::done) return Want::nothing;
     XYLEM_TRY(const bool all_here, receive());
     if (!all_here) return Want::input;
-    XYLEM_TRY(hear());
+    XYLEM_TRY(handle_frame());
   }
 }
 
@@ -75,7 +75,7 @@ Result<bool> Greeting::receive() {
   return true;
 }
 
-Status Greeting::hear() {
+Status Greeting::handle_frame() {
   const ByteVector whole = std::exchange(in_, {});
   Status status = handshake_.receive(whole, out_);
   // The other side learns the reason from this rank's proof or refusal, which always fits into the

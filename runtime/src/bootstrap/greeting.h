@@ -48,7 +48,7 @@ class Greeting {
   Result<bool> send();
   /// Receives bytes. True if as many have arrived as the handshake needs.
   Result<bool> receive();
-  Status hear();
+  Status handle_frame();
 
   UniqueFd fd_;
   Handshake handshake_;

@@ -15,7 +15,7 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
 /// After this many invitations to a rank, the next ones are flooded.
-constexpr std::uint32_t kByAllWays = 2;
+constexpr std::uint32_t kFloodAfter = 2;
 /// After this number of failed attempts at this end, the failure is reported.
 constexpr std::uint32_t kMostTries = 5;
 
@@ -35,13 +35,13 @@ PayloadConnections::PayloadConnections(const Member& self,
       logger_(logger),
       refusals_(logger),
       greeter_(poller, tag, refusals_),
-      met_(self.size, false) {}
+      connected_(self.size, false) {}
 
-void PayloadConnections::ask(std::uint32_t rank) {
-  if (met_[rank] || guests_.contains(rank)) return;
+void PayloadConnections::request(std::uint32_t rank) {
+  if (connected_[rank] || invitees_.contains(rank)) return;
   // This rank may already be connecting to that rank, and that may still fail.
   const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
-  guests_[rank] = {first, 0};
+  invitees_[rank] = {first, 0};
 }
 
 Status PayloadConnections::listen() {
@@ -62,7 +62,7 @@ void PayloadConnections::stop_listening() {
 }
 
 void PayloadConnections::stop_listening_if_done() {
-  if (guests_.empty()) stop_listening();
+  if (invitees_.empty()) stop_listening();
 }
 
 void PayloadConnections::note_failure(std::uint32_t rank, const Status& why) {
@@ -73,7 +73,7 @@ void PayloadConnections::note_failure(std::uint32_t rank, const Status& why) {
 void PayloadConnections::tick(Clock::time_point now, std::vector<Invitation>& invitations) {
   greeter_.drop_slow_strangers();
   greeter_.drop_slow_calls();
-  for (auto& [rank, invited] : guests_) {
+  for (auto& [rank, invited] : invitees_) {
     if (invited.next > now) continue;
     invited.next = now + std::min<Clock::duration>(kPatience * (1 << std::min(invited.times, 3U)),
                                                    kLongestPatience);
@@ -81,49 +81,49 @@ void PayloadConnections::tick(Clock::time_point now, std::vector<Invitation>& in
       note_failure(rank, status);
       continue;
     }
-    const bool by_all_ways = invited.times >= kByAllWays;
+    const bool is_flooded = invited.times >= kFloodAfter;
     ++invited.times;
     invitations.push_back(
-        {self_.rank, rank, ++number_, by_all_ways, address_.host(), address_.port()});
+        {self_.rank, rank, ++number_, is_flooded, address_.host(), address_.port()});
   }
 }
 
 Clock::time_point PayloadConnections::due() const noexcept {
   auto due = greeter_.is_empty() ? Clock::time_point::max() : Clock::now() + kPatience;
-  for (const auto& [rank, invited] : guests_) due = std::min(due, invited.next);
+  for (const auto& [rank, invited] : invitees_) due = std::min(due, invited.next);
   return due;
 }
 
 void PayloadConnections::on_invited(const Invitation& invitation) {
-  const std::uint32_t host = invitation.host;
+  const std::uint32_t inviter = invitation.inviter;
   // An outgoing connection is never replaced by another one, since its host may consider it
   // complete. If it fails, it ends by itself.
-  if (met_[host] || greeter_.is_calling(host)) return;
-  if (guests_.contains(host)) {
+  if (connected_[inviter] || greeter_.is_calling(inviter)) return;
+  if (invitees_.contains(inviter)) {
     // The other rank will receive this rank's invitation, which takes precedence.
-    if (self_.rank < host) return;
-    guests_.erase(host);
+    if (self_.rank < inviter) return;
+    invitees_.erase(inviter);
     stop_listening_if_done();
   }
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
   auto socket = address ? start_connect(*address) : Result<UniqueFd>(address.status());
   const Handshake handshake(Handshake::Side::caller, key_, self_);
   // Nothing more to do: the host will invite again.
-  if (!socket) return note_failure(host, socket.status());
+  if (!socket) return note_failure(inviter, socket.status());
   fail_early(socket->get());
   keep_alive(socket->get());
-  greeter_.call(*std::move(socket), handshake, host);
+  greeter_.call(*std::move(socket), handshake, inviter);
 }
 
 void PayloadConnections::on_event(int fd) {
   if (fd == listener_.get()) {
     const Status accepted = greeter_.accept_some(
-        fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, guests_.size());
+        fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, invitees_.size());
     if (accepted) return;
     // If the port stayed open, the event would be reported without end. The next invitation opens
     // the port again.
     stop_listening();
-    for (const auto& [rank, invited] : guests_) note_failure(rank, accepted);
+    for (const auto& [rank, invited] : invitees_) note_failure(rank, accepted);
     return;
   }
   auto ended = greeter_.advance(fd);
@@ -139,27 +139,27 @@ void PayloadConnections::on_event(int fd) {
 void PayloadConnections::on_proven(Greeting greeting) {
   const std::uint32_t rank = greeting.peer().rank;
   const auto callee = greeting.callee();
-  const bool is_expected = callee ? *callee == rank : guests_.contains(rank);
-  if (!is_expected || met_[rank]) {
+  const bool is_expected = callee ? *callee == rank : invitees_.contains(rank);
+  if (!is_expected || connected_[rank]) {
     refusals_.note(fmt::format("it comes as rank {}, which was not asked to", rank));
     return;
   }
-  met_[rank] = true;
+  connected_[rank] = true;
   tries_.erase(rank);
   // Keepalive detects a broken path even if nothing is sent.
   keep_alive(greeting.fd());
-  guests_.erase(rank);
+  invitees_.erase(rank);
   connections_.push_back({rank, greeting.take_fd(), greeting.keys()});
   stop_listening_if_done();
 }
 
 std::vector<PayloadConnections::Failed> PayloadConnections::take_failed() {
-  std::erase_if(failed_, [this](const Failed& failed) { return met_[failed.rank]; });
+  std::erase_if(failed_, [this](const Failed& failed) { return connected_[failed.rank]; });
   return std::exchange(failed_, {});
 }
 
 void PayloadConnections::forget(std::uint32_t rank) {
-  guests_.erase(rank);
+  invitees_.erase(rank);
   tries_.erase(rank);
   greeter_.hang_up(rank);
   stop_listening_if_done();

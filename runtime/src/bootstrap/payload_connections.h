@@ -48,7 +48,7 @@ class PayloadConnections {
                      const Logger& logger);
 
   /// Asks for a connection to a rank. Asking again changes nothing.
-  void ask(std::uint32_t rank);
+  void request(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
   /// Handles an event that the poller has for this descriptor.
   void on_event(int fd);
@@ -89,9 +89,9 @@ class PayloadConnections {
   Refusals refusals_;
   Greeter greeter_;
   UniqueFd listener_;
-  SocketAddress address_;                    ///< Where listener_ listens.
-  std::map<std::uint32_t, Invited> guests_;  ///< Ranks that this rank invites.
-  std::vector<bool> met_;                    ///< met_[r]: whether there is a connection to rank r.
+  SocketAddress address_;                      ///< Where listener_ listens.
+  std::map<std::uint32_t, Invited> invitees_;  ///< Ranks that this rank invites.
+  std::vector<bool> connected_;  ///< connected_[r]: whether there is a connection to rank r.
   std::map<std::uint32_t, std::uint32_t> tries_;  ///< For each rank, how many attempts failed here.
   std::vector<Failed> failed_;
   std::uint32_t number_ = 0;

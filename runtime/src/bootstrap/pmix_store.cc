@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #ifdef XYLEM_HAVE_PMIX
-#include "bootstrap/attendance.h"
+#include "bootstrap/joined_ranks.h"
 #include "bootstrap/store_rules.h"
 
 #include <pmix.h>
@@ -198,7 +198,7 @@ class PmixStore final : public Store {
         self_(session.self()),
         start_(session.next_start()),
         size_(size),
-        attendance_(size) {}
+        joined_(size) {}
 
   Status open(std::uint32_t rank);
   Status set(std::string_view key, std::span<const std::byte> value) override;
@@ -227,7 +227,7 @@ class PmixStore final : public Store {
   const std::uint32_t size_;
   bool is_synchronized_ = false;
   Status fence_failed_;
-  Attendance attendance_;
+  JoinedRanks joined_;
   std::set<std::string, std::less<>> set_keys_;
 };
 
@@ -298,11 +298,11 @@ Status PmixStore::who_is_missing() {
   // The launcher on this host knows at least the values of its own ranks. It may need a moment to
   // get the values of other ranks.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
-  attendance_.came(self_.rank);
-  for (const std::uint32_t rank : attendance_.missing()) {
-    if (look_up(here_key(rank), rank, soon)) attendance_.came(rank);
+  joined_.add(self_.rank);
+  for (const std::uint32_t rank : joined_.missing()) {
+    if (look_up(here_key(rank), rank, soon)) joined_.add(rank);
   }
-  if (!attendance_.complete()) return attendance_.sentence();
+  if (!joined_.complete()) return joined_.missing_error();
   return failure(Code::timed_out, "not all ranks came to the launcher's fence in time");
 }
 

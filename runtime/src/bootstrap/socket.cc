@@ -157,15 +157,15 @@ void fail_early(int fd) noexcept {
 }
 
 void keep_alive(int fd) noexcept {
-  constexpr int kSeconds = Silence::kAsks.count();
+  constexpr int kSeconds = Silence::kProbeInterval.count();
   // The connection ends when this number of probes is not answered. It is one more than fit into
   // the longest silence, since the first one may be sent just when the network fails.
-  constexpr int kProbes = Silence::kLongest / Silence::kAsks + 1;
+  constexpr int kProbes = Silence::kLongest / Silence::kProbeInterval + 1;
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSeconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kSeconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  Silence::ask_often(fd);
+  Silence::limit_probe_interval(fd);
 }
 
 }  // namespace xylem::runtime

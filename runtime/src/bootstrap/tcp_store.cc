@@ -308,7 +308,7 @@ TcpStore::~TcpStore() {
   static_cast<void>(send_all(fd_.get(), bye, Deadline::after(milliseconds(100))).is_ok());
 }
 
-Result<StoreReply> TcpStore::hear(Deadline deadline) {
+Result<StoreReply> TcpStore::receive_reply(Deadline deadline) {
   XYLEM_TRY(verdict_);
   auto reply = read_reply(fd_.get(), deadline);
   if (!reply) {
@@ -330,7 +330,7 @@ Status TcpStore::set(std::string_view key, std::span<const std::byte> value) {
   ByteVector request;
   write_request(request, StoreAsk::set, key, value);
   ask(request);
-  XYLEM_TRY(const StoreReply reply, hear(Deadline::after(kAnswerTime)));
+  XYLEM_TRY(const StoreReply reply, receive_reply(Deadline::after(kAnswerTime)));
   return reply.status();
 }
 
@@ -356,7 +356,7 @@ Result<std::vector<std::byte>> TcpStore::set_and_get(std::string_view key,
   ask(requests);
   const Deadline last_word =
       earlier(Deadline::after(kAnswerTime), Deadline::after(deadline.left() + kLastWord));
-  XYLEM_TRY(const StoreReply reply, hear(last_word));
+  XYLEM_TRY(const StoreReply reply, receive_reply(last_word));
   XYLEM_TRY(reply.status());
   return this->value(deadline);
 }
@@ -367,7 +367,7 @@ Result<std::vector<std::byte>> TcpStore::value(Deadline deadline) {
     write_request(request, StoreAsk::answer_now, {}, {});
     ask(request);
   }
-  XYLEM_TRY(StoreReply reply, hear(Deadline::after(kAnswerTime)));
+  XYLEM_TRY(StoreReply reply, receive_reply(Deadline::after(kAnswerTime)));
   XYLEM_TRY(reply.status());
   return std::move(reply.body);
 }
@@ -375,7 +375,7 @@ Result<std::vector<std::byte>> TcpStore::value(Deadline deadline) {
 Status TcpStore::verdict() {
   if (verdict_ && wait_for(fd_.get(), POLLIN, Deadline::at(Clock::now()))) {
     // Nothing was asked, so only a verdict or the end of the stream can have arrived.
-    const auto heard = hear(Deadline::after(kAnswerTime));
+    const auto heard = receive_reply(Deadline::after(kAnswerTime));
     if (heard) verdict_ = failure(Code::internal, "the store answers what was not asked");
   }
   return verdict_;
@@ -388,7 +388,7 @@ Status TcpStore::abandon(const Status& why) {
   static_cast<void>(send_all(fd_.get(), request, Deadline::after(kLastWord)).is_ok());
   // The server answers with the verdict. If it cannot, `why` is all that is known.
   if (!wait_for(fd_.get(), POLLIN, Deadline::after(kLastWord))) return why;
-  const auto heard = hear(Deadline::after(kLastWord));
+  const auto heard = receive_reply(Deadline::after(kLastWord));
   return heard ? why : heard.status();
 }
 

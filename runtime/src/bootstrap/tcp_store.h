@@ -59,7 +59,7 @@ class TcpStore final : public StartStore {
   Result<std::vector<std::byte>> value(Deadline deadline);
   /// Waits for the server's next reply. The verdict of the start, or the end of the server, is an
   /// error, which all later calls return, too.
-  Result<StoreReply> hear(Deadline deadline);
+  Result<StoreReply> receive_reply(Deadline deadline);
 
   std::unique_ptr<TcpStoreServer> server_;
   UniqueFd fd_;

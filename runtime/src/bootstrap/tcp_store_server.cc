@@ -3,7 +3,7 @@
 // The thread that serves the store.
 #include "bootstrap/tcp_store_server.h"
 
-#include "bootstrap/attendance.h"
+#include "bootstrap/joined_ranks.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/refusals.h"
 #include "bootstrap/service_thread.h"
@@ -64,7 +64,7 @@ class Server final : public TcpStoreServer {
         self_(self),
         logger_(std::move(logger)),
         deadline_(deadline),
-        attendance_(self.size),
+        joined_(self.size),
         done_(self.size) {}
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -128,9 +128,9 @@ class Server final : public TcpStoreServer {
   std::deque<int> strangers_;  ///< Connections that have not proven themselves, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
-  Attendance attendance_;  ///< Ranks that have joined.
-  Attendance done_;        ///< Ranks that have left again, or have been sent the verdict.
-  Status verdict_;         ///< Why the start has failed; OK if it has not.
+  JoinedRanks joined_;  ///< Ranks that have joined.
+  JoinedRanks done_;    ///< Ranks that have left again, or have been sent the verdict.
+  Status verdict_;      ///< Why the start has failed; OK if it has not.
   std::thread thread_;
 };
 
@@ -161,7 +161,7 @@ Status Server::launch(UniqueFd own_end) {
   Connection connection;
   connection.fd = std::move(own_end);
   connection.rank = self_.rank;
-  attendance_.came(self_.rank);
+  joined_.add(self_.rank);
   connections_.emplace(own, std::move(connection));
 
   XYLEM_TRY(thread_, start_service_thread("serve the start of the job", [this] { run(); }));
@@ -286,7 +286,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
   const std::uint32_t rank = handshake.peer().rank;
   connection.handshake.reset();
   std::erase(strangers_, connection.fd.get());
-  if (rank >= self_.size || attendance_.is_here(rank)) {
+  if (rank >= self_.size || joined_.has(rank)) {
     reply(connection, StoreAnswer::taken, rank,
           fmt::format("another process has come as rank {}: give each rank once, or wait for an "
                       "earlier start to end",
@@ -295,7 +295,7 @@ bool Server::advance_handshake(Connection& connection, Handshake& handshake) {
     return false;
   }
   connection.rank = rank;
-  attendance_.came(rank);
+  joined_.add(rank);
   if (verdict_) {
     reply(connection, StoreAnswer::done, rank, std::string_view());
   } else {
@@ -371,11 +371,11 @@ void Server::reply(Connection& connection, StoreAnswer answer, std::uint32_t ran
 }
 
 void Server::reply_missing(Connection& connection, std::string_view key) {
-  if (attendance_.complete()) {
+  if (joined_.complete()) {
     return reply(connection, StoreAnswer::timed_out, StoreReply::kNobody,
                  fmt::format("key \"{}\" was not set in time", key));
   }
-  const Status who = attendance_.sentence();
+  const Status who = joined_.missing_error();
   reply(connection, StoreAnswer::timed_out, who.peer().value_or(StoreReply::kNobody),
         who.message());
 }
@@ -402,7 +402,7 @@ void Server::close(Connections::iterator entry) {
   if (entry->second.handshake) std::erase(strangers_, entry->first);
   connections_.erase(entry);
   if (!rank) return;
-  done_.came(*rank);
+  done_.add(*rank);
   if (!said_bye) {
     fail(failure(Code::peer_lost, fmt::format("rank {} ended during the start", *rank), rank));
   }
@@ -421,7 +421,7 @@ void Server::fail(const Status& verdict) {
 void Server::tell(Connection& connection) {
   connection.waits_for.reset();
   write_reply(connection.out, StoreAnswer::verdict, StoreReply::kNobody, write_verdict(verdict_));
-  if (connection.rank) done_.came(*connection.rank);
+  if (connection.rank) done_.add(*connection.rank);
 }
 
 void Server::begin_farewell() {
@@ -430,7 +430,7 @@ void Server::begin_farewell() {
   ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
   // If rank 0 has left before all ranks have joined, the start has failed. Otherwise all ranks have
   // what they need.
-  if (!attendance_.complete()) fail(attendance_.sentence());
+  if (!joined_.complete()) fail(joined_.missing_error());
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;
     reply_missing(connection, *connection.waits_for);

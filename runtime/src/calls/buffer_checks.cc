@@ -26,7 +26,8 @@ Status check_statement(const char* which,
   if (buffer.count == 0 || !devices.may_find()) return {};
   const auto found = devices.find(buffer.data);
   if (found.memory == buffer.memory || found.is_pinned) return {};
-  if (found.memory == execution::kNotTold) return {};  // The device itself will say what is wrong.
+  if (found.memory == execution::kUnknownToDriver)
+    return {};  // The device itself will say what is wrong.
   return bad(fmt::format("{}: it is said to be in {}, but {} is in {}; leave its memory unstated",
                          which, describe(buffer.memory), buffer.data, describe(found.memory)));
 }

@@ -27,7 +27,7 @@ inline bool must_be_found(const Memory& memory) noexcept {
 }
 
 template <typename AnyBuffer>
-void ask_for(const ComputeDevices& devices, AnyBuffer& buffer) {
+void query_memory(const ComputeDevices& devices, AnyBuffer& buffer) {
   if (buffer.data != nullptr && must_be_found(buffer.memory)) {
     buffer.memory = devices.find(buffer.data).memory;
   }
@@ -39,7 +39,7 @@ void ask_for(const ComputeDevices& devices, AnyBuffer& buffer) {
 template <typename AnyBuffer>
 void find_memory(const Caller& caller, AnyBuffer& buffer) {
   if (caller.devices != nullptr && caller.devices->may_find()) {
-    detail::ask_for(*caller.devices, buffer);
+    detail::query_memory(*caller.devices, buffer);
   }
   if (buffer.memory.kind == MemoryKind::unknown) buffer.memory = Memory{};
 }
@@ -51,8 +51,8 @@ inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output
     return buffer.memory.kind == MemoryKind::unknown;
   };
   if (caller.devices != nullptr && caller.devices->may_find()) {
-    detail::ask_for(*caller.devices, input);
-    detail::ask_for(*caller.devices, output);
+    detail::query_memory(*caller.devices, input);
+    detail::query_memory(*caller.devices, output);
     if (is_unknown(input)) input.memory = output.memory;
     if (is_unknown(output)) output.memory = input.memory;
   }

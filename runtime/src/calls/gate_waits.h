@@ -16,9 +16,9 @@ namespace xylem::runtime {
 class GateWaits {
  public:
   /// Whether the next such message waits.
-  bool is_due() const noexcept { return left_ == 0; }
+  bool may_wait() const noexcept { return left_ == 0; }
   /// Call this when a gate did not open in time, or when a message did not wait for its gate.
-  void note_late() noexcept {
+  void note_failed_wait() noexcept {
     if (left_ != 0) {
       --left_;
     } else {

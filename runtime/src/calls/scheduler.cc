@@ -6,12 +6,12 @@
 
 namespace xylem::runtime {
 
-void Scheduler::Entrance::catch_up() noexcept {
+void Scheduler::CallScope::catch_up() noexcept {
   was_quiet_ = false;
   scheduler_.launch_submitted(token());
 }
 
-void Scheduler::Entrance::finish() {
+void Scheduler::CallScope::finish() {
   Progress& progress = scheduler_.progress_;
   progress.note_call();
   scheduler_.run(token());
@@ -20,9 +20,9 @@ void Scheduler::Entrance::finish() {
 }
 
 void Scheduler::start(Operation& operation) {
-  const Entrance entrance(*this);
-  if (!entrance.has_token()) return submit(operation);
-  launch(entrance.token(), operation);
+  const CallScope scope(*this);
+  if (!scope.has_token()) return submit(operation);
+  launch(scope.token(), operation);
 }
 
 void Scheduler::submit(Operation& operation) noexcept {

@@ -53,17 +53,17 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
 
   /// A call that is being made. Acquires the progress token if it is free, and releases it at the
   /// end of the call. Before that, it runs a round of the engine if anything is left to do.
-  class Entrance {
+  class CallScope {
    public:
-    explicit Entrance(Scheduler& scheduler)
+    explicit CallScope(Scheduler& scheduler)
         : scheduler_(scheduler), has_token_(scheduler.progress_.try_acquire()) {
       if (has_token_ && !scheduler.is_quiet(token())) catch_up();
     }
-    Entrance(const Entrance&) = delete;
-    Entrance& operator=(const Entrance&) = delete;
-    ~Entrance() {
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+    ~CallScope() {
       if (!has_token_) return;
-      if (is_over_ && was_quiet_) {
+      if (is_complete_ && was_quiet_) {
         scheduler_.progress_.release_unchanged();
       } else {
         finish();
@@ -74,7 +74,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
     Token token() const noexcept { return scheduler_.progress_.assert_held(); }
     /// Call this if everything that the call has started is complete. The engine then needs no
     /// round for it. Other executions get their rounds from the threads that wait for them.
-    void note_over() noexcept { is_over_ = true; }
+    void note_complete() noexcept { is_complete_ = true; }
 
    private:
     void catch_up() noexcept;
@@ -83,7 +83,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
     Scheduler& scheduler_;
     const bool has_token_;
     bool was_quiet_ = true;
-    bool is_over_ = false;
+    bool is_complete_ = false;
   };
 
  private:

@@ -32,16 +32,16 @@ bool Work::ended() const noexcept {
 
 Status Work::wait() const {
   // Every operation ends by its own deadline, which limits this wait.
-  return wait_until(Deadline::at(Clock::time_point::max()), runtime::Waiter::program);
+  return wait_until(Deadline::at(Clock::time_point::max()), runtime::Waiter::application);
 }
 
 Status Work::wait_for(std::chrono::nanoseconds limit) const {
-  return wait_until(Deadline::after(limit), runtime::Waiter::program);
+  return wait_until(Deadline::after(limit), runtime::Waiter::application);
 }
 
 Status Work::wait_beside_program(std::chrono::nanoseconds limit) const {
-  runtime::ProgramThread::leave_out_this_thread();
-  return wait_until(Deadline::after(limit), runtime::Waiter::beside);
+  runtime::ApplicationThread::leave_out_this_thread();
+  return wait_until(Deadline::after(limit), runtime::Waiter::helper);
 }
 
 Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {

@@ -18,9 +18,9 @@ std::string clause(const std::vector<std::uint32_t>& ranks, std::string_view wha
 
 void Participation::add(std::uint32_t rank,
                         const std::optional<RollCall::Answer>& answer,
-                        bool is_gone,
+                        bool has_left,
                         const CallHistory& history) {
-  if (is_gone || (answer && answer->state == Situation::State::gone)) {
+  if (has_left || (answer && answer->state == Situation::State::left)) {
     gone.push_back(rank);
   } else if (!answer) {
     silent.push_back(rank);

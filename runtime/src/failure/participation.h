@@ -22,11 +22,11 @@ struct Participation {
   std::vector<std::uint32_t> gone;     ///< They have let go of the communicator.
   std::string last_calls;              ///< Text on the last calls of the absent ranks.
 
-  /// Adds a rank that has not left the job, by its answer if it gave one. `is_gone`: it has let go
+  /// Adds a rank that has not left the job, by its answer if it gave one. `has_left`: it has let go
   /// of the communicator. `history` names calls.
   void add(std::uint32_t rank,
            const std::optional<RollCall::Answer>& answer,
-           bool is_gone,
+           bool has_left,
            const CallHistory& history);
 
   /// The rank to blame, if there is only one. A rank that gives no answer comes first; if all

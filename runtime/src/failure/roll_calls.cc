@@ -49,7 +49,7 @@ const RollCall& RollCalls::call(std::uint64_t group,
   return roll;
 }
 
-bool RollCalls::hear(RollCallId id, const Situation& situation, Clock::time_point now) {
+bool RollCalls::on_situation(RollCallId id, const Situation& situation, Clock::time_point now) {
   const RollCall* earlier = recent(situation.group, situation.sequence, now);
   const bool was_answered = earlier != nullptr && earlier->is_answered_here;
   RollCall& roll = add(id, situation.group, situation.sequence, now);

@@ -64,7 +64,7 @@ class RollCalls {
   const RollCall& call(std::uint64_t group, std::uint64_t sequence, Clock::time_point now);
   /// Adds a roll that another rank has called; `situation` is that rank's. True if this rank has to
   /// answer the roll.
-  bool hear(RollCallId id, const Situation& situation, Clock::time_point now);
+  bool on_situation(RollCallId id, const Situation& situation, Clock::time_point now);
   void on_answer(std::uint32_t rank, const Situation& situation);
   /// The roll with this id. Null if there never was such a roll, or if it is forgotten.
   const RollCall* find(RollCallId id) const;

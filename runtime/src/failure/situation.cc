@@ -111,7 +111,7 @@ std::optional<Situation> decode_situation(Reader& reader) {
   situation.answers.caller = reader.get<std::uint32_t>();
   situation.answers.number = reader.get<std::uint32_t>();
   const auto count = reader.get<std::uint8_t>();
-  if (!reader.ok() || state > static_cast<std::uint8_t>(Situation::State::gone) ||
+  if (!reader.ok() || state > static_cast<std::uint8_t>(Situation::State::left) ||
       count > Situation::kMostRecords)
     return std::nullopt;
   situation.state = static_cast<Situation::State>(state);

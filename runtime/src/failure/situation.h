@@ -51,7 +51,7 @@ struct Situation {
     not_called,
     waiting,
     done,
-    gone  ///< The rank has left the communicator.
+    left  ///< The rank has left the communicator.
   };
   static constexpr std::size_t kMostRecords = 16;
 

@@ -33,7 +33,7 @@ void Watch::tick(Token /*token*/, Clock::time_point now) {
     Operation* next = as_operation(operation->active_next);
     operation->acquire();
     if (next != nullptr) next->acquire();  // Looking at one operation may end others.
-    if (!operation->ended()) look(*operation, now);
+    if (!operation->ended()) check(*operation, now);
     operation->release();
     const bool gone = next != nullptr && next->ended();
     if (next != nullptr) next->release();
@@ -41,7 +41,7 @@ void Watch::tick(Token /*token*/, Clock::time_point now) {
   }
 }
 
-void Watch::look(Operation& operation, Clock::time_point now) {
+void Watch::check(Operation& operation, Clock::time_point now) {
   if (!operation.health) return look_at_failing(operation, now);
   Group& group = group_of(operation);
   if (operation.watched.begun == Clock::time_point{})
@@ -65,21 +65,21 @@ void Watch::look(Operation& operation, Clock::time_point now) {
   }
   const auto stalled = now - operation.watched.stalled_since;
   if (operation.call.kind != CallKind::collective) {
-    if (stalled >= kLetGo) look_at_message(group, operation, now);
+    if (stalled >= kPartnerLeftLimit) look_at_message(group, operation, now);
     return;
   }
   if (operation.run.program == nullptr) return;  // The operation waits behind calls that report.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
-    Situation said = situation(group, operation.sequence);
-    said.is_question = true;
-    publish(group, std::move(said));
+    Situation own = situation(group, operation.sequence);
+    own.is_question = true;
+    publish(group, std::move(own));
   }
   if (stalled >= context_.config().stall_report && !operation.watched.warned) {
     operation.watched.warned = true;
     context_.logger.warn(fmt::format("stalled: {}", explain(group, operation)));
   }
-  if (stalled >= kLetGo) look_for_leavers(group, operation, now);
+  if (stalled >= kPartnerLeftLimit) look_for_leavers(group, operation, now);
 }
 
 void Watch::find_oldest() {
@@ -118,9 +118,9 @@ void Watch::come_to_limit(Group& group,
     roll = rolls_.recent(group.spec().uid, sequence, now);
     if (roll == nullptr) {
       roll = &rolls_.call(group.spec().uid, sequence, now);
-      Situation said = situation(group, sequence);
-      said.roll_call = roll->id.number;
-      publish(group, std::move(said));
+      Situation own = situation(group, sequence);
+      own.roll_call = roll->id.number;
+      publish(group, std::move(own));
     }
     operation.watched.roll = roll->id;
   }
@@ -188,7 +188,7 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
   std::optional<std::uint32_t> gone;
   for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
     if (peer != kNone ? rank != peer : rank == group.spec().rank) continue;
-    if (now - kLetGo < left_at(group, group.spec().world_ranks[rank])) return;
+    if (now - kPartnerLeftLimit < left_at(group, group.spec().world_ranks[rank])) return;
     gone = group.spec().world_ranks[rank];
   }
   if (!gone) return;
@@ -207,7 +207,7 @@ void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::ti
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
     const std::uint32_t world = group.spec().world_ranks[lane.peer];
-    if (now - kLetGo < left_at(group, world)) return false;
+    if (now - kPartnerLeftLimit < left_at(group, world)) return false;
     control(group).announce(Code::peer_lost, world,
                             fmt::format("rank {} left {} before it took its part: {}", world,
                                         left_by(world), explain(group, operation)));
@@ -268,9 +268,9 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   return situation;
 }
 
-void Watch::publish(Group& group, Situation&& said) {
-  heard_[group.spec().uid].published[said.sequence] = said.state;
-  context_.control->flood(encode(said));
+void Watch::publish(Group& group, Situation&& own) {
+  received_[group.spec().uid].published[own.sequence] = own.state;
+  context_.control->flood(encode(own));
 }
 
 void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::byte> message) {
@@ -295,33 +295,33 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
   if (group == nullptr && situation.is_question && absent_.has_ended(situation.group)) {
-    return say_gone(situation.group, situation.sequence);
+    return publish_left(situation.group, situation.sequence);
   }
-  if (group == nullptr && situation.state == Situation::State::gone) {
+  if (group == nullptr && situation.state == Situation::State::left) {
     absent_.keep(AbsentGroups::Goodbye{situation.group, origin, Clock::now()});
   }
   if (group == nullptr || !group->spec().rank_of(origin) || !control(*group).health()) return;
-  if (situation.state == Situation::State::gone) {
+  if (situation.state == Situation::State::left) {
     goodbyes_[situation.group].try_emplace(origin, Clock::now());
     return;
   }
   if (!compare(*group, origin, situation)) return;
-  Heard& heard = heard_[situation.group];
+  ReceivedSituations& received = received_[situation.group];
   const std::uint64_t sequence = situation.sequence;
-  heard.newest = std::max(heard.newest, sequence);
+  received.newest = std::max(received.newest, sequence);
   if (!situation.records.empty()) {
-    heard.newest = std::max(heard.newest, situation.records.back().sequence);
+    received.newest = std::max(received.newest, situation.records.back().sequence);
   }
-  if (heard.newest > CallHistory::kRecords) {
-    const std::uint64_t oldest = heard.newest - CallHistory::kRecords;
-    heard.by_call.erase(heard.by_call.begin(), heard.by_call.lower_bound(oldest));
-    heard.published.erase(heard.published.begin(), heard.published.lower_bound(oldest));
+  if (received.newest > CallHistory::kRecords) {
+    const std::uint64_t oldest = received.newest - CallHistory::kRecords;
+    received.by_call.erase(received.by_call.begin(), received.by_call.lower_bound(oldest));
+    received.published.erase(received.published.begin(), received.published.lower_bound(oldest));
   }
   const bool is_question = situation.is_question;
-  heard.by_call[sequence].insert_or_assign(origin, std::move(situation));
+  received.by_call[sequence].insert_or_assign(origin, std::move(situation));
   if (!is_question) return;
-  const auto said = heard.published.find(sequence);
-  if (said == heard.published.end() || said->second != this->situation(*group, sequence).state) {
+  const auto said = received.published.find(sequence);
+  if (said == received.published.end() || said->second != this->situation(*group, sequence).state) {
     publish(*group, this->situation(*group, sequence));
   }
 }
@@ -329,14 +329,14 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
 void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
   const RollCallId id{.caller = origin, .number = situation.roll_call};
   if (const auto group = context_.registry.find(situation.group)) {
-    if (rolls_.hear(id, situation, Clock::now()))
+    if (rolls_.on_situation(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
   } else if (absent_.has_ended(situation.group) || is_unused_companion(situation.group)) {
-    Situation said;
-    said.group = situation.group;
-    said.sequence = situation.sequence;
-    if (absent_.has_ended(situation.group)) said.state = Situation::State::gone;
-    answer(id, std::move(said));
+    Situation own;
+    own.group = situation.group;
+    own.sequence = situation.sequence;
+    if (absent_.has_ended(situation.group)) own.state = Situation::State::left;
+    answer(id, std::move(own));
   } else {
     absent_.keep(AbsentGroups::Roll{id, situation.group, situation.sequence});
   }
@@ -364,20 +364,20 @@ bool Watch::is_unused_companion(std::uint64_t group) const {
 }
 
 void Watch::on_destroyed(Token /*token*/, Group& group) {
-  say_gone(group.spec().uid, history(group).next_sequence());
+  publish_left(group.spec().uid, history(group).next_sequence());
 }
 
-void Watch::say_gone(std::uint64_t group, std::uint64_t sequence) {
-  Situation said;
-  said.group = group;
-  said.sequence = sequence;
-  said.state = Situation::State::gone;
-  context_.control->flood(encode(said));
+void Watch::publish_left(std::uint64_t group, std::uint64_t sequence) {
+  Situation own;
+  own.group = group;
+  own.sequence = sequence;
+  own.state = Situation::State::left;
+  context_.control->flood(encode(own));
 }
 
-void Watch::answer(RollCallId roll, Situation&& said) {
-  said.answers = roll;
-  context_.control->flood(encode(said));
+void Watch::answer(RollCallId roll, Situation&& own) {
+  own.answers = roll;
+  context_.control->flood(encode(own));
 }
 
 void Watch::on_enlisted(Token token, Group& group) {
@@ -393,7 +393,7 @@ void Watch::on_enlisted(Token token, Group& group) {
 }
 
 void Watch::on_left(Token /*token*/, const Group& group) {
-  heard_.erase(group.spec().uid);
+  received_.erase(group.spec().uid);
   goodbyes_.erase(group.spec().uid);
   absent_.note_end(group.spec().uid);
 }
@@ -407,15 +407,15 @@ bool Watch::compare(Group& group, std::uint32_t origin, const Situation& theirs)
 }
 
 void Watch::on_call(Token /*token*/, Group& group, const CallRecord& record) {
-  const auto found = heard_.find(group.spec().uid);
-  if (found == heard_.end()) return;
-  Heard& heard = found->second;
-  if (record.sequence > heard.newest + CallHistory::kRecords) {
-    heard_.erase(found);
+  const auto found = received_.find(group.spec().uid);
+  if (found == received_.end()) return;
+  ReceivedSituations& received = found->second;
+  if (record.sequence > received.newest + CallHistory::kRecords) {
+    received_.erase(found);
     return;
   }
-  if (record.sequence > heard.newest) return;
-  for (const auto& [call, by_rank] : heard.by_call) {
+  if (record.sequence > received.newest) return;
+  for (const auto& [call, by_rank] : received.by_call) {
     for (const auto& [origin, situation] : by_rank) {
       if (!compare(group, origin, situation)) return;
     }
@@ -433,8 +433,8 @@ Participation Watch::participation_by(Group& group, AnswerOf&& answer_of) const 
       participation.left.push_back(world);
       continue;
     }
-    const bool is_gone = left_at(group, world) != Clock::time_point::max();
-    participation.add(world, answer_of(world), is_gone, history(group));
+    const bool has_left = left_at(group, world) != Clock::time_point::max();
+    participation.add(world, answer_of(world), has_left, history(group));
   }
   return participation;
 }
@@ -449,9 +449,9 @@ Participation Watch::participation_of(Group& group, const RollCall& roll) const 
 
 Participation Watch::participation_of(Group& group, std::uint64_t sequence) const {
   const std::map<std::uint32_t, Situation>* said = nullptr;
-  if (const auto heard = heard_.find(group.spec().uid); heard != heard_.end()) {
-    const auto call = heard->second.by_call.find(sequence);
-    if (call != heard->second.by_call.end()) said = &call->second;
+  if (const auto received = received_.find(group.spec().uid); received != received_.end()) {
+    const auto call = received->second.by_call.find(sequence);
+    if (call != received->second.by_call.end()) said = &call->second;
   }
   return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
     if (said == nullptr) return std::nullopt;

@@ -38,7 +38,7 @@ class Watch final : public GroupObserver, public WorkSource {
   static constexpr std::chrono::milliseconds kStall{200};
   /// The roll is called this long before an operation's limit, but not before half of the limit.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
-  static constexpr std::chrono::milliseconds kLetGo{
+  static constexpr std::chrono::milliseconds kPartnerLeftLimit{
       1000};  ///< How long an operation waits for a partner that has left.
   static constexpr std::chrono::milliseconds kQuarantine{
       1700};  ///< After this time a failed operation ends, even if messages are still under way.
@@ -66,7 +66,7 @@ class Watch final : public GroupObserver, public WorkSource {
   GroupControl& control(Group& group) const noexcept { return group.control(token()); }
   CallHistory& history(Group& group) const noexcept { return control(group).history(); }
 
-  void look(Operation& operation, Clock::time_point now);
+  void check(Operation& operation, Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
   void find_oldest();
   bool is_oldest(const Operation& operation) const;
@@ -87,13 +87,13 @@ class Watch final : public GroupObserver, public WorkSource {
   /// What the rank has left, for messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
   bool is_unused_companion(std::uint64_t group) const;
-  void say_gone(std::uint64_t group, std::uint64_t sequence);
-  void publish(Group& group, Situation&& said);
+  void publish_left(std::uint64_t group, std::uint64_t sequence);
+  void publish(Group& group, Situation&& own);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   void on_roll_call(std::uint32_t origin, const Situation& situation);
   void on_refusal(std::uint32_t origin, const Refusal& refusal);
-  void answer(RollCallId roll, Situation&& said);
+  void answer(RollCallId roll, Situation&& own);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   /// Who takes part in this call, judging by the situations published so far, or by the answers to
   /// a roll call.
@@ -108,7 +108,7 @@ class Watch final : public GroupObserver, public WorkSource {
 
   /// What ranks have published about the calls of one group. Calls too old to be compared are
   /// removed.
-  struct Heard {
+  struct ReceivedSituations {
     /// The situations by call, and then by world rank.
     std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
     /// For each call, the state that this rank has published.
@@ -118,7 +118,7 @@ class Watch final : public GroupObserver, public WorkSource {
 
   Context& context_;
   RollCalls rolls_;
-  std::map<std::uint64_t, Heard> heard_;
+  std::map<std::uint64_t, ReceivedSituations> received_;
   /// For each group, its oldest call under way at this tick.
   std::unordered_map<const OperationOwner*, std::uint64_t> oldest_;
   /// For each group, the members that have left it, by world rank, and when.

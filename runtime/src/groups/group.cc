@@ -97,12 +97,12 @@ Work Group::collective(EvenArguments& arguments) {
   Context& context = *context_;
   if (!context.process.allows()) return WorkAccess::refused(context.process.check());
   find_memory(caller(), arguments.input, arguments.output);
-  if (Scheduler::Entrance entrance(context.scheduler); entrance.has_token()) {
-    if (auto work = collectives_.try_start(entrance.token(), arguments)) {
-      if (WorkAccess::has_no_operation(*work)) entrance.note_over();
+  if (Scheduler::CallScope scope(context.scheduler); scope.has_token()) {
+    if (auto work = collectives_.try_start(scope.token(), arguments)) {
+      if (WorkAccess::has_no_operation(*work)) scope.note_complete();
       return *std::move(work);
     }
-    entrance.note_over();  // Nothing was started.
+    scope.note_complete();  // Nothing was started.
   }
   return submit(even_call(caller(), arguments));
 }
@@ -140,18 +140,18 @@ Work Group::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t
 /// operation, whose call `set_call` fills in.
 template <typename TryNow, typename SetCall>
 Work Group::message(const TryNow& try_now, const SetCall& set_call) {
-  Scheduler::Entrance entrance(context_->scheduler);
-  if (entrance.has_token() && health_) {
-    if (std::optional<Work> work = try_now(entrance.token())) {
-      if (WorkAccess::has_no_operation(*work)) entrance.note_over();
+  Scheduler::CallScope scope(context_->scheduler);
+  if (scope.has_token() && health_) {
+    if (std::optional<Work> work = try_now(scope.token())) {
+      if (WorkAccess::has_no_operation(*work)) scope.note_complete();
       return *std::move(work);
     }
   }
   Operation& operation = make_operation();
   set_call(operation.call);
   Work work = WorkAccess::of(operation);
-  if (entrance.has_token()) {
-    context_->scheduler.launch(entrance.token(), operation);
+  if (scope.has_token()) {
+    context_->scheduler.launch(scope.token(), operation);
   } else {
     context_->scheduler.submit(operation);
   }

@@ -64,21 +64,21 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
 unsigned HeaderPool::turn(Token /*token*/) {
   unsigned found = 0;
   // look() may add users to the list and remove users from it, including itself.
-  for (std::size_t i = 0; i < lookers_.size();) {
-    HeaderUser* const user = lookers_[i];
-    const bool goes_on = user->look(found);
-    const bool is_there = i < lookers_.size() && lookers_[i] == user;
+  for (std::size_t i = 0; i < pollers_.size();) {
+    HeaderUser* const user = pollers_[i];
+    const bool goes_on = user->poll_headers(found);
+    const bool is_there = i < pollers_.size() && pollers_[i] == user;
     if (goes_on) {
       i += is_there ? 1 : 0;
     } else if (is_there) {
-      lookers_.erase(lookers_.begin() + static_cast<std::ptrdiff_t>(i));
+      pollers_.erase(pollers_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
   return found;
 }
 
 void HeaderPool::forget(const HeaderUser& user) noexcept {
-  std::erase(lookers_, &user);
+  std::erase(pollers_, &user);
   for (const auto& slot : all_) {
     if (slot->sender == &user) slot->sender = nullptr;
   }

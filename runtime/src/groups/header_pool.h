@@ -63,9 +63,9 @@ class HeaderUser {
   /// The pool reclaims the slot.
   virtual void on_sent(const HeaderSlot& slot) = 0;
   /// Looks for headers in the shared memory in which peers write them, before the transport moves
-  /// them to a posted slot. Called in each turn after HeaderPool::look_for(). Adds the number of
-  /// headers found to `found`. False if it need not be called any more.
-  virtual bool look(unsigned& found) = 0;
+  /// them to a posted slot. Called in each turn after HeaderPool::start_polling(). Adds the number
+  /// of headers found to `found`. False if it need not be called any more.
+  virtual bool poll_headers(unsigned& found) = 0;
 
  protected:
   ~HeaderUser() = default;
@@ -119,9 +119,9 @@ class HeaderPool final : public WorkSource {
   /// after the transports have made progress.
   void hand_over_completed();
   /// From now on, turn() calls this user.
-  void look_for(HeaderUser& user) { lookers_.push_back(&user); }
-  /// Calls HeaderUser::look() of the users that asked for it. Called before the transports make
-  /// progress.
+  void start_polling(HeaderUser& user) { pollers_.push_back(&user); }
+  /// Calls HeaderUser::poll_headers() of the users that asked for it. Called before the transports
+  /// make progress.
   unsigned turn(Token token) override;
   /// A transport may still hold a message whose Work has ended. Then perhaps no thread of the user
   /// drives the job, so turns are needed.
@@ -142,7 +142,7 @@ class HeaderPool final : public WorkSource {
   static void on_done(transport::Operation& done) noexcept;
 
   std::vector<std::unique_ptr<HeaderSlot>> all_;
-  std::vector<HeaderUser*> lookers_;
+  std::vector<HeaderUser*> pollers_;
   HeaderSlot* free_ = nullptr;
   HeaderSlot* completed_ = nullptr;
   HeaderSlot** completed_tail_ = &completed_;

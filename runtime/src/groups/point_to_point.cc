@@ -244,8 +244,8 @@ void PointToPoint::receive(Operation& operation) {
     return deliver(operation, arrived->header, arrived->payload.data(), arrived->self);
   }
   queue_.push(operation);
-  if (!looks_) pool_.look_for(*this);
-  looks_ = true;
+  if (!is_polling_) pool_.start_polling(*this);
+  is_polling_ = true;
   // The message may be behind others that have not been received yet.
   headers_.wake_slots();
 }
@@ -332,14 +332,14 @@ void PointToPoint::copy_to_device(Operation& operation) {
 void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
   const std::uint64_t bytes = received_bytes(operation);
   operation.run.steps_left = 0;
-  const bool is_due = operation.gate_waits->is_due();
+  const bool is_due = operation.gate_waits->may_wait();
   const auto wait = is_due ? time_to_host(bytes) : std::chrono::nanoseconds(0);
   engine_.post_copy(operation, {operation.call.output, held.view.data, bytes, held},
                     Deadline::after(wait));
 }
 
 void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) {
-  std::exchange(operation.gate_waits, nullptr)->note_late();
+  std::exchange(operation.gate_waits, nullptr)->note_failed_wait();
   std::byte* const room = host_room(operation, copy.bytes);
   if (room == nullptr) {
     copy.view.views->release(copy.view.view);
@@ -352,7 +352,7 @@ void PointToPoint::on_late_gate(Operation& operation, const execution::OnDevice:
 void PointToPoint::on_body(Message& message) {
   Operation& operation = operation_of(message);
   if (!operation.health) {
-    if (!message.incoming && operation.fails_alone) say_body_comes(operation);
+    if (!message.incoming && operation.fails_alone) answer_late_refusal(operation);
     return;
   }
   if (message.incoming && message.bytes != received_bytes(operation)) {

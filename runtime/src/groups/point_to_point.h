@@ -135,7 +135,7 @@ class PointToPoint final : public MessageListener,
   std::byte* host_room(Operation& operation, std::uint64_t bytes);
   void complete_receive(Operation& operation, const void* source);
   void receive(Operation& operation);
-  bool look(unsigned& found) override;
+  bool poll_headers(unsigned& found) override;
   void accept(const MessageHeader& header, const std::byte* payload) override;
   bool is_full() const noexcept override {
     return !queue_.has_receives() && queue_.arrived_bytes() > kMostUnexpected;
@@ -154,7 +154,7 @@ class PointToPoint final : public MessageListener,
   void refuse(Operation& receive, const MessageHeader& header, Operation* self);
   void end_refused(Operation& operation, const Refusal& refusal, std::uint32_t receiver);
   Operation* find_send(std::uint32_t to, std::uint32_t number) const noexcept;
-  void say_body_comes(const Operation& send);
+  void answer_late_refusal(const Operation& send);
 
   const Link& link_to(std::uint32_t rank) const noexcept { return peers_.links[rank]; }
 
@@ -166,7 +166,7 @@ class PointToPoint final : public MessageListener,
   Engine& engine_;
   HeaderPool& pool_;
   ReceivePolling polling_;
-  bool looks_ = false;  ///< True while HeaderPool::turn() calls this object.
+  bool is_polling_ = false;  ///< True while HeaderPool::turn() calls this object.
   std::vector<Pair> pairs_;
   MatchQueue queue_;
   HeaderReceiver headers_;

@@ -87,7 +87,7 @@ Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const
 }
 
 /// Call this when the body of a refused message has been sent, since the refusal came too late.
-void PointToPoint::say_body_comes(const Operation& send) {
+void PointToPoint::answer_late_refusal(const Operation& send) {
   const Call& call = send.call;
   if (!group_.health() || !withdraws(wires_, spec_.world_ranks[call.peer]))
     return;  // If sends cannot be withdrawn, on_refusal() has answered already.

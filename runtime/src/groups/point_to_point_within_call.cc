@@ -17,7 +17,7 @@ namespace xylem::runtime {
 using collectives::kNone;
 using execution::group_tag;
 using execution::TagKind;
-using transport::Room;
+using transport::ReserveResult;
 
 namespace {
 
@@ -72,7 +72,7 @@ PointToPoint::Sent PointToPoint::send_at_once(std::uint32_t to,
     }
   } else {
     transport::Reservation slot;
-    if (link.views->reserve({&link.endpoint, 1}, whole, slot) != Room::given) {
+    if (link.views->reserve({&link.endpoint, 1}, whole, slot) != ReserveResult::reserved) {
       return Sent::nothing;
     }
     write_message(slot.memory, header, body.data, payload);
@@ -89,7 +89,7 @@ bool PointToPoint::try_send_body(std::uint32_t to, const MessageHeader& header, 
   const std::uint64_t bytes = body_bytes(header);
   transport::Reservation slot;
   if (bytes > link.view_bytes ||
-      link.views->reserve({&link.endpoint, 1}, bytes, slot) != Room::given) {
+      link.views->reserve({&link.endpoint, 1}, bytes, slot) != ReserveResult::reserved) {
     return false;
   }
   link.views->fill(data, {});
@@ -111,10 +111,10 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (link.view_bytes == 0) return std::nullopt;
   transport::View message;
   const transport::Tag header_tag = group_tag(TagKind::message_header, spec_.slot());
-  const bool has_come = polling_.await_message([&] {
+  const bool has_arrived = polling_.await_message([&] {
     return link.views->take_view(link.endpoint, header_tag, transport::kAnySize, message);
   });
-  if (!has_come) return std::nullopt;
+  if (!has_arrived) return std::nullopt;
   const auto header = headers_.next_of(message, from);
   const bool fits = header && header->tag == tag && header->count <= buffer.count &&
                     header->type == static_cast<std::uint8_t>(buffer.type);
@@ -138,7 +138,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   return WorkAccess::ended(spec_.world_ranks[from], header->count);
 }
 
-bool PointToPoint::look(unsigned& found) {
+bool PointToPoint::poll_headers(unsigned& found) {
   constexpr unsigned kMost = 16;  // At most this many in one turn, since other work waits, too.
   for (unsigned looked = 0; looked < kMost && queue_.has_receives(); ++looked) {
     const std::uint32_t from = queue_.first_receive().call.peer;
@@ -157,8 +157,8 @@ bool PointToPoint::look(unsigned& found) {
     accept(*header, view.data + sizeof *header);
     link.views->release(view);
   }
-  looks_ = queue_.has_receives();
-  return looks_;
+  is_polling_ = queue_.has_receives();
+  return is_polling_;
 }
 
 /// Receives the body of a message, if it fits into a slot and arrives while this thread polls for
@@ -168,9 +168,9 @@ bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& heade
   if (bytes > link.view_bytes) return false;
   transport::View body;
   const transport::Tag tag = tag_of_body(header, spec_.rank);
-  const bool has_come =
+  const bool has_arrived =
       polling_.await_body([&] { return link.views->take_view(link.endpoint, tag, bytes, body); });
-  if (!has_come) return false;
+  if (!has_arrived) return false;
   copy_bytes(data, body.data, bytes);
   link.views->release(body);
   return true;

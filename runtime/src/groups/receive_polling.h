@@ -25,9 +25,9 @@ class ReceivePolling {
   /// worthwhile. Returns whether `take` has returned true.
   template <typename Take>
   bool await_message(const Take& take) {
-    const bool has_come = !receives_first_ && budget_.await(take);
-    has_missed_ = !has_come;
-    return has_come;
+    const bool has_arrived = !receives_first_ && budget_.await(take);
+    has_missed_ = !has_arrived;
+    return has_arrived;
   }
   /// The same for the body of a message whose header has arrived.
   template <typename Take>

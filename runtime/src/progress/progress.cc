@@ -91,12 +91,12 @@ void Progress::turn_if_free() {
 
 bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   // If the user has chosen how to wait, all threads wait that way.
-  if (!policy_.sleep) waiter = Waiter::program;
+  if (!policy_.sleep) waiter = Waiter::application;
   Idleness idleness(policy_);
-  Counted counted(programs_);
+  Counted counted(application_waiters_);
   const auto park_here = [&] { park(ended, deadline); };
   while (!ended.load(std::memory_order_acquire)) {
-    if (!must_give_way(waiter) && try_acquire()) {
+    if (!must_release_token(waiter) && try_acquire()) {
       counted.end();
       visited();
       drive(ended, deadline, waiter);
@@ -104,27 +104,27 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
       if (!ended.load(std::memory_order_acquire) && deadline.passed()) return false;
       continue;
     }
-    if (waiter == Waiter::program) counted.begin();
-    const bool parks = waiter == Waiter::beside || contention_.is_present();
+    if (waiter == Waiter::application) counted.begin();
+    const bool parks = waiter == Waiter::helper || contention_.is_present();
     // Some thread is about to take the token, and may need this core.
     if (parks && !held()) sched_yield();
-    if (parks && waiter == Waiter::program) ask_for_token();
+    if (parks && waiter == Waiter::application) request_token();
     if (parks) {
       park_here();
     } else if (!idle(idleness, is_crowded(), sched_yield, park_here)) {
       continue;
     }
-    ask_for_token();
+    request_token();
     if (deadline.passed()) return ended.load(std::memory_order_acquire);
   }
   return true;
 }
 
 /// Makes the progress thread, or a thread beside the program, give up the token soon.
-void Progress::ask_for_token() noexcept {
-  wanted_.fetch_add(1, std::memory_order_relaxed);
+void Progress::request_token() noexcept {
+  token_requests_.fetch_add(1, std::memory_order_relaxed);
   notify();
-  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  token_requests_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 /// Makes turns until the operation ends, the deadline passes, or the thread must give way, and
@@ -132,15 +132,16 @@ void Progress::ask_for_token() noexcept {
 void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   CoreBinding binding;
   do {
-    if (must_be_patient(waiter, binding)) {
+    if (must_sleep_early(waiter, binding)) {
       wakes_.set_patient(true);
-      drive_patiently(ended, deadline, waiter, binding);
+      drive_sleeping(ended, deadline, waiter, binding);
       wakes_.set_patient(false);
     } else {
       drive_eagerly(ended, deadline, waiter, binding);
     }
-  } while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter) && !deadline.passed());
-  if (waiter == Waiter::beside) peers_->show_computing(false);
+  } while (!ended.load(std::memory_order_acquire) && !must_release_token(waiter) &&
+           !deadline.passed());
+  if (waiter == Waiter::helper) peers_->show_computing(false);
 }
 
 /// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
@@ -150,8 +151,8 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
                              Waiter waiter,
                              CoreBinding& binding) {
   Idleness idleness(policy_, learner_, contention_);
-  auto next_look = waiter == Waiter::beside ? Clock::now() + kLookAtProgram : Clock::time_point{};
-  while (!ended.load(std::memory_order_acquire) && !must_give_way(waiter)) {
+  auto next_look = waiter == Waiter::helper ? Clock::now() + kLookAtProgram : Clock::time_point{};
+  while (!ended.load(std::memory_order_acquire) && !must_release_token(waiter)) {
     if (turn(assert_held()) != 0) {
       idleness.reset();
       continue;
@@ -167,36 +168,36 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
     if (contention_.is_present()) return;
     if (!looked) continue;
     if (deadline.passed()) return;
-    if (waiter != Waiter::beside) continue;
+    if (waiter != Waiter::helper) continue;
     const auto now = Clock::now();
     if (now < next_look) continue;
     next_look = now + kLookAtProgram;
-    if (look_at_programs(binding)) return;
+    if (check_application_threads(binding)) return;
   }
 }
 
 /// Whether a thread that holds or could take the token must leave it to another one.
-bool Progress::must_give_way(Waiter waiter) const noexcept {
-  return claims_.load(std::memory_order_relaxed) != 0 ||
-         (waiter == Waiter::beside && programs_.load(std::memory_order_relaxed) != 0);
+bool Progress::must_release_token(Waiter waiter) const noexcept {
+  return acquiring_.load(std::memory_order_relaxed) != 0 ||
+         (waiter == Waiter::helper && application_waiters_.load(std::memory_order_relaxed) != 0);
 }
 
 /// Whether other threads need the core more than this one, which waits.
-bool Progress::must_be_patient(Waiter waiter, CoreBinding& binding) {
+bool Progress::must_sleep_early(Waiter waiter, CoreBinding& binding) {
   const bool is_contended = contention_.is_present();
-  if (waiter == Waiter::program) return is_contended;
+  if (waiter == Waiter::application) return is_contended;
   // Where ranks share cores, some program computes most of the time, so nobody looks.
-  return do_ranks_share_cores() || look_at_programs(binding) || is_contended;
+  return do_ranks_share_cores() || check_application_threads(binding) || is_contended;
 }
 
 /// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
 /// it computes here and there, `binding` keeps this thread on its core if the policy says so; but
 /// not while a device works, since this thread then polls and needs a core that is free.
-bool Progress::look_at_programs(CoreBinding& binding) {
+bool Progress::check_application_threads(CoreBinding& binding) {
   const auto [computes, core] = program_.state();
   peers_->show_computing(computes);
   const bool peers_compute = peers_->do_peers_compute();
-  if (policy_.stays_by_program && computes && peers_compute && !needs_polling(assert_held())) {
+  if (policy_.follows_application && computes && peers_compute && !needs_polling(assert_held())) {
     binding.bind(core);
   } else {
     binding.release();
@@ -206,14 +207,14 @@ bool Progress::look_at_programs(CoreBinding& binding) {
 
 /// Sleeps as soon as nothing happens, and lets peers sleep until it has done all that it can.
 /// Returns when the operation has ended, or when the thread need not be patient any more.
-void Progress::drive_patiently(const std::atomic<bool>& ended,
-                               Deadline deadline,
-                               Waiter waiter,
-                               CoreBinding& binding) {
+void Progress::drive_sleeping(const std::atomic<bool>& ended,
+                              Deadline deadline,
+                              Waiter waiter,
+                              CoreBinding& binding) {
   constexpr unsigned kRefusals = 16;
   unsigned refused = 0;
   auto next_look = Clock::now() + kLookAtProgram;
-  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_give_way(waiter);
+  for (unsigned turns = 1; !ended.load(std::memory_order_acquire) && !must_release_token(waiter);
        ++turns) {
     const bool is_idle = turn(assert_held()) == 0;
     if (!is_idle && turns % kTurnsPerLook != 0) continue;
@@ -233,7 +234,7 @@ void Progress::drive_patiently(const std::atomic<bool>& ended,
       refused = 0;
     }
     if (now < next_look) continue;
-    if (!must_be_patient(waiter, binding)) return;
+    if (!must_sleep_early(waiter, binding)) return;
     next_look = Clock::now() + kLookAtProgram;
   }
 }
@@ -261,16 +262,16 @@ bool Progress::probe_contention(Clock::time_point now) noexcept {
 }
 
 bool Progress::acquire_until(Deadline deadline) {
-  claims_.fetch_add(1, std::memory_order_relaxed);
-  wanted_.fetch_add(1, std::memory_order_relaxed);
+  acquiring_.fetch_add(1, std::memory_order_relaxed);
+  token_requests_.fetch_add(1, std::memory_order_relaxed);
   bool is_taken = try_acquire();
   while (!is_taken && !deadline.passed()) {
     notify();
     sched_yield();
     is_taken = try_acquire();
   }
-  wanted_.fetch_sub(1, std::memory_order_relaxed);
-  claims_.fetch_sub(1, std::memory_order_relaxed);
+  token_requests_.fetch_sub(1, std::memory_order_relaxed);
+  acquiring_.fetch_sub(1, std::memory_order_relaxed);
   if (is_taken) visited();
   return is_taken;
 }
@@ -280,7 +281,7 @@ Progress::Worked Progress::work_off(const std::atomic<bool>& stop) {
   Worked worked = Worked::nothing;
   wakes_.set_patient(true);
   while (worked != Worked::interrupted && turn(assert_held()) != 0) {
-    const bool is_wanted = wanted_.load(std::memory_order_relaxed) != 0;
+    const bool is_wanted = token_requests_.load(std::memory_order_relaxed) != 0;
     const bool is_over = is_wanted || stop.load(std::memory_order_relaxed) || share.passed();
     worked = is_over ? Worked::interrupted : Worked::some;
   }
@@ -295,7 +296,8 @@ Progress::Worked Progress::spin_for_device(const std::atomic<bool>& stop) {
   for (std::uint32_t turns = 1; needs_polling(assert_held()); ++turns) {
     const bool has_worked = turn(assert_held()) != 0;
     if (has_worked) worked = Worked::some;
-    if (wanted_.load(std::memory_order_relaxed) != 0 || stop.load(std::memory_order_relaxed)) {
+    if (token_requests_.load(std::memory_order_relaxed) != 0 ||
+        stop.load(std::memory_order_relaxed)) {
       return Worked::interrupted;
     }
     if (!has_worked && turns % kTurnsPerLook != 0) {
@@ -350,7 +352,7 @@ bool Progress::sleep(std::chrono::nanoseconds limit,
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool is_idle = turn(assert_held()) == 0;
   const bool has_ended = ended != nullptr && ended->load(std::memory_order_relaxed);
-  if (is_idle && !has_ended && wanted_.load(std::memory_order_relaxed) == 0) {
+  if (is_idle && !has_ended && token_requests_.load(std::memory_order_relaxed) == 0) {
     descriptors_.assign(1, pollfd{wake_.get(), POLLIN, 0});
     if (extra != nullptr) descriptors_.push_back(*extra);
     slept = sources_.arm(assert_held(), descriptors_);

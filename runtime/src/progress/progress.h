@@ -30,10 +30,10 @@
 // says what it leaves out.
 #pragma once
 
+#include "progress/application_thread.h"
 #include "progress/contention.h"
 #include "progress/core_binding.h"
 #include "progress/held_wakes.h"
-#include "progress/program_thread.h"
 #include "progress/token.h"
 #include "progress/token_trace.h"
 #include "progress/waiting.h"
@@ -56,8 +56,8 @@ namespace xylem::runtime {
 
 /// Who waits.
 enum class Waiter : std::uint8_t {
-  program,  ///< A thread of the program, which does nothing else meanwhile.
-  beside,   ///< A thread that serves the program, which may compute meanwhile.
+  application,  ///< A thread of the program, which does nothing else meanwhile.
+  helper,       ///< A thread that serves the program, which may compute meanwhile.
 };
 
 /// A thread that drives a job when no other thread does.
@@ -89,7 +89,7 @@ class Progress {
   /// Waits until `ended` is true. False if the deadline passes first. The token holder sets
   /// `ended`, and then calls announce_ended(). A thread beside the program leaves the token to
   /// threads of the program that wait, unless the policy is never to sleep.
-  bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::program);
+  bool wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter = Waiter::application);
   /// Makes one turn, if the token is free.
   void poke();
 
@@ -171,22 +171,22 @@ class Progress {
                      Deadline deadline,
                      Waiter waiter,
                      CoreBinding& binding);
-  void drive_patiently(const std::atomic<bool>& ended,
-                       Deadline deadline,
-                       Waiter waiter,
-                       CoreBinding& binding);
-  bool must_give_way(Waiter waiter) const noexcept;
-  bool must_be_patient(Waiter waiter, CoreBinding& binding);
+  void drive_sleeping(const std::atomic<bool>& ended,
+                      Deadline deadline,
+                      Waiter waiter,
+                      CoreBinding& binding);
+  bool must_release_token(Waiter waiter) const noexcept;
+  bool must_sleep_early(Waiter waiter, CoreBinding& binding);
   bool probe_contention(Clock::time_point now) noexcept;
   void nap() noexcept;
-  void ask_for_token() noexcept;
+  void request_token() noexcept;
   /// Whether more threads wait than may spin: the token holder, and those of the program that wait
   /// without the token.
   bool is_crowded() const noexcept {
-    return policy_.is_crowded(programs_.load(std::memory_order_relaxed) + 1);
+    return policy_.is_crowded(application_waiters_.load(std::memory_order_relaxed) + 1);
   }
   bool do_ranks_share_cores() const noexcept { return policy_.spin.count() == 0; }
-  bool look_at_programs(CoreBinding& binding);
+  bool check_application_threads(CoreBinding& binding);
   /// Sleeps for at most `limit`. False if it did not sleep, since there was work, since `ended`
   /// became true in its turn, or since the transports cannot be slept on. A turn may end an
   /// operation although it reports that nothing happened: by a launch, by an event of the control
@@ -202,18 +202,18 @@ class Progress {
   WaitPolicy policy_;
   SpinLearner learner_;    ///< Learns from the holder's idle periods.
   Contention contention_;  ///< What the holder has noticed of other programs.
-  ProgramThread program_;
+  ApplicationThread program_;
   HeldWakes wakes_;
   std::atomic<bool> needed_polling_{false};
   alignas(64) std::atomic<bool> held_{false};
   /// How many threads want the token: waiters and callers of acquire(). The progress thread gives
   /// the token up to any of them.
-  std::atomic<std::uint32_t> wanted_{0};
+  std::atomic<std::uint32_t> token_requests_{0};
   /// How many threads are in acquire(). For these, waiters give the token up, too.
-  std::atomic<std::uint32_t> claims_{0};
+  std::atomic<std::uint32_t> acquiring_{0};
   /// How many threads of the program are in wait() and have not found the token free at once.
   /// Threads that wait beside the program leave it to them.
-  std::atomic<std::uint32_t> programs_{0};
+  std::atomic<std::uint32_t> application_waiters_{0};
   std::atomic<std::uint64_t> visits_{0};
   alignas(64) std::atomic<bool> sleeping_{false};
   UniqueFd wake_;                    ///< An eventfd that ends the holder's sleep.

@@ -27,7 +27,7 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
           .learns = has_cores,
           .heeds_contention = true,
           .spinners = std::max(1U, cores / std::max(1U, local_ranks)),
-          .stays_by_program = has_cores && has_core_for_each && local_ranks > 1};
+          .follows_application = has_cores && has_core_for_each && local_ranks > 1};
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {

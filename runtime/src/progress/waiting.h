@@ -32,7 +32,7 @@ struct WaitPolicy {
   /// True if a thread that waits beside the program is bound to the program's core while programs
   /// compute, at this rank and at others of the host. Otherwise the system could run it on the core
   /// of another rank, and delay that rank.
-  bool stays_by_program = false;
+  bool follows_application = false;
 
   /// `cores`: how many cores the `local_ranks` ranks of this host have together.
   /// `has_core_for_each`: the result of has_core_for_each() (cores.h) for these ranks.

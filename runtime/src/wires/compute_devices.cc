@@ -51,9 +51,10 @@ execution::Compute* ComputeDevices::add(ComputeDevice device) const {
   if (auto* const compute = made(device.memory)) return compute;
   auto* const compute = device.compute.get();
   auto* const memory = compute->device_memory();
-  for (Lent& lent : lent_) {
-    if (lent.to == nullptr && memory != nullptr && memory->register_host(lent.memory, lent.bytes)) {
-      lent.to = memory;
+  for (HostRegion& region : host_regions_) {
+    if (region.registered_by == nullptr && memory != nullptr &&
+        memory->register_host(region.memory, region.bytes)) {
+      region.registered_by = memory;
     }
   }
   auto made = std::make_unique<Made>(Made{std::move(device), devices_});
@@ -62,7 +63,7 @@ execution::Compute* ComputeDevices::add(ComputeDevice device) const {
 }
 
 Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
-  if (memory == execution::kNotTold) {
+  if (memory == execution::kUnknownToDriver) {
     return failure(Code::internal,
                    "CUDA's cuPointerGetAttributes failed, so it is not known where the buffer is; "
                    "a device may be lost. State Buffer::memory for memory of the host");
@@ -119,23 +120,25 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
 /// Memory that no device has registered yet is offered to later devices by add().
 bool ComputeDevices::register_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const Lock lock(mutex_);
-  Lent lent{memory, bytes};
+  HostRegion region{memory, bytes};
   for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
     auto* const device = at->device.compute->device_memory();
-    if (lent.to == nullptr && device != nullptr && device->register_host(memory, bytes)) {
-      lent.to = device;
+    if (region.registered_by == nullptr && device != nullptr &&
+        device->register_host(memory, bytes)) {
+      region.registered_by = device;
     }
   }
-  lent_.push_back(lent);
+  host_regions_.push_back(region);
   return true;
 }
 
 bool ComputeDevices::unregister_host(std::byte* memory) noexcept {
   const Lock lock(mutex_);
-  const auto lent = std::ranges::find(lent_, memory, &Lent::memory);
-  if (lent == lent_.end()) return true;
-  if (lent->to != nullptr && !lent->to->unregister_host(memory)) return false;
-  lent_.erase(lent);
+  const auto region = std::ranges::find(host_regions_, memory, &HostRegion::memory);
+  if (region == host_regions_.end()) return true;
+  if (region->registered_by != nullptr && !region->registered_by->unregister_host(memory))
+    return false;
+  host_regions_.erase(region);
   return true;
 }
 

@@ -73,10 +73,10 @@ class ComputeDevices final : public transport::DeviceMemory {
     Made* next = nullptr;
   };
   /// Host memory that register_host() has registered.
-  struct Lent {
+  struct HostRegion {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    transport::DeviceMemory* to = nullptr;  ///< The device that registered it for all; may be null.
+    transport::DeviceMemory* registered_by = nullptr;  ///< Null if no device has registered it.
   };
 
   execution::Compute* made(const Memory& memory) const noexcept;
@@ -87,7 +87,7 @@ class ComputeDevices final : public transport::DeviceMemory {
   mutable execution::CudaPointers pointers_;
   mutable Mutex mutex_;
   mutable std::atomic<Made*> devices_ = nullptr;  ///< Changed only while `mutex_` is held.
-  mutable std::vector<Lent> lent_ XYLEM_LOCKING(guarded_by(mutex_));
+  mutable std::vector<HostRegion> host_regions_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::runtime

@@ -153,7 +153,9 @@ std::uint32_t Wire::rank_behind(transport::EndpointId endpoint) const noexcept {
   return static_cast<std::uint32_t>(found - links_.begin());
 }
 
-void Wire::on_wanted(transport::EndpointId endpoint) { control_.ask_for(rank_behind(endpoint)); }
+void Wire::on_connection_needed(transport::EndpointId endpoint) {
+  control_.request_connection(rank_behind(endpoint));
+}
 
 void Wire::on_lost(transport::EndpointId endpoint, const Status& why) {
   listener_.on_link_lost(rank_behind(endpoint), why);
@@ -168,7 +170,7 @@ Status Wire::adopt(std::uint32_t rank, transport::Connection connection) {
 void Wire::close_unconnected(std::uint32_t rank) noexcept {
   const Link& link = links_[rank];
   if (connections_ == nullptr || link.transport == nullptr) return;
-  if (!connections_->has_met(link.endpoint)) close(rank);
+  if (!connections_->was_connected(link.endpoint)) close(rank);
 }
 
 void Wire::close(std::uint32_t rank) noexcept {

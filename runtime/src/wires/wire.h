@@ -101,7 +101,7 @@ class Wire final : private transport::ConnectionOwner {
   void end_silent(Clock::time_point now) noexcept;
 
  private:
-  void on_wanted(transport::EndpointId endpoint) override;
+  void on_connection_needed(transport::EndpointId endpoint) override;
   void on_lost(transport::EndpointId endpoint, const Status& why) override;
   std::uint32_t rank_behind(transport::EndpointId endpoint) const noexcept;
 

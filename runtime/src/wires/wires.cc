@@ -54,7 +54,7 @@ void Wires::connect_early(std::span<const WireKind> kinds) const {
     if (hosts_.are_together(0, other)) continue;
     const auto kind = std::ranges::find_if(
         kinds, [&](const WireKind& each) { return each.may_join(peers[0], peers[other]); });
-    if (kind != kinds.end() && kind->has_connections) control_.ask_for(other);
+    if (kind != kinds.end() && kind->has_connections) control_.request_connection(other);
     return;
   }
 }
@@ -159,9 +159,9 @@ void Wires::discard(Token /*token*/, transport::Tag tag, transport::Tag mask) no
 }
 
 void Wires::tick(Token /*token*/, Clock::time_point now) {
-  constexpr auto kLookPeriod = std::chrono::milliseconds(500);
-  if (now < next_look_) return;
-  next_look_ = now + kLookPeriod;
+  constexpr auto kSilenceCheckPeriod = std::chrono::milliseconds(500);
+  if (now < next_silence_check_) return;
+  next_silence_check_ = now + kSilenceCheckPeriod;
   for (const auto& wire : wires_) wire->end_silent(now);
 }
 

@@ -118,8 +118,8 @@ class Wires final : public WorkSource, public transport::HostPeers {
   Hosts hosts_;
   std::vector<std::unique_ptr<Wire>> wires_;       ///< In order of preference.
   std::vector<transport::Transport*> transports_;  ///< Those of the wires that have one.
-  std::vector<Wire*> wire_to_;     ///< wire_to_[r] reaches rank r; null for this rank.
-  Clock::time_point next_look_{};  ///< When to look for silent connections next.
+  std::vector<Wire*> wire_to_;              ///< wire_to_[r] reaches rank r; null for this rank.
+  Clock::time_point next_silence_check_{};  ///< When to look for silent connections next.
 };
 
 }  // namespace xylem::runtime

@@ -46,7 +46,7 @@ int start_ranks(const BenchOptions& options, const std::vector<std::string>& com
   }
   job.first_rank_direct = true;
   job.explained_exits = true;
-  job.patience = kPatience;
+  job.failure_grace = kPatience;
   const auto outcome = run_job(job);
   if (!outcome) return complain(outcome.status());
   const std::optional<JobOutcome::Failure>& failure = outcome->failure;

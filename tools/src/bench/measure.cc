@@ -157,7 +157,7 @@ Result<Copies> Copies::create() {
   return copies;
 }
 
-void Copies::copy() const { copy_past_cache(to_.data(), from_.data(), kBytes.value); }
+void Copies::copy() const { copy_non_temporal(to_.data(), from_.data(), kBytes.value); }
 
 Result<GBps> measure_copies(const Copies& copies, const Communicator& control) {
   const auto now = [] { return microseconds(Clock::now().time_since_epoch()); };

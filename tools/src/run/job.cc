@@ -195,13 +195,13 @@ void Job::on_endings() {
 void Job::on_failure(std::uint32_t rank, const Ending& ending) {
   outcome_.failure = JobOutcome::Failure{rank, ending};
   const bool others = alive() > 0;
-  const bool at_once = options_.patience == std::chrono::nanoseconds::zero();
+  const bool at_once = options_.failure_grace == std::chrono::nanoseconds::zero();
   if (!options_.explained_exits || ending.signal != 0) {
     say(fmt::format("rank {} {}{}", rank, ending.to_string(),
                     others && at_once ? ": ending the other ranks" : ""));
   }
   phase_ = Phase::failing;
-  const auto patience = Deadline::after(options_.patience);
+  const auto patience = Deadline::after(options_.failure_grace);
   deadline_ = deadline_ ? earlier(*deadline_, patience) : patience;
 }
 

@@ -32,7 +32,7 @@ struct JobOptions {
   bool explained_exits = false;
   std::optional<std::chrono::nanoseconds> timeout;  ///< The time-out of the whole job.
   /// How long the other ranks may continue after one has failed.
-  std::chrono::nanoseconds patience{0};
+  std::chrono::nanoseconds failure_grace{0};
 };
 
 /// How a job ended.

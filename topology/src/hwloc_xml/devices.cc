@@ -79,7 +79,8 @@ bool is_nvswitch(const Object& object, const PciDevice& pci) {
          (pci.id.vendor == kVendorNvidia && pci.pci_class == kOtherBridge);
 }
 
-/// Collects the PCI functions that become nodes of one kind. settle() sorts them by address.
+/// Collects the PCI functions that become nodes of one kind. sort_and_check() sorts them by
+/// address.
 class Functions {
  public:
   explicit Functions(NodeKind kind) : kind_(kind) {}
@@ -87,7 +88,7 @@ class Functions {
   void add(std::uint32_t object, PciDevice pci) { found_.push_back({object, std::move(pci)}); }
 
   /// Sorts, refuses duplicates, and records in `build` which object became which node.
-  Status settle(Build& build) {
+  Status sort_and_check(Build& build) {
     std::ranges::sort(found_, [](const Found& left, const Found& right) {
       return std::tuple(left.pci.address, left.object) <
              std::tuple(right.pci.address, right.object);
@@ -121,7 +122,7 @@ class TreeBuilder {
     XYLEM_TRY(find_bridges());
     XYLEM_TRY(add_host_bridges());
     for (Functions* functions : {&bridges_, &gpus_, &nics_, &nvswitches_}) {
-      XYLEM_TRY(functions->settle(build_));
+      XYLEM_TRY(functions->sort_and_check(build_));
     }
     return emit();
   }

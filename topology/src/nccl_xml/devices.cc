@@ -219,7 +219,7 @@ const Found* function_of(const FoundNic* found) { return &found->function; }
 /// models: the first entry stays, and everything below the others moves below it. Returns the new
 /// position of each element.
 template <typename Element>
-Result<std::vector<std::uint32_t>> settle(Build& build, std::vector<Element>& found) {
+Result<std::vector<std::uint32_t>> sort_and_merge(Build& build, std::vector<Element>& found) {
   std::vector<std::uint32_t> order(found.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto address_of = [&](std::uint32_t i) { return function_of(&found[i])->pci.address; };
@@ -375,9 +375,9 @@ Status list_devices(Build& build) {
   build.nics.erase(first_virtual.begin(), first_virtual.end());
   std::ranges::sort(virtual_nics, {}, [](const FoundNic& found) { return found.nic.name; });
 
-  XYLEM_TRY(auto places, settle(build, build.switches));
-  XYLEM_TRY(settle(build, build.gpus).status());
-  XYLEM_TRY(settle(build, build.nics).status());
+  XYLEM_TRY(auto places, sort_and_merge(build, build.switches));
+  XYLEM_TRY(sort_and_merge(build, build.gpus).status());
+  XYLEM_TRY(sort_and_merge(build, build.nics).status());
   drop_empty_switches(build, places);
   follow_switches(build, places);
   std::ranges::move(virtual_nics, std::back_inserter(build.nics));

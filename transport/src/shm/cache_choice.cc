@@ -24,7 +24,9 @@ bool CacheChoice::is_trial() noexcept {
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
   if (is_settled_) return false;
   ++untimed_;
-  const std::uint32_t interval = !past_.is_known() ? kSoon : is_past_cache_ ? kSeldom : kMostSeldom;
+  const std::uint32_t interval = !past_.is_known()  ? kSoon
+                                 : is_non_temporal_ ? kSeldom
+                                                    : kMostSeldom;
   return ++slots_ % interval == 0;
 }
 
@@ -34,15 +36,15 @@ bool CacheChoice::wants_time() const noexcept {
   return !is_settled_ && (!knows_both || untimed_ >= kNowAndThen);
 }
 
-void CacheChoice::learn(bool past_cache, float ns_per_byte) noexcept {
+void CacheChoice::learn(bool non_temporal, float ns_per_byte) noexcept {
   if (is_settled_) return;
   untimed_ = 0;
-  (past_cache ? past_ : into_).add(ns_per_byte);
-  if (!is_past_cache_) {
-    is_past_cache_ =
+  (non_temporal ? past_ : into_).add(ns_per_byte);
+  if (!is_non_temporal_) {
+    is_non_temporal_ =
         into_.is_known() && past_.is_known() && into_.median() > kMuchSlower * past_.median();
-  } else if (!past_cache && ns_per_byte < kHardlySlower * past_.median()) {
-    is_past_cache_ = false;
+  } else if (!non_temporal && ns_per_byte < kHardlySlower * past_.median()) {
+    is_non_temporal_ = false;
     into_.clear();
   }
 }
@@ -63,10 +65,10 @@ void CacheChoices::copy(std::byte* slot,
     is_trial = choice->is_trial() || is_trial;
     is_timed = choice->wants_time() || is_timed;
   }
-  const CopyTarget target{slot, is_past_cache() != is_trial};
+  const CopyTarget target{slot, is_non_temporal() != is_trial};
   if (!is_timed && !is_trial) return copy_to_both(target, also, data, bytes);
   const float time = copy_timed(target, data, bytes);
-  for (CacheChoice* choice : choices_) choice->learn(target.past_cache, time);
+  for (CacheChoice* choice : choices_) choice->learn(target.non_temporal, time);
   if (also.memory != nullptr) copy_to(also, data, bytes);
 }
 

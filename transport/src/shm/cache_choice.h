@@ -24,17 +24,17 @@ class CacheChoice {
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
   explicit CacheChoice(ShmWrites writes = ShmWrites::as_measured) noexcept
-      : is_settled_(writes != ShmWrites::as_measured), is_past_cache_(is_settled_) {}
+      : is_settled_(writes != ShmWrites::as_measured), is_non_temporal_(is_settled_) {}
 
   /// Whether non-temporal stores are the better way according to the latest measurements.
-  bool is_past_cache() const noexcept { return is_past_cache_; }
+  bool is_non_temporal() const noexcept { return is_non_temporal_; }
   /// Counts a slot that is about to be copied. True if it should be copied in the way that is not
   /// the preferred one, in order to measure that way again.
   bool is_trial() noexcept;
   /// Whether the slot just counted should be copied separately, so that its time can be measured.
   bool wants_time() const noexcept;
   /// Records the time of one slot. `ns_per_byte` includes reading the source.
-  void learn(bool past_cache, float ns_per_byte) noexcept;
+  void learn(bool non_temporal, float ns_per_byte) noexcept;
 
  private:
   /// The median of the last measurements, so that a copy that was interrupted does not count.
@@ -56,7 +56,7 @@ class CacheChoice {
   std::uint32_t slots_ = 0;
   std::uint32_t untimed_ = 0;  ///< Slots since the last measured one.
   bool is_settled_;
-  bool is_past_cache_;
+  bool is_non_temporal_;
 };
 
 /// The choices of all readers of one slot. The slot is written with non-temporal stores if any of
@@ -65,8 +65,8 @@ class CacheChoices {
  public:
   void clear() noexcept { choices_.clear(); }
   void add(CacheChoice& choice) { choices_.push_back(&choice); }
-  bool is_past_cache() const noexcept {
-    return std::ranges::any_of(choices_, &CacheChoice::is_past_cache);
+  bool is_non_temporal() const noexcept {
+    return std::ranges::any_of(choices_, &CacheChoice::is_non_temporal);
   }
   /// Copies a message into the slot, and also to `also` if that has memory. Uses the opposite kind
   /// of store if a trial is due for any reader.

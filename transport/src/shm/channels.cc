@@ -19,16 +19,16 @@ EndpointId Channels::connect(const Nonce& to) {
   endpoints_.push_back(
       {to, Outgoing(id, *own_, *slots_, *outcomes_, CacheChoice(writes_), devices_)});
   is_connecting_ = true;
-  say_hello(id);
+  send_hello(id);
   return id;
 }
 
-void Channels::say_hello(EndpointId id) {
+void Channels::send_hello(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
-  if (endpoint.has_said_hello || !endpoint.outgoing.is_open()) return;
+  if (endpoint.hello_sent || !endpoint.outgoing.is_open()) return;
   const auto sent =
       peers_->connect(endpoint.nonce, {.kind = PeerMessage::Kind::hello, .channel = id});
-  endpoint.has_said_hello = sent == Peers::Sent::done;
+  endpoint.hello_sent = sent == Peers::Sent::done;
   if (sent == Peers::Sent::no_such_peer) endpoint.outgoing.close(false);
 }
 
@@ -67,15 +67,15 @@ void Channels::on_accept(const PeerMessage& accept, Peer& peer) {
   const bool is_only_one = std::ranges::none_of(endpoints_, [&](const Endpoint& other) {
     return other.peer == &peer && other.outgoing.is_open();
   });
-  if (is_only_one) peers_->withdraw_all(peer);
+  if (is_only_one) peers_->revoke_all(peer);
   Endpoint& endpoint = endpoints_[accept.channel];
   endpoint.outgoing.open(peer.owner(), peer.segment.credit(accept.credit));
   endpoint.peer = &peer;
 }
 
-void Channels::look() {
+void Channels::poll_socket() {
   if (is_connecting_) {
-    for (EndpointId id = 0; id < endpoints_.size(); ++id) say_hello(id);
+    for (EndpointId id = 0; id < endpoints_.size(); ++id) send_hello(id);
     for (std::uint32_t channel = 0; channel < sources_.size(); ++channel) accept(channel);
   }
   while (const auto received = peers_->receive()) {
@@ -87,7 +87,7 @@ void Channels::look() {
   }
   is_connecting_ = std::ranges::any_of(endpoints_, &Endpoint::is_waiting) ||
                    !std::ranges::all_of(sources_, &Source::has_accepted);
-  reclaim_from_dead();
+  reclaim_from_ended();
 }
 
 Handshake Channels::handshake(EndpointId id) const noexcept {
@@ -118,7 +118,7 @@ Endpoint* Channels::open_endpoint_to(const Nonce& nonce) noexcept {
 
 void Channels::close(EndpointId id) {
   Endpoint& endpoint = endpoints_[id];
-  endpoint.outgoing.close(endpoint.has_said_hello);
+  endpoint.outgoing.close(endpoint.hello_sent);
   if (open_endpoint_to(endpoint.nonce) != nullptr) return;
   for (Source& source : sources_) {
     if (source.peer->nonce == endpoint.nonce) source.incoming.abandon();
@@ -126,7 +126,7 @@ void Channels::close(EndpointId id) {
 }
 
 bool Channels::is_left(const Peer& peer) const noexcept {
-  if (peer.owner().is_gone()) return true;
+  if (peer.owner().has_ended()) return true;
   bool has_any = false, is_open = false;
   for (const Endpoint& endpoint : endpoints_) {
     if (endpoint.nonce != peer.nonce) continue;
@@ -137,14 +137,14 @@ bool Channels::is_left(const Peer& peer) const noexcept {
 }
 
 /// Reclaims the slots held by receivers that have ended or died.
-void Channels::reclaim_from_dead() {
+void Channels::reclaim_from_ended() {
   for (Endpoint& endpoint : endpoints_) {
     Outgoing& outgoing = endpoint.outgoing;
-    const bool is_gone = outgoing.receiver().is_gone();
-    if (outgoing.is_open() && !is_gone) continue;
+    const bool has_ended = outgoing.receiver().has_ended();
+    if (outgoing.is_open() && !has_ended) continue;
     outgoing.retire();
     if (!outgoing.has_slots_out()) continue;
-    if (is_gone || !PeerSocket::is_alive(endpoint.nonce)) outgoing.reclaim_slots();
+    if (has_ended || !PeerSocket::is_alive(endpoint.nonce)) outgoing.reclaim_slots();
   }
   for (Peer& peer : peers_->all()) {
     if (is_left(peer)) peer.memory.forget_all();
@@ -185,8 +185,8 @@ bool Channels::retire() noexcept {
   return has_any;
 }
 
-void Channels::settle() noexcept {
-  for (Source& source : sources_) source.incoming.settle();
+void Channels::report_consumed() noexcept {
+  for (Source& source : sources_) source.incoming.report_consumed();
 }
 
 bool Channels::is_busy() {
@@ -197,10 +197,10 @@ bool Channels::is_busy() {
   }
   for (Endpoint& endpoint : endpoints_) {
     Outgoing& outgoing = endpoint.outgoing;
-    const bool must_say_hello = outgoing.is_open() && !endpoint.has_said_hello;
+    const bool must_send_hello = outgoing.is_open() && !endpoint.hello_sent;
     const bool has_work = outgoing.has_work();
     // If entries became free, the owner may have been waiting for them.
-    is_busy = outgoing.retire() || is_busy || must_say_hello;
+    is_busy = outgoing.retire() || is_busy || must_send_hello;
     is_busy = is_busy || (has_work && outgoing.pump() > 0);
     // No descriptor reports when a device has ended a copy.
     is_busy = is_busy || outgoing.is_copying();

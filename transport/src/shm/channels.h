@@ -30,7 +30,7 @@ namespace xylem::transport::shm {
 struct Endpoint {
   Nonce nonce{};
   Outgoing outgoing;
-  bool has_said_hello = false;
+  bool hello_sent = false;
   Peer* peer = nullptr;      ///< Null until the peer has accepted the channel.
   Incoming* back = nullptr;  ///< The channel from the same peer; null until it is needed.
   std::uint64_t bytes_sent = 0;
@@ -82,9 +82,9 @@ class Channels {
   bool is_left(const Peer& peer) const noexcept;
 
   /// Whether look() should be called soon.
-  bool must_look() const noexcept { return is_connecting_ || peers_->must_look(); }
+  bool must_poll_socket() const noexcept { return is_connecting_ || peers_->must_poll_socket(); }
   /// Processes the messages of peers, and reclaims memory from those that have ended.
-  void look();
+  void poll_socket();
   /// Receives and sends as much as possible. Returns the amount of work done.
   unsigned progress();
   /// Call this for a receive that has not matched a message yet. Requests its message on each
@@ -98,7 +98,7 @@ class Channels {
   bool retire() noexcept;
 
   /// Reports to all senders which entries have been consumed.
-  void settle() noexcept;
+  void report_consumed() noexcept;
   /// Call this between Sleeper::prepare() and finish(). True if there is anything to do.
   bool is_busy();
   /// Whether a device is copying messages to the host.
@@ -107,11 +107,11 @@ class Channels {
   bool finish_copies();
 
  private:
-  void say_hello(EndpointId id);
+  void send_hello(EndpointId id);
   void accept(std::uint32_t channel);
   void on_hello(const PeerMessage& hello, Peer& peer);
   void on_accept(const PeerMessage& accept, Peer& peer);
-  void reclaim_from_dead();
+  void reclaim_from_ended();
   Endpoint* open_endpoint_to(const Nonce& nonce) noexcept;
   void request(const Receive& receive);
   void send_request(Source& source, const Request& request);

@@ -30,7 +30,7 @@ unsigned Incoming::drain() {
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && unreported_ > 0 && ++idle_drains_ % kIdleDrains == 0) report();
-  if (count == 0 && streams_.any_open() && sender_.is_gone() && !has_entry()) {
+  if (count == 0 && streams_.any_open() && sender_.has_ended() && !has_entry()) {
     end();
     return 1;
   }
@@ -91,7 +91,7 @@ bool Incoming::take_next() {
 
 Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
   const auto outcome = [](bool is_good, Taken otherwise) {
-    return is_good ? Taken::well : otherwise;
+    return is_good ? Taken::ok : otherwise;
   };
   switch (head.kind) {
     case EntryKind::eager:
@@ -108,7 +108,7 @@ Incoming::Taken Incoming::take(const Head& head, const Entry& entry) {
     case EntryKind::closed:
     case EntryKind::nothing: break;
   }
-  return Taken::well;
+  return Taken::ok;
 }
 
 void Incoming::toggle_hold() noexcept {

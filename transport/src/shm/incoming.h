@@ -54,7 +54,7 @@ class Incoming {
   bool is_fetching() const noexcept { return streams_.any_fetching(); }
   /// Reports to the sender all entries consumed so far. drain() does so itself after a number of
   /// calls that find nothing; call this before sleeping.
-  void settle() noexcept {
+  void report_consumed() noexcept {
     if (unreported_ > 0) report();
   }
   /// Consumes the entries that are there, and returns the amount of work done. Requests of the

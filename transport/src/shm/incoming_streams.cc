@@ -34,7 +34,7 @@ IncomingStreams::Taken IncomingStreams::announce(const Head& head, const Entry& 
   }
   ++open_;
   if (is_matched) match(head.id, receive);
-  return Taken::well;
+  return Taken::ok;
 }
 
 void IncomingStreams::match(std::uint8_t id, const Receive& receive) {
@@ -95,7 +95,7 @@ void IncomingStreams::copy_to_target(const Stream& stream,
                                      std::uint64_t bytes) noexcept {
   constexpr std::uint64_t kCached = 8 << 20;
   auto* target = static_cast<std::byte*>(stream.receive.target.data) + stream.received;
-  if (stream.bytes >= kCached) return copy_past_cache(target, data, bytes);
+  if (stream.bytes >= kCached) return copy_non_temporal(target, data, bytes);
   copy_bytes(target, data, bytes);
 }
 
@@ -108,7 +108,8 @@ void IncomingStreams::fetch_piece(std::uint8_t id) {
   delay();
   if (stream.location.where == Location::Where::shared) {
     const std::byte* data = memory_->find(stream.location, stream.bytes);
-    if (data == nullptr && !std::exchange(stream.has_looked, true)) return memory_->look();
+    if (data == nullptr && !std::exchange(stream.has_looked, true))
+      return memory_->request_socket_poll();
     if (data == nullptr && receive.fits(stream.bytes)) return request_fragments(id);
     if (data == nullptr) return end_with(id, Code::mismatch);
     if (receive.wants_host_view()) return show(id, data);

@@ -61,7 +61,7 @@ class IncomingStreams {
 
   /// The result of consuming an entry.
   enum class Taken : std::uint8_t {
-    well,
+    ok,
     no_memory,  ///< There is no memory for it, so it stays in the ring.
     never,      ///< No sender of this build writes such an entry.
   };

@@ -12,20 +12,21 @@ namespace xylem::transport::shm {
 
 // ---- messages ----
 
-Room Outgoing::room() noexcept {
-  if (!is_open() || receiver().is_gone()) return Room::never;
+ReserveResult Outgoing::room() noexcept {
+  if (!is_open() || receiver().has_ended()) return ReserveResult::use_send;
   retire();
   // During a hold, messages must be queued until the receiver requests them. Only send() does this,
   // and keeps their order.
-  if (is_hold(ring_.holds()) || queue_.is_reordered()) return Room::never;
+  if (is_hold(ring_.holds()) || queue_.is_reordered()) return ReserveResult::use_send;
   // Messages in the queue must be sent before this one.
-  return !queue_.has(Sending::Stage::queued) && !ring_.is_full() ? Room::given : Room::later;
+  return !queue_.has(Sending::Stage::queued) && !ring_.is_full() ? ReserveResult::reserved
+                                                                 : ReserveResult::retry_later;
 }
 
 Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
   operation.code = Code::ok;
   operation.bytes = 0;
-  if (!is_open() || receiver().is_gone()) {
+  if (!is_open() || receiver().has_ended()) {
     operation.code = Code::peer_lost;
     return Posted::done;
   }
@@ -36,7 +37,7 @@ Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
     operation.code = Code::internal;
     return Posted::done;
   }
-  if (begun == Begun::well) {
+  if (begun == Begun::ok) {
     if (!sending.is_announced() && sending.copies == 0) return Posted::done;
     queue_.add_begun(sending);
     return Posted::pending;
@@ -49,7 +50,7 @@ Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
 }
 
 bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) {
-  if (bytes > kInlineBytes || room() != Room::given) return false;
+  if (bytes > kInlineBytes || room() != ReserveResult::reserved) return false;
   Entry* entry = ring_.next_entry(EntryKind::eager, tag, bytes);
   if (entry == nullptr) return false;
   delay();
@@ -92,13 +93,13 @@ Begun Outgoing::announce(Sending& sending) {
     std::memcpy(entry->payload.data(), &message.location, sizeof message.location);
   }
   ring_.publish();
-  return Begun::well;
+  return Begun::ok;
 }
 
 Begun Outgoing::put_inline(Sending& sending) {
   Entry* entry = ring_.next_entry(EntryKind::eager, sending.tag, sending.message.bytes);
   if (entry == nullptr) return Begun::no_room;
-  return fill(entry->payload.data(), sending, sending.message.bytes) ? Begun::well : Begun::failed;
+  return fill(entry->payload.data(), sending, sending.message.bytes) ? Begun::ok : Begun::failed;
 }
 
 /// Copies the next `bytes` of the message into a slot.
@@ -108,7 +109,7 @@ Begun Outgoing::put_slot(EntryKind kind, Sending& sending, std::uint64_t bytes) 
   std::byte* const slot = ring_.acquire_slot(*entry, bytes);
   if (slot == nullptr) return Begun::no_room;
   entry->id = sending.id;
-  if (fill(slot, sending, bytes)) return Begun::well;
+  if (fill(slot, sending, bytes)) return Begun::ok;
   ring_.release_slot();
   return Begun::failed;
 }
@@ -132,8 +133,8 @@ bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) {
   if (bytes < CacheChoice::kLeastBytes) {
     copy_bytes(target, data, bytes);
   } else {
-    const bool past_cache = cache_choice_.is_past_cache() != cache_choice_.is_trial();
-    cache_choice_.learn(past_cache, copy_timed({target, past_cache}, data, bytes));
+    const bool non_temporal = cache_choice_.is_non_temporal() != cache_choice_.is_trial();
+    cache_choice_.learn(non_temporal, copy_timed({target, non_temporal}, data, bytes));
   }
   ring_.publish();
   return true;
@@ -161,11 +162,11 @@ bool Outgoing::send_request(const Request& request, std::uint64_t holds) noexcep
 
 unsigned Outgoing::pump() {
   // Check this first, so that everything the receiver reported before it ended is still processed.
-  const bool is_gone = receiver().is_gone();
+  const bool has_ended = receiver().has_ended();
   retire();
   unsigned count = pump_copies();
-  count += pump_streams(is_gone);
-  if (is_gone) {
+  count += pump_streams(has_ended);
+  if (has_ended) {
     queue_.complete_all(Code::peer_lost);
     streams_.end();
     standing_ = Standing::closed;
@@ -224,11 +225,11 @@ void Outgoing::end_stream(SendQueue::Position at) {
 
 /// Ends streams that the receiver has fetched. For the other granted streams, sends as many
 /// fragments as there is room for, unless the receiver has ended.
-unsigned Outgoing::pump_streams(bool is_gone) {
+unsigned Outgoing::pump_streams(bool has_ended) {
   const OutgoingStreams::Grants grants = streams_.grants(ring_.credit());
   if (grants.granted == 0) return 0;
   unsigned count = 0;
-  bool has_room = !is_gone;
+  bool has_room = !has_ended;
   queue_.for_each_announced([&](SendQueue::Position at) {
     const std::uint64_t bit = bit_of(at->id);
     if ((grants.granted & bit) == 0) return;
@@ -251,10 +252,10 @@ Begun Outgoing::send_fragments(Sending& sending, unsigned& count) {
   while (sending.sent < sending.message.bytes) {
     const std::uint64_t bytes = std::min(slot_bytes_, sending.message.bytes - sending.sent);
     const Begun sent = put_slot(EntryKind::fragment, sending, bytes);
-    if (sent != Begun::well) return sent;
+    if (sent != Begun::ok) return sent;
     ++count;
   }
-  return Begun::well;
+  return Begun::ok;
 }
 
 // ---- the end ----
@@ -281,12 +282,12 @@ bool Outgoing::cancel(const Operation& operation) {
   return true;
 }
 
-void Outgoing::close(bool has_heard) {
+void Outgoing::close(bool hello_was_sent) {
   if (!is_open()) return;
   streams_.withdraw_all();
   queue_.complete_all(Code::peer_lost);
-  standing_ = has_heard ? Standing::closing : Standing::closed;
-  if (has_heard) pump();
+  standing_ = hello_was_sent ? Standing::closing : Standing::closed;
+  if (hello_was_sent) pump();
 }
 
 }  // namespace xylem::transport::shm

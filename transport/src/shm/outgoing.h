@@ -53,11 +53,11 @@ class Outgoing {
   /// Sends a message of up to kInlineBytes if an entry is free now.
   bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
   /// Whether put() would find a free entry.
-  Room room() noexcept;
+  ReserveResult room() noexcept;
   /// Reclaims entries and slots that the receiver has consumed. True if there were any.
   bool retire() noexcept { return ring_.retire(); }
   /// The number of entries that the receiver has not consumed; 0 if it will never consume any.
-  std::uint32_t unread() noexcept { return room() == Room::never ? 0 : ring_.unread(); }
+  std::uint32_t unread() noexcept { return room() == ReserveResult::use_send ? 0 : ring_.unread(); }
   /// Sends the message in `slot`, which may have several readers. Requires room().
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
@@ -83,9 +83,9 @@ class Outgoing {
   /// ring, or is being copied there, the send completes normally; otherwise it ends with cancelled.
   /// The message is not accessed after the outcome is reported.
   bool cancel(const Operation& operation);
-  /// Ends sends that are not in the ring with peer_lost. Informs the receiver if it `has_heard` of
-  /// the channel, that is, if a hello was sent to it.
-  void close(bool has_heard);
+  /// Ends sends that are not in the ring with peer_lost. Informs the receiver if it
+  /// `hello_was_sent` of the channel, that is, if a hello was sent to it.
+  void close(bool hello_was_sent);
   bool is_open() const noexcept { return standing_ == Standing::open; }
   /// Whether unconsumed entries still occupy slots. reclaim_slots() reclaims these slots; call it
   /// only if the receiver has ended.
@@ -118,7 +118,7 @@ class Outgoing {
   bool fill(std::byte* target, Sending& sending, std::uint64_t bytes);
   unsigned pump_copies();
   void copy_ended(const Operation& operation, bool has_failed);
-  unsigned pump_streams(bool is_gone);
+  unsigned pump_streams(bool has_ended);
   Begun send_fragments(Sending& sending, unsigned& count);
   unsigned pump_queue();
   void end_stream(SendQueue::Position at);

@@ -53,7 +53,7 @@ class OwnMemory {
     Allocations& allocations = Allocations::of_process();
     version_ = allocations.version();
     list_ = allocations.list();
-    has_late_forgets_ = !peers_->forget_others(list_);
+    has_late_forgets_ = !peers_->revoke_freed(list_);
   }
   bool may_pull(const ConstRegion& source) const noexcept {
     return source.in_place == InPlace::anywhere && source.bytes >= pull_from_;

@@ -32,8 +32,8 @@ class Owner {
       : state_(&segment.header().state), later_(later), wake_(wake) {}
 
   bool is_known() const noexcept { return state_ != nullptr; }
-  bool is_gone() const noexcept {
-    return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::gone;
+  bool has_ended() const noexcept {
+    return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::ended;
   }
   /// Wakes the owner if it is asleep. Call this after storing something that the owner must find.
   /// While wakes are held, only records that the owner must be woken.

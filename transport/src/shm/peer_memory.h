@@ -19,8 +19,8 @@ namespace xylem::transport::shm {
 
 class PeerMemory {
  public:
-  /// `must_look` is set when the transport should look at its socket.
-  explicit PeerMemory(bool& must_look) noexcept : must_look_(&must_look) {}
+  /// `must_poll_socket` is set when the transport should look at its socket.
+  explicit PeerMemory(bool& must_poll_socket) noexcept : must_poll_socket_(&must_poll_socket) {}
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
   ~PeerMemory() = default;
@@ -46,7 +46,7 @@ class PeerMemory {
   /// The address of `bytes` of shared memory here; null if they are not mapped.
   const std::byte* find(const Location& location, std::uint64_t bytes) const noexcept;
   /// Makes the transport look at its socket in its next progress().
-  void look() noexcept { *must_look_ = true; }
+  void request_socket_poll() noexcept { *must_poll_socket_ = true; }
   void hold(const Location& location) noexcept;
   void release(const Location& location) noexcept;
   /// Copies from the peer's process. False if that fails: the peer has ended, or a part of the
@@ -63,7 +63,7 @@ class PeerMemory {
   Mapped* find(std::uint32_t allocation) noexcept;
   void unmap_unused() noexcept;
 
-  bool* must_look_;
+  bool* must_poll_socket_;
   pid_t process_ = 0;  ///< 0: the process cannot be read.
   bool is_tried_ = false;
   std::uint64_t nonce_at_ = 0;

@@ -30,20 +30,20 @@ bool Peers::share(Peer& peer, const Allocation& allocation) {
   return is_sent;
 }
 
-Peers::Sent Peers::withdraw(const Peer& peer, std::uint32_t allocation) noexcept {
+Peers::Sent Peers::revoke(const Peer& peer, std::uint32_t allocation) noexcept {
   return send(peer.nonce, {.kind = PeerMessage::Kind::forget, .allocation = allocation}, {});
 }
 
-void Peers::withdraw_all(Peer& peer) noexcept {
-  std::erase_if(peer.shared, [&](std::uint32_t id) { return withdraw(peer, id) != Sent::later; });
+void Peers::revoke_all(Peer& peer) noexcept {
+  std::erase_if(peer.shared, [&](std::uint32_t id) { return revoke(peer, id) != Sent::later; });
 }
 
-bool Peers::forget_others(const std::vector<Allocation>& list) {
+bool Peers::revoke_freed(const std::vector<Allocation>& list) {
   bool is_complete = true;
   for (Peer& peer : peers_) {
     std::erase_if(peer.shared, [&](std::uint32_t id) {
       if (std::ranges::find(list, id, &Allocation::id) != list.end()) return false;
-      const bool is_late = withdraw(peer, id) == Sent::later;
+      const bool is_late = revoke(peer, id) == Sent::later;
       is_complete = is_complete && !is_late;
       return !is_late;
     });
@@ -52,7 +52,7 @@ bool Peers::forget_others(const std::vector<Allocation>& list) {
 }
 
 std::optional<Peers::Hello> Peers::receive() {
-  must_look_ = false;
+  must_poll_socket_ = false;
   while (auto received = socket_.receive()) {
     Peer* const peer = peer_of(*received);
     if (peer == nullptr) continue;
@@ -90,7 +90,7 @@ Peer* Peers::peer_of(ReceivedMessage& received) {
     return nullptr;
   }
   Peer& peer = peers_.emplace_back(nonce, std::move(*segment), std::move(received.descriptors[1]),
-                                   must_look_, holds_wakes_);
+                                   must_poll_socket_, holds_wakes_);
   peer.memory.set_process(received.process, message.nonce_at, nonce);
   return &peer;
 }

@@ -34,12 +34,12 @@ struct Peer {
   Peer(const Nonce& its_nonce,
        Segment its_segment,
        UniqueFd its_wake,
-       bool& must_look,
+       bool& must_poll_socket,
        const bool& holds_wakes) noexcept
       : nonce(its_nonce),
         segment(std::move(its_segment)),
         wake(std::move(its_wake)),
-        memory(must_look),
+        memory(must_poll_socket),
         wake_later{.is_held = &holds_wakes} {}
   Owner owner() const noexcept { return {segment, wake.get(), &wake_later}; }
 };
@@ -60,12 +60,12 @@ class Peers {
   /// Makes a peer forget all allocations, so that each is passed again when it is next needed. Call
   /// this when an endpoint to the peer opens and no other one is open: while none was open, the
   /// peer may have dropped the allocations.
-  void withdraw_all(Peer& peer) noexcept;
+  void revoke_all(Peer& peer) noexcept;
   /// Shares an allocation with a peer, unless it is shared already. True if it is shared now.
   bool share(Peer& peer, const Allocation& allocation);
   /// Informs all peers which of the allocations that they have are not in `list` any more. False if
   /// the socket of a peer is full: try again later.
-  bool forget_others(const std::vector<Allocation>& list);
+  bool revoke_freed(const std::vector<Allocation>& list);
 
   struct Hello {
     PeerMessage message;  ///< A hello or an accept.
@@ -74,7 +74,7 @@ class Peers {
   /// Processes messages up to the next hello or accept, which it returns.
   std::optional<Hello> receive();
   /// Whether receive() should be called soon, for memory that a peer has announced.
-  bool must_look() const noexcept { return must_look_; }
+  bool must_poll_socket() const noexcept { return must_poll_socket_; }
   /// Logs that a message is ignored.
   void refuse(std::string_view why) const;
 
@@ -85,7 +85,7 @@ class Peers {
 
  private:
   Sent send(const Nonce& to, PeerMessage message, std::span<const int> descriptors) noexcept;
-  Sent withdraw(const Peer& peer, std::uint32_t allocation) noexcept;
+  Sent revoke(const Peer& peer, std::uint32_t allocation) noexcept;
   Peer* peer_of(ReceivedMessage& received);
 
   const Segment* own_;
@@ -93,7 +93,7 @@ class Peers {
   int wake_;
   Logger logger_;
   std::list<Peer> peers_;
-  bool must_look_ = false;
+  bool must_poll_socket_ = false;
   bool holds_wakes_ = false;
 };
 

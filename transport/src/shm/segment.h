@@ -81,7 +81,7 @@ struct Geometry {
 /// Plans a segment of `bytes` for `channels`. With 0 bytes the size is chosen to serve them well.
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes);
 
-enum class OwnerState : std::uint32_t { awake, asleep, gone };
+enum class OwnerState : std::uint32_t { awake, asleep, ended };
 
 struct alignas(kLine) Header {
   std::uint64_t magic = 0;

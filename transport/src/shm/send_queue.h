@@ -65,7 +65,7 @@ struct Sending {
 
 /// The result of an attempt to begin a message.
 enum class Begun : std::uint8_t {
-  well,
+  ok,
   no_room,       ///< There is no free entry in the ring, or no free slot.
   no_stream_id,  ///< There is no free stream id. Messages that fit into a slot need none.
   failed,        ///< The device memory that holds the message cannot be read.
@@ -204,7 +204,7 @@ class SendQueue {
         continue;
       }
       ++count;
-      if (begun == Begun::well && at->is_announced()) {
+      if (begun == Begun::ok && at->is_announced()) {
         move(at, Stage::announced);
       } else {
         complete(at, begun == Begun::failed ? Code::internal : Code::ok);

@@ -68,8 +68,8 @@ ShmTransport::ShmTransport(Segment segment,
 ShmTransport::~ShmTransport() {
   const bool is_free = devices_ == nullptr ||
                        (channels_.finish_copies() && devices_->unregister_host(segment_.memory()));
-  channels_.settle();
-  segment_.header().state.store(OwnerState::gone, std::memory_order_release);
+  channels_.report_consumed();
+  segment_.header().state.store(OwnerState::ended, std::memory_order_release);
   for (const Peer& peer : peers_.all()) peer.owner().signal();
   if (!is_free) segment_.leave_mapped();
 }
@@ -126,7 +126,7 @@ void ShmTransport::close(EndpointId id) noexcept {
 
 bool ShmTransport::flush(EndpointId id) noexcept {
   const Endpoint& endpoint = channels_.endpoint(id);
-  const bool is_on_its_way = endpoint.has_said_hello || !endpoint.outgoing.is_open();
+  const bool is_on_its_way = endpoint.hello_sent || !endpoint.outgoing.is_open();
   return is_on_its_way && endpoint.outgoing.is_flushed();
 }
 
@@ -171,7 +171,7 @@ Posted ShmTransport::recv_view(Tag tag,
   operation.code = Code::ok;
   operation.bytes = arrived->bytes;
   operation.view = {arrived->payload.data(), kLent};
-  matcher_.hold_payload(*arrived);
+  matcher_.detach_payload(*arrived);
   return Posted::done;
 }
 
@@ -189,13 +189,13 @@ bool ShmTransport::release(const View& view) noexcept {
   return channels_.source(place.channel).incoming.release(place);
 }
 
-Room ShmTransport::reserve(std::span<const EndpointId> to,
-                           std::uint64_t bytes,
-                           Reservation& reservation) noexcept {
+ReserveResult ShmTransport::reserve(std::span<const EndpointId> to,
+                                    std::uint64_t bytes,
+                                    Reservation& reservation) noexcept {
   XYLEM_CHECK(!to.empty() && bytes <= segment_.geometry().large_bytes, to.size(), bytes);
   for (const EndpointId id : to) {
-    const Room room = channels_.endpoint(id).outgoing.room();
-    if (room != Room::given) return room;
+    const ReserveResult room = channels_.endpoint(id).outgoing.room();
+    if (room != ReserveResult::reserved) return room;
   }
   const auto readers = static_cast<std::uint32_t>(to.size());
   const auto acquire = [&] {
@@ -203,16 +203,16 @@ Room ShmTransport::reserve(std::span<const EndpointId> to,
   };
   auto slot = acquire();
   if (!slot && channels_.retire()) slot = acquire();
-  if (!slot) return Room::later;
+  if (!slot) return ReserveResult::retry_later;
   reserved_ = {*slot, bytes, readers};
   reservation = {segment_.slot(*slot), false};
-  if (bytes < CacheChoice::kLeastBytes) return Room::given;
+  if (bytes < CacheChoice::kLeastBytes) return ReserveResult::reserved;
   reader_choices_.clear();
   for (const EndpointId id : to) {
     reader_choices_.add(channels_.endpoint(id).outgoing.cache_choice());
   }
-  reservation.past_cache = reader_choices_.is_past_cache();
-  return Room::given;
+  reservation.non_temporal = reader_choices_.is_non_temporal();
+  return ReserveResult::reserved;
 }
 
 void ShmTransport::fill(const void* data, CopyTarget also) noexcept {
@@ -263,8 +263,8 @@ std::size_t ShmTransport::discard(Tag tag, Tag mask) noexcept {
 
 unsigned ShmTransport::progress() noexcept {
   const bool was_asleep = sleeper_.wake_up();
-  if (was_asleep || idle_rounds_ % kRoundsPerLook == 0 || channels_.must_look()) {
-    channels_.look();
+  if (was_asleep || idle_rounds_ % kRoundsPerLook == 0 || channels_.must_poll_socket()) {
+    channels_.poll_socket();
     own_memory_.retry();
   }
   own_memory_.update();
@@ -277,7 +277,7 @@ unsigned ShmTransport::progress() noexcept {
 Result<bool> ShmTransport::arm() noexcept {
   if (!outcomes_.empty()) return false;
   sleeper_.prepare();
-  channels_.settle();
+  channels_.report_consumed();
   return sleeper_.finish(!channels_.is_busy() && outcomes_.empty());
 }
 

@@ -70,9 +70,9 @@ class ShmTransport final : public Transport, public Views, public HostPeers {
     return own_memory_.is_readable(source);
   }
   void pull_from(std::uint64_t bytes) noexcept override { own_memory_.pull_from(bytes); }
-  Room reserve(std::span<const EndpointId> to,
-               std::uint64_t bytes,
-               Reservation& reservation) noexcept override;
+  ReserveResult reserve(std::span<const EndpointId> to,
+                        std::uint64_t bytes,
+                        Reservation& reservation) noexcept override;
   void fill(const void* data, CopyTarget also) noexcept override;
   void commit(EndpointId to, Tag tag) noexcept override;
   void abandon() noexcept override;

@@ -111,7 +111,7 @@ void FrameReader::take_body() {
 FrameReader::Taken FrameReader::take_frame(FrameListener& listener) {
   if (part_ == Part::head) {
     if (staged() < head_bytes()) return Taken::part;
-    if (!take_head(listener)) return Taken::nonsense;
+    if (!take_head(listener)) return Taken::invalid;
     part_ = head_.body > 0 ? Part::body : Part::head;
   }
   if (part_ == Part::body) {
@@ -121,10 +121,10 @@ FrameReader::Taken FrameReader::take_frame(FrameListener& listener) {
   }
   if (part_ == Part::tag) {
     if (staged() < Seal::kTagBytes) return Taken::part;
-    if (!take_tag()) return Taken::nonsense;
+    if (!take_tag()) return Taken::invalid;
     part_ = Part::head;
   }
-  return listener.on_frame(head_) ? Taken::whole : Taken::nonsense;
+  return listener.on_frame(head_) ? Taken::whole : Taken::invalid;
 }
 
 bool FrameReader::take_frames(FrameListener& listener, unsigned& frames) {

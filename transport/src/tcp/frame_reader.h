@@ -45,7 +45,7 @@ class FrameReader {
 
  private:
   enum class Part : std::uint8_t { head, body, tag };
-  enum class Taken : std::uint8_t { whole, part, nonsense };
+  enum class Taken : std::uint8_t { whole, part, invalid };
   static constexpr std::size_t kStaged = 16 * 1024;
 
   std::size_t staged() const noexcept { return end_ - begin_; }

@@ -132,7 +132,7 @@ Posted SocketTransport::send(EndpointId to,
     endpoint.outbox.send(tag, source, operation);
     if (endpoint.state == Endpoint::State::fresh) {
       endpoint.state = Endpoint::State::wanted;
-      if (owner_ != nullptr) owner_->on_wanted(to);
+      if (owner_ != nullptr) owner_->on_connection_needed(to);
     }
     return Posted::pending;
   }
@@ -256,7 +256,7 @@ void SocketTransport::end_silent(Clock::time_point now) noexcept {
   for (std::size_t i = connected_.size(); i-- > 0;) {
     const EndpointId id = connected_[i];
     Endpoint& endpoint = at(id);
-    const auto silent = endpoint.silence.too_long(endpoint.socket.get(), now);
+    const auto silent = endpoint.silence.silent_for(endpoint.socket.get(), now);
     if (silent) lose(id, failure(Code::link_lost, Silence::text(*silent)));
   }
 }

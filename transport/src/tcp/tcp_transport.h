@@ -77,7 +77,7 @@ class SocketTransport final : public Transport, private Connections {
   void set_owner(ConnectionOwner* owner) noexcept override { owner_ = owner; }
   Status adopt(EndpointId id, Connection connection) override;
   void end_silent(Clock::time_point now) noexcept override;
-  bool has_met(EndpointId id) const noexcept override {
+  bool was_connected(EndpointId id) const noexcept override {
     return endpoints_[id]->state != Endpoint::State::fresh &&
            endpoints_[id]->state != Endpoint::State::wanted;
   }

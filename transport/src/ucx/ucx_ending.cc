@@ -13,8 +13,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-constexpr std::chrono::milliseconds kEndingPatience{250};
-constexpr std::chrono::milliseconds kStuckPatience{250};
+constexpr std::chrono::milliseconds kCloseTimeout{250};
+constexpr std::chrono::milliseconds kStuckTimeout{250};
 constexpr int kLastLooks = 1000;
 
 }  // namespace
@@ -131,7 +131,7 @@ void UcxTransport::break_when_stuck() {
     patience_.reset();
     return;
   }
-  if (!patience_) patience_ = Deadline::after(kStuckPatience);
+  if (!patience_) patience_ = Deadline::after(kStuckTimeout);
   if (!patience_->passed()) return;
   patience_.reset();
   logger_.warn(
@@ -165,7 +165,7 @@ bool UcxTransport::idle() const noexcept {
 
 UcxTransport::~UcxTransport() {
   if (!worker_) return;
-  const auto deadline = Deadline::after(kEndingPatience);
+  const auto deadline = Deadline::after(kCloseTimeout);
   for (const auto& endpoint : endpoints_) {
     while (!endpoint->sends.empty()) detach(endpoint->sends.front());
   }

@@ -24,19 +24,21 @@ inline void copy_bytes(void* target, const void* source, std::size_t bytes) noex
 /// Like memcpy, but with non-temporal stores: the target's lines are not read first, and nothing is
 /// displaced from the cache. The bytes are visible to other cores when the call returns. Use it for
 /// large amounts of data that are not read again soon.
-XYLEM_API void copy_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
-/// Like copy_past_cache(), for one piece of a copy. The bytes are visible to other cores only after
-/// end_past_cache(), which is called after the last piece.
-XYLEM_API void copy_piece_past_cache(void* target, const void* source, std::size_t bytes) noexcept;
-XYLEM_API void end_past_cache() noexcept;
+XYLEM_API void copy_non_temporal(void* target, const void* source, std::size_t bytes) noexcept;
+/// Like copy_non_temporal(), for one piece of a copy. The bytes are visible to other cores only
+/// after fence_non_temporal(), which is called after the last piece.
+XYLEM_API void copy_piece_non_temporal(void* target,
+                                       const void* source,
+                                       std::size_t bytes) noexcept;
+XYLEM_API void fence_non_temporal() noexcept;
 
 /// Where to copy to, and whether to use non-temporal stores.
 struct CopyTarget {
   void* memory = nullptr;
-  bool past_cache = false;
+  bool non_temporal = false;
 };
 
-/// Calls copy_past_cache() if target.past_cache is set, otherwise copy_bytes().
+/// Calls copy_non_temporal() if target.non_temporal is set, otherwise copy_bytes().
 XYLEM_API void copy_to(CopyTarget target, const void* source, std::size_t bytes) noexcept;
 /// Copies the source to both targets, piece by piece, so that each piece is read from memory once
 /// and from the nearest cache the second time. Source and targets must not overlap. The bytes are

@@ -12,10 +12,10 @@
 namespace xylem::collectives {
 
 /// Makes the schedule of a rank.
-using PlanOf = std::function<Schedule(std::uint32_t rank)>;
+using ScheduleMaker = std::function<Schedule(std::uint32_t rank)>;
 /// Calls part(0) … part(parts − 1), in any order and on any number of threads, and returns when all
 /// calls have returned.
-using RunParts =
+using ParallelFor =
     std::function<void(std::uint32_t parts, const std::function<void(std::uint32_t part)>& part)>;
 
 }  // namespace xylem::collectives

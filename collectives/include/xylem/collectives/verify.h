@@ -37,6 +37,8 @@ Status verify(std::span<const Schedule> ranks);
 /// Some plans need all schedules at once and are refused here: plans that use other ranks' memory,
 /// plans with a root, barriers, and plans whose order or progress depends on differences between
 /// ranks.
-Status verify(const Symmetry& symmetry, const PlanOf& plan, const RunParts& run = nullptr);
+Status verify(const Symmetry& symmetry,
+              const ScheduleMaker& plan,
+              const ParallelFor& run = nullptr);
 
 }  // namespace xylem::collectives

@@ -40,9 +40,9 @@ struct ComputeWork {
   };
   Kind kind = Kind::copy;
   /// Use non-temporal stores for `target`: it is too large for the caches and not read again soon.
-  bool past_cache = false;
+  bool non_temporal = false;
   /// Use non-temporal stores for `shared`: its readers share no cache with this core.
-  bool shared_past_cache = false;
+  bool shared_non_temporal = false;
   std::uint32_t element_bytes = 1;
   std::uint64_t bytes = 0;
   std::byte* target = nullptr;

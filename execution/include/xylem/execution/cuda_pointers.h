@@ -25,12 +25,13 @@ namespace xylem::execution {
 
 /// The memory of an address for which the driver's query fails, as after the loss of a device. No
 /// call can use it. The host must not touch it either, since it may be memory of a device.
-inline constexpr Memory kNotTold{MemoryKind::cuda, std::numeric_limits<std::int32_t>::min()};
+inline constexpr Memory kUnknownToDriver{MemoryKind::cuda,
+                                         std::numeric_limits<std::int32_t>::min()};
 
 /// What the driver knows of an address.
 struct CudaPointer {
-  /// Memory of the host, or of a CUDA device, or kNotTold. Managed memory counts as memory of the
-  /// device on which it was allocated.
+  /// Memory of the host, or of a CUDA device, or kUnknownToDriver. Managed memory counts as memory
+  /// of the device on which it was allocated.
   Memory memory{};
   bool is_pinned = false;  ///< Memory of the host that every CUDA device reaches.
 };

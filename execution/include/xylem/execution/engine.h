@@ -42,7 +42,7 @@ class Engine {
   PollBudget poll_budget() const noexcept { return exchanges_.poll_budget().fresh(); }
   /// Outputs of at least this size are written with non-temporal stores, except when they overwrite
   /// their own input.
-  void set_past_cache_from(std::uint64_t bytes) noexcept { past_cache_from_ = bytes; }
+  void set_non_temporal_from(std::uint64_t bytes) noexcept { non_temporal_from_ = bytes; }
   /// HeldViews::set_eviction_delay().
   void set_eviction_delay(Clock::duration delay) noexcept { views_.set_eviction_delay(delay); }
 
@@ -51,7 +51,7 @@ class Engine {
   /// on_ended() is not called, and the RunState of the execution is reset. Otherwise continue with
   /// activate() and start().
   bool try_start(Execution& execution, const Exchange& exchange) {
-    execution.run.past_cache = is_past_cache(execution.run);
+    execution.run.non_temporal = is_non_temporal(execution.run);
     return exchanges_.try_start(execution, exchange);
   }
   /// Starts a collective whose `run.program`, `run.base`, `run.factor`, `run.device`, `sequence`
@@ -130,8 +130,8 @@ class Engine {
   bool issue(Execution& execution, StepId id, std::uint32_t slice);
 
   /// True if the output is written with non-temporal stores.
-  bool is_past_cache(const Run& run) const noexcept {
-    return run.program->bytes_of(collectives::Buffer::output) >= past_cache_from_ &&
+  bool is_non_temporal(const Run& run) const noexcept {
+    return run.program->bytes_of(collectives::Buffer::output) >= non_temporal_from_ &&
            !is_over_input(run);
   }
   static bool is_over_input(const Run& run) noexcept;
@@ -139,7 +139,7 @@ class Engine {
   EngineListener& listener_;
   Execution* active_ = nullptr;
   std::vector<Execution*> busy_, round_;  ///< The engine holds a reference to each.
-  std::uint64_t past_cache_from_ = kNoOutput;
+  std::uint64_t non_temporal_from_ = kNoOutput;
   MessagePool messages_;
   PendingWork pending_;
   HeldViews views_{listener_, pending_};

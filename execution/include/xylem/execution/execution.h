@@ -125,7 +125,7 @@ struct RunState {
   /// True if a sender has withdrawn a message while it was being read. Then the execution issues
   /// nothing more.
   bool is_lost = false;
-  bool past_cache = false;  ///< The output is written with non-temporal stores.
+  bool non_temporal = false;  ///< The output is written with non-temporal stores.
 };
 
 /// The part of an execution that concerns its device.

@@ -2,8 +2,9 @@
 //
 // Connections: the part of a transport whose endpoints need connections that its owner makes. The
 // transport opens no port and makes no connection. When an endpoint has something to send and no
-// connection, it requests one from its owner (ConnectionOwner::on_wanted()), and continues after
-// adopt(). Both ends may request a connection; one connection carries both directions.
+// connection, it requests one from its owner (ConnectionOwner::on_connection_needed()), and
+// continues after adopt(). Both ends may request a connection; one connection carries both
+// directions.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -37,7 +38,7 @@ class ConnectionOwner {
  public:
   /// An endpoint has something to send and no connection. The owner is expected to make one and to
   /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
-  virtual void on_wanted(EndpointId endpoint) = 0;
+  virtual void on_connection_needed(EndpointId endpoint) = 0;
   /// The connection of an endpoint has ended although the endpoint was not closed. The code of
   /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
   /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
@@ -61,7 +62,7 @@ class Connections {
   /// on_lost() reports them. Call this a few times a second.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
   /// Whether the endpoint has a connection or had one.
-  virtual bool has_met(EndpointId endpoint) const noexcept = 0;
+  virtual bool was_connected(EndpointId endpoint) const noexcept = 0;
 
  protected:
   ~Connections() = default;

@@ -17,8 +17,8 @@ namespace xylem::transport {
 
 /// How large messages are written into shared memory.
 enum class ShmWrites : std::uint8_t {
-  as_measured,  ///< With ordinary or non-temporal stores, whichever is faster for the peer.
-  past_cache,   ///< Always with non-temporal stores. Only tests use this.
+  as_measured,   ///< With ordinary or non-temporal stores, whichever is faster for the peer.
+  non_temporal,  ///< Always with non-temporal stores. Only tests use this.
 };
 
 struct ShmOptions {

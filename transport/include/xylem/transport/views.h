@@ -14,11 +14,11 @@
 namespace xylem::transport {
 
 /// Outcome of reserve().
-enum class Room : std::uint8_t {
-  given,
-  later,  ///< No room now; ask again after peers have received some messages.
-  never,  ///< The endpoint cannot send the message this way: call send(), which also reports
-          ///< errors.
+enum class ReserveResult : std::uint8_t {
+  reserved,
+  retry_later,  ///< No room now; ask again after peers have received some messages.
+  use_send,     ///< The endpoint cannot send the message this way: call send(), which also reports
+                ///< errors.
 };
 
 /// Memory for one message, as reserve() provides it.
@@ -26,7 +26,7 @@ struct Reservation {
   std::byte* memory = nullptr;
   /// True if this memory is better written with non-temporal stores (copy.h), since the readers
   /// share no cache with this core.
-  bool past_cache = false;
+  bool non_temporal = false;
 };
 
 /// Messages in the transport's own memory. A view occupies memory of its sender, and later messages
@@ -65,9 +65,9 @@ class Views {
   /// Provides memory for one message of `bytes` (at most view_bytes()) to all of `to`. Write the
   /// message there, or call fill(); then commit() it to each of them, or abandon() it, before any
   /// other call except release(). The written bytes may be read back until the next call.
-  virtual Room reserve(std::span<const EndpointId> to,
-                       std::uint64_t bytes,
-                       Reservation& reservation) noexcept = 0;
+  virtual ReserveResult reserve(std::span<const EndpointId> to,
+                                std::uint64_t bytes,
+                                Reservation& reservation) noexcept = 0;
   /// Copies the message from `data` into the reserved memory in the fastest way, and also to `also`
   /// if that has memory, as copy_to_both() does.
   virtual void fill(const void* data, CopyTarget also) noexcept = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgramThread: whether the program computes while another thread waits beside it.
+// ApplicationThread: whether the program computes while another thread waits beside it.
 #pragma once
 
 #include "xylem/base/unique_fd.h"
@@ -14,7 +14,7 @@ namespace xylem::runtime {
 /// Finds out whether the program computes, that is, whether its thread is running. That is the
 /// thread that made the last call which did not end at once. Other threads of the program are not
 /// observed.
-class ProgramThread {
+class ApplicationThread {
  public:
   /// Excludes the calling thread, which only serves the program: note_call() has no effect on it
   /// any more.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attendance: which ranks have joined the start, and the error message that names the missing ones.
+// JoinedRanks: which ranks have joined the start, and the error message that names the missing
+// ones.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -17,18 +18,18 @@ namespace xylem::runtime {
 /// "3", "0, 1, 2", "0-511, 514"; at most a few groups, then "and 17 more".
 std::string rank_list(std::span<const std::uint32_t> ranks);
 
-class Attendance {
+class JoinedRanks {
  public:
-  explicit Attendance(std::uint32_t size) : here_(size, false), since_(Clock::now()) {}
+  explicit JoinedRanks(std::uint32_t size) : here_(size, false), since_(Clock::now()) {}
 
-  void came(std::uint32_t rank) { here_.at(rank) = true; }
-  bool is_here(std::uint32_t rank) const { return here_.at(rank); }
+  void add(std::uint32_t rank) { here_.at(rank) = true; }
+  bool has(std::uint32_t rank) const { return here_.at(rank); }
   bool complete() const;
   std::vector<std::uint32_t> missing() const;
 
   /// The error `timed_out` with a text such as "rank 3 did not come within 60 s; 0, 1, 2 are here".
   /// Its peer() is the first rank that is missing.
-  Status sentence() const;
+  Status missing_error() const;
 
  private:
   std::vector<bool> here_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgramThread: whether the thread that makes the calls is running, and on which core.
+// ApplicationThread: whether the thread that makes the calls is running, and on which core.
 // CoreBinding. Progress, which uses both for a thread that waits beside the program.
 #include "progress/core_binding.h"
 #include "progress/progress.h"
@@ -26,7 +26,7 @@ namespace {
 
 /// Asks until `holds(answer)`, for 20 s.
 template <typename Holds>
-bool becomes(ProgramThread& program, Holds holds) {
+bool becomes(ApplicationThread& program, Holds holds) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
   while (!holds(program.state())) {
     if (patience.passed()) return false;
@@ -34,15 +34,19 @@ bool becomes(ProgramThread& program, Holds holds) {
   }
   return true;
 }
-bool runs(const ProgramThread::State& state) { return state.is_running; }
-bool rests(const ProgramThread::State& state) { return !state.is_running; }
+bool runs(const ApplicationThread::State& state) { return state.is_running; }
+bool rests(const ApplicationThread::State& state) { return !state.is_running; }
 /// A thread that was joined is in the system for a moment longer.
-bool is_gone(const ProgramThread::State& state) { return !state.is_running && state.core == -1; }
+bool is_gone(const ApplicationThread::State& state) {
+  return !state.is_running && state.core == -1;
+}
 
-TEST(ProgramThread, IsNotRunningBeforeAnyCall) { EXPECT_FALSE(ProgramThread().state().is_running); }
+TEST(ApplicationThread, IsNotRunningBeforeAnyCall) {
+  EXPECT_FALSE(ApplicationThread().state().is_running);
+}
 
-TEST(ProgramThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
-  ProgramThread program;
+TEST(ApplicationThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
+  ApplicationThread program;
   std::latch has_called(1), may_end(1);
   std::atomic<bool> computes{true};
   std::thread thread([&] {
@@ -73,9 +77,9 @@ std::set<int> own_cores() {
   return numbers;
 }
 
-TEST(ProgramThread, TellsItsCore) {
+TEST(ApplicationThread, TellsItsCore) {
   for (const int core : own_cores()) {
-    ProgramThread program;
+    ApplicationThread program;
     EXPECT_EQ(program.state().core, -1);
     std::latch has_called(1), may_end(1);
     std::thread thread([&] {
@@ -94,8 +98,8 @@ TEST(ProgramThread, TellsItsCore) {
   }
 }
 
-TEST(ProgramThread, HasNoCoreForOthersIfItIsRealTime) {
-  ProgramThread program;
+TEST(ApplicationThread, HasNoCoreForOthersIfItIsRealTime) {
+  ApplicationThread program;
   std::latch has_called(1), may_end(1);
   bool is_real_time = false;
   std::thread thread([&] {
@@ -115,7 +119,7 @@ TEST(ProgramThread, HasNoCoreForOthersIfItIsRealTime) {
 
 TEST(CoreBinding, IsForRanksWithOneCoreEach) {
   const auto stays = [](WaitMode mode, int cores, int local_ranks, bool has_core_for_each) {
-    return WaitPolicy::make(mode, cores, local_ranks, has_core_for_each).stays_by_program;
+    return WaitPolicy::make(mode, cores, local_ranks, has_core_for_each).follows_application;
   };
   EXPECT_TRUE(stays(WaitMode::automatic, 2, 2, true));
   EXPECT_TRUE(stays(WaitMode::automatic, 8, 8, true));
@@ -220,7 +224,7 @@ class BesideAProgram : public testing::Test, public WorkSource, public test::NoH
       }
     });
     has_called.wait();
-    EXPECT_TRUE(progress.wait(ended, patience, Waiter::beside));
+    EXPECT_TRUE(progress.wait(ended, patience, Waiter::helper));
     computes = false;
     program.join();
     EXPECT_EQ(came_to, expected.size());
@@ -300,8 +304,8 @@ TEST_F(BesideAProgram, AThreadThatPollsIsNotBound) {
   EXPECT_TRUE(is_unbound_again);
 }
 
-TEST(ProgramThread, IsTheThreadOfTheLastCall) {
-  ProgramThread program;
+TEST(ApplicationThread, IsTheThreadOfTheLastCall) {
+  ApplicationThread program;
   std::latch has_called(1), may_end(1);
   std::thread thread([&] {
     program.note_call();
@@ -325,18 +329,18 @@ TEST(ProgramThread, IsTheThreadOfTheLastCall) {
   thread.join();
 }
 
-TEST(ProgramThread, IsNoProgramThatComputesIfItAsksItself) {
-  ProgramThread program;
+TEST(ApplicationThread, IsNoProgramThatComputesIfItAsksItself) {
+  ApplicationThread program;
   program.note_call();
   EXPECT_FALSE(program.state().is_running);
 }
 
-TEST(ProgramThread, IsNotAThreadThatIsLeftOut) {
-  ProgramThread program;
+TEST(ApplicationThread, IsNotAThreadThatIsLeftOut) {
+  ApplicationThread program;
   std::atomic<bool> may_end{false};
   std::latch has_called(1);
   std::thread thread([&] {
-    ProgramThread::leave_out_this_thread();
+    ApplicationThread::leave_out_this_thread();
     program.note_call();
     has_called.count_down();
     while (!may_end) {

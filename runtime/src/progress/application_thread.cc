@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "progress/program_thread.h"
+#include "progress/application_thread.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// See ProgramThread::leave_out_this_thread().
+/// See ApplicationThread::leave_out_this_thread().
 thread_local bool is_left_out = false;
 
 pid_t own_id() noexcept {
@@ -24,15 +24,15 @@ pid_t own_id() noexcept {
 
 }  // namespace
 
-void ProgramThread::leave_out_this_thread() noexcept { is_left_out = true; }
+void ApplicationThread::leave_out_this_thread() noexcept { is_left_out = true; }
 
-void ProgramThread::note_call() noexcept {
+void ApplicationThread::note_call() noexcept {
   if (is_left_out) return;
   const pid_t id = own_id();
   if (id_.load(std::memory_order_relaxed) != id) id_.store(id, std::memory_order_relaxed);
 }
 
-ProgramThread::State ProgramThread::state() noexcept {
+ApplicationThread::State ApplicationThread::state() noexcept {
   const pid_t id = id_.load(std::memory_order_relaxed);
   if (id == 0 || id == own_id()) return {};
   if (asked_ != id) {
