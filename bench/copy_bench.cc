@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies between two cores: one thread copies into slots, the other out of them, in turn over a
-// number of slots. The time is that of both copies; `write` and `read` are their separate rates.
-// A second benchmark copies on one core between addresses with different offsets in their pages.
+// Copies between two cores: one thread copies into a slot, then the other copies out of it, and so
+// on with the next slot. The time is the sum of both copies; `write` and `read` are their separate
+// rates. A second benchmark copies on one core between addresses with different offsets in their
+// pages.
 #include "xylem/base/copy.h"
 
 #include <benchmark/benchmark.h>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxSources = 8;
 
-/// Buffers of one size, already touched, with offsets such that no two start in the same cache set.
+/// Buffers of one size, already written, with offsets such that no two start in the same cache set.
 class Buffers {
  public:
   Buffers(std::size_t source_count, std::size_t bytes) : bytes_(bytes), sources_(source_count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The cost of one message on each transport: two transports in one process are driven by a single
-// thread, so the result contains neither the scheduler nor a second core. Latency is half a round
-// trip.
+// thread, so the result includes neither the time of the scheduler nor that of transfers between
+// cores. Latency is half a round trip.
 #include "xylem/transport/loopback.h"
 #include "xylem/transport/transport.h"
 #include "xylem/transport/ucx.h"

@@ -46,11 +46,11 @@ constexpr std::size_t kSlice = (64 << 10) / sizeof(float);
 constexpr std::size_t kPiece = (2 << 10) / sizeof(float);
 // Number of slots of each Slots object. The Segment of a rank has two such objects: 2 MiB in all.
 constexpr std::size_t kSlots = 16;
-// A rank gives the other rank slice s in step s, reduces its own slice s in step s + kLag, and
-// copies the other rank's result for slice s to its output in step s + 2 * kLag.
+// A rank publishes slice s of the other rank's half in step s, reduces slice s of its own half in
+// step s + kLag, and copies the other rank's result for slice s to its output in step s + 2 * kLag.
 constexpr std::size_t kLag = 2;
-// So a rank fills a slot again only after it has received a slice that the reader of the slot
-// produced after reading it.
+// So before a rank fills a slot again, it has received a slice that the other rank published after
+// it had read the slot.
 static_assert(kSlots > 2 * kLag);
 
 void pin(int cpu) {
@@ -116,7 +116,8 @@ class Pair {
   std::thread second_;
 };
 
-/// Slots that one rank fills and the other reads, in turn. Slices are counted over all calls.
+/// Slots that one rank fills and the other reads, one after the other. Slices are numbered over all
+/// calls.
 class Slots {
  public:
   float* slot(std::uint64_t slice) { return slots_[slice % kSlots].data(); }
@@ -136,8 +137,8 @@ struct Segment {
   Slots given, results;
 };
 
-/// Memory shared as between processes: its pages may have another size than those of private
-/// memory.
+/// Memory that is mapped as between processes, since pages of shared memory may have a different
+/// size from those of private memory.
 class Segments {
  public:
   Segments() {
@@ -260,7 +261,7 @@ class AllReduce {
   Variant variant_;
   /// Number of elements of a rank, and number of slices in half of them.
   std::size_t count_, slices_;
-  std::uint64_t first_ = 0;  ///< First slice of the next call.
+  std::uint64_t first_ = 0;  ///< Number of the first slice of the next call.
   execution::ReduceKernel sum_ = execution::reduce_kernel(RedOp::sum, DataType::float32);
   std::array<std::vector<float>, kRanks> inputs_, outputs_;
   Segments segments_;

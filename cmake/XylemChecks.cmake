@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Targets that check the sources: format, format_check, tidy. The first two cover all files that git
-# tracks or would track; tidy covers all sources of the build.
+# Targets that check the sources: format, format_check, tidy. The first two check all C and C++
+# files that git does not ignore; tidy checks all sources of the build.
 
 find_program(XYLEM_CLANG_FORMAT NAMES clang-format-14 DOC "clang-format 14")
-# tools/setup puts it there.
+# tools/setup installs clang-tidy there.
 set(clang_tidy_programs "${PROJECT_SOURCE_DIR}/build/clang-tidy/bin")
 find_program(XYLEM_CLANG_TIDY_RUNNER NAMES run-clang-tidy.py PATHS "${clang_tidy_programs}" NO_DEFAULT_PATH
   DOC "run-clang-tidy of clang-tidy 23")
@@ -33,5 +33,5 @@ xylem_check_target(tidy "${XYLEM_CLANG_TIDY_RUNNER}" "clang-tidy 23"
   -extra-arg=-Xclang -extra-arg=-analyzer-config -extra-arg=-Xclang -extra-arg=max-nodes=5000
   "${XYLEM_TIDY_SOURCES}")
 if(TARGET xylem_commit)
-  add_dependencies(tidy xylem_commit)  # Sources include its header, which only a build makes.
+  add_dependencies(tidy xylem_commit)  # Sources include commit.h, which this target makes.
 endif()

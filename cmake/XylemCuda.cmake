@@ -13,7 +13,7 @@ if(NOT XYLEM_NVCC)
   file(GLOB packaged  # nvidia/cu13 or nvidia/cuda_nvcc
     "${PROJECT_SOURCE_DIR}/build/cuda/lib/python3*/site-packages/nvidia/cu*/bin"
     "${Python3_SITELIB}/nvidia/cu*/bin")
-  set(named ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX})  # Either may be empty.
+  set(named ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX})  # Each of the two may be empty.
   find_program(XYLEM_NVCC NAMES ${named} nvcc
     HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin DOC "CUDA compiler")
   find_program(XYLEM_NVCC nvcc PATHS ${packaged} NO_DEFAULT_PATH)

@@ -18,7 +18,7 @@ pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 
 # With archives of these libraries, built with -fPIC, libxylem contains them and needs none of them at run time.
-# Debian's archives are built without it, or do not exist.
+# Debian's archives are built without -fPIC, or do not exist.
 set(XYLEM_ARCHIVES "" CACHE PATH "Folder of archives to link in place of the system's libraries (tools/wheel makes them)")
 if(XYLEM_ARCHIVES)
   foreach(library fmt::fmt hwy::hwy pugixml::shared)

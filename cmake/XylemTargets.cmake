@@ -69,8 +69,9 @@ endfunction()
 
 # xylem_precompile_common(TARGET)
 #
-# For Clang only. GCC gains little by it. Also, ccache can use GCC's objects of the release build for the wheels for
-# torch only if they do not depend on the path of a precompiled header, which differs between build trees.
+# Precompiles XYLEM_COMMON_HEADERS, for Clang only. With GCC this saves little time. Also, the wheels for torch use
+# GCC's objects of the release build through ccache. So these objects must not depend on the path of a precompiled
+# header, which differs between build trees.
 function(xylem_precompile_common target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     xylem_precompile(${target} ${XYLEM_COMMON_HEADERS})
@@ -90,8 +91,8 @@ function(xylem_separate)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# xylem_optimise_little(TARGET): for code that no operation runs. Release builds of our presets and of pip use -O2;
-# -O1 saves a quarter of the time to compile. With -O1, GCC warns without reason that the value of an empty
+# xylem_optimise_little(TARGET): for code that does not run during an operation. Release builds of our presets and of
+# pip use -O2; -O1 saves a quarter of the time to compile. With -O1, GCC warns without reason that the value of an empty
 # std::optional is uninitialized.
 function(xylem_optimise_little target)
   if(CMAKE_CXX_FLAGS_RELEASE MATCHES "-O2")

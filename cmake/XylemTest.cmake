@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Functions that make and register tests. Each executable is one test of ctest, or SHARDS of them.
-# Starting a process for each test case would take most of the time.
+# Functions that make and register tests. Each executable is one test of ctest, or SHARDS tests. If each test case had a
+# process of its own, starting the processes would take most of the time.
 
-# UCX's memory hooks fail under GCC's thread sanitizer. Suppressions concern the libraries that Xylem
-# uses.
+# UCX's memory hooks fail under GCC's thread sanitizer. The suppressions of the sanitizers concern only libraries that
+# Xylem uses.
 set(XYLEM_TEST_ENVIRONMENT)
 if(XYLEM_SANITIZE)
   # Without a symbolizer, reports contain no function names, and suppressions by function match nothing.

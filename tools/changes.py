@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What CI runs for a change: the stages of `tools/test --ci`, and the sources that clang-tidy reads.
 
-.ci/passed names, for each stage that CI does not run every time, the commit at which it passed last. A stage runs if
-files that concern it differ from that commit, if it has failed since, if it is its turn, or if the file does not name
-it. So nothing is missed if a run failed or was interrupted meanwhile: the file still names the earlier commit.
+.ci/passed names, for each stage that CI does not run every time, the commit at which the stage passed last. A stage
+runs if files that concern it differ from this commit, if it has failed since, if it is its turn, or if .ci/passed does
+not name it. So nothing is missed if a run fails or is interrupted: .ci/passed still names the earlier commit.
 """
 
 import argparse
@@ -81,7 +81,8 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILIN
 
 def readers_of(changed, texts):
     """`changed` and all files that include one of them, directly or not. `texts` has the text of each C++ file. An
-    include stands for each file whose path ends with it or, if there is none (a generated file), each with its name."""
+    include refers to each file whose path ends with the included path or, if there is no such file (since it is
+    generated), to each file with the same name."""
     by_name = {}
     for path in set(texts) | set(changed):
         path = path.removesuffix(".in")
@@ -103,7 +104,7 @@ def readers_of(changed, texts):
 
 
 def asks_for_all(path):
-    """Whether a file decides how clang-tidy reads every source."""
+    """Whether a change of the file affects how clang-tidy checks every source."""
     return os.path.basename(path) == ".clang-tidy" or path in ("cmake/XylemChecks.cmake", "tools/setup")
 
 
@@ -127,7 +128,7 @@ def without(places, text):
 
 
 def commands_at(commit):
-    """The same for the files of a commit."""
+    """commands_of() for the files of a commit, in a build tree that this function configures."""
     place = "build/tidy-base"
     subprocess.run(["rm", "-rf", place], check=True)
     os.makedirs(place)
@@ -167,7 +168,8 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-# A line of C++ that is a comment, or a comment of a declaration behind it. NOLINT is meant for clang-tidy.
+# A line of C++ that is a comment, or a comment behind a declaration. Comments with NOLINT do not match, since clang-tidy
+# reads them.
 COMMENT = re.compile(r"^[ \t]*//(?!.*NOLINT).*\n|[ \t]*///<.*$", re.MULTILINE)
 
 
@@ -188,7 +190,7 @@ def differs_in_code(path, commit):
 
 def changed_since(commit):
     """The files that differ from a commit in more than comments, also those that git does not track yet; None if the
-    clone lacks it."""
+    clone lacks the commit."""
     if commit is None:
         return None
     exists = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], stderr=subprocess.DEVNULL)
@@ -212,12 +214,12 @@ def read_record():
 
 
 def write_record(stage, commit, failed):
-    """Notes how a stage ended. Without `commit`, the commit that was noted before stays."""
+    """Records how a stage ended. If `commit` is None, the commit that was recorded before stays."""
     if stage not in PARTS + ("tidy",):
         return
     record = read_record()
     known = record.get(stage, (None, False))[0]
-    if commit or known:  # A stage without a line runs anyway.
+    if commit or known:  # CI runs a stage without a line in any case.
         record[stage] = (commit or known, failed)
         os.makedirs(os.path.dirname(RECORD), exist_ok=True)
         with open(RECORD, "w", encoding="utf-8") as file:

@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "copy.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// Must come after Highway has chosen the target:
+// This header must be included after Highway has chosen the target:
 #include <hwy/cache_control.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Bytes = hn::ScalableTag<std::uint8_t>;
 
-/// Calls `put` for whole vectors, from the first cache-line boundary of the target on. Copies the
-/// bytes before and after them with memcpy.
+/// Copies whole vectors with `put(vector, address)`, from the target's first cache-line boundary
+/// on, and the bytes before and after these vectors with memcpy.
 template <typename Put>
 void copy_with(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes, Put put) {
   constexpr std::size_t kLine = 64;
@@ -97,8 +97,8 @@ void copy_to_both(CopyTarget first,
                   std::size_t bytes) noexcept {
   constexpr std::size_t kPiece = 4096, kLine = 64;
   std::size_t to_first = 0, to_second = 0;
-  // Each piece passed to `put` ends on a cache-line boundary of the target: a line written by
-  // non-temporal stores in two parts costs as much as many whole lines.
+  // Every copy except the last ends on a cache-line boundary of its target: writing one line in two
+  // parts with non-temporal stores takes as long as writing many whole lines.
   const auto put = [&](CopyTarget target, std::size_t& done, std::size_t ready) {
     auto* const to = static_cast<std::byte*>(target.memory);
     if (ready < bytes) ready -= reinterpret_cast<std::uintptr_t>(to + ready) % kLine;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names and sizes of the element types and reductions, and which of them go together.
+// Names and sizes of the element types, names of the reductions, and the check that a reduction is
+// defined for a type.
 #include "xylem/base/data_type.h"
 
 #include "xylem/base/check.h"
@@ -93,7 +94,7 @@ const TypeRow& row_of(DataType type) {
   return kTypes[index];
 }
 
-/// Parses one of `names` (its index is the value) or an alias.
+/// Parses one of `names`, whose index is the numeric value of the result, or one of `aliases`.
 template <typename Value>
 Result<Value> parse(std::string_view kind,
                     std::string_view text,

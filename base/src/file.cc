@@ -70,7 +70,7 @@ UniqueFd open_promptly(const std::string& path, int flags, Deadline deadline, mo
   constexpr auto kPause = std::chrono::milliseconds(10);
   for (;;) {
     UniqueFd fd(::open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, mode));
-    // The first attempt made the kernel ask the holder of the lease to release it.
+    // The failed open() has made the kernel ask the lease holder to release the lease.
     const bool is_leased = !fd && errno == EWOULDBLOCK;
     if (!is_leased || deadline.passed()) return fd;
     std::this_thread::sleep_until(earlier(deadline, Deadline::after(kPause)).point());
@@ -81,7 +81,7 @@ Result<std::optional<std::string>> read_regular_file(const std::string& path,
                                                      Bytes most,
                                                      Deadline deadline) {
   struct stat facts {};
-  // Opening a FIFO or a device may have side effects, so the kind is checked first.
+  // Opening a FIFO or a device may have side effects, so the kind of file is checked first.
   if (::stat(path.c_str(), &facts) == 0) XYLEM_TRY(check_regular(facts, most));
   const UniqueFd fd = open_promptly(path, O_RDONLY, deadline);
   if (!fd && errno == ENOENT) return std::optional<std::string>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The format of log lines, and where they are written:
+// The format of log lines, and how they are written:
 //
 //   2026-01-31T12:34:56.123456Z warn  rank 3 host-a world.dp: message
 //
@@ -45,7 +45,7 @@ std::string rank_text(std::int64_t rank) {
   return rank < 0 ? std::string(kUnknownRank) : std::to_string(rank);
 }
 
-/// The replacement for %letter in a path, or nothing.
+/// The replacement for `%` followed by `letter` in a path; nullopt if the letter has no meaning.
 std::optional<std::string> expand_letter(char letter, const LogIdentity& identity) {
   switch (letter) {
     case 'r': return rank_text(identity.rank);
@@ -103,7 +103,7 @@ std::string format_line(LogLevel level, const LogIdentity& identity, std::string
   return line;
 }
 
-/// False if an error other than an interruption prevents it. The rest of the text is then dropped.
+/// Writes the whole text. If an error other than EINTR occurs, drops the rest and returns false.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -120,7 +120,7 @@ struct Logger::Sink {
   Sink(LogLevel most, UniqueFd named) noexcept : level(most), file(std::move(named)) {}
 
   const LogLevel level;
-  const UniqueFd file;  ///< None for standard error, which a logger must not close.
+  const UniqueFd file;  ///< Empty for standard error, which a logger must not close.
   std::atomic<std::uint64_t> dropped = 0;  ///< Number of lines dropped since the last successful
                                            ///< write.
 };
@@ -181,7 +181,7 @@ Logger Logger::as(LogIdentity identity) const {
 }
 
 const LogIdentity& Logger::identity() const noexcept {
-  // Never destroyed, since destructors of the program may log.
+  // Never destroyed, since destructors of static objects may log.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory,bugprone-unhandled-exception-at-new)
   static const auto& nobody = *new LogIdentity;
   return identity_ ? *identity_ : nobody;

@@ -61,7 +61,7 @@ struct Parts {
 };
 
 /// Splits text such as "12.5 MiB". The text must begin with a digit, and a point must be followed
-/// by a digit; otherwise the result is empty. The unit is not checked.
+/// by a digit; otherwise the result is nullopt. The unit is not checked.
 std::optional<Parts> take_apart(std::string_view text) {
   text = trimmed(text);
   Parts parts;
@@ -83,7 +83,8 @@ std::optional<Parts> take_apart(std::string_view text) {
   return parts;
 }
 
-/// whole.fraction × factor, rounded to the nearest integer; nothing if the result exceeds `limit`.
+/// The number whole.fraction of `parts`, times `factor`, rounded to the nearest integer; nullopt if
+/// the result exceeds `limit`.
 std::optional<std::uint64_t> scaled(const Parts& parts, std::uint64_t factor, std::uint64_t limit) {
   std::uint64_t whole = 0;
   const char* const end = parts.whole.data() + parts.whole.size();
@@ -136,7 +137,7 @@ std::string format_in(std::uint64_t value, std::span<const Unit> units) {
   const bool is_exact_in_thousandths = rest * 1000 % unit.factor == 0;
   if (is_exact_in_thousandths && number < 1e6) return fmt::format("{} {}", number, unit.name);
   const std::string rounded = fmt::format("{:.2f}", number);
-  // 1048575 bytes round to 1024.00 KiB; print that as 1.00 of the next unit.
+  // 1048575 bytes round to 1024.00 KiB. Such a value is printed as 1.00 of the next unit.
   if (index + 1 < units.size()) {
     const Unit& next = units[index + 1];
     if (rounded == fmt::format("{:.2f}", static_cast<double>(next.factor) /
@@ -180,15 +181,16 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
 std::string format_bytes(Bytes bytes) { return format_in(bytes.value, kByteUnits); }
 
 std::string format_duration(std::chrono::nanoseconds duration) {
-  // Negate as unsigned, so that the most negative duration has a magnitude as well.
+  // Negated as an unsigned number, since the magnitude of the most negative duration exceeds the
+  // signed type.
   const auto count = static_cast<std::uint64_t>(duration.count());
   if (duration.count() < 0) return "-" + format_in(0 - count, kTimeUnits);
   return format_in(count, kTimeUnits);
 }
 
 std::string format_bandwidth(GBps bandwidth) {
-  // Four significant digits are shown. From 1000 on, all digits before the point are shown instead,
-  // since {:.4g} would change to an exponent at 10,000.
+  // Below 1000, four significant digits are printed. From 1000 on, the integral part is printed in
+  // full, since {:.4g} would use an exponent from 10,000 on.
   if (std::abs(bandwidth.value) < 1000) return fmt::format("{:.4g} GB/s", bandwidth.value);
   return fmt::format("{:.0f} GB/s", bandwidth.value);
 }

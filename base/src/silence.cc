@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-// The kernel's header is needed, since the tcp_info of glibc ends before tcpi_bytes_acked.
+// The kernel's header, since glibc's <netinet/tcp.h> has a shorter tcp_info.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -16,12 +16,12 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// TCP_RTO_MAX_MS of <linux/tcp.h>, which older headers lack.
+/// The socket option TCP_RTO_MAX_MS, which older versions of <linux/tcp.h> do not define.
 constexpr int kMostBetweenRepetitions = 44;
-/// If data is sent at least this long after the last answer, the network has been silent for at
-/// least kLongest before (see silence.h).
+/// A packet that is sent at least this long after the last answer proves silence if the host does
+/// not answer it (see silence.h).
 constexpr milliseconds kUnanswered = Silence::kProbeInterval + Silence::kLongest;
-/// Time allowed for an answer, in addition to the round-trip time that TCP expects.
+/// The time allowed for an answer, in addition to the round-trip time that TCP expects.
 constexpr milliseconds kPatience{500};
 
 }  // namespace
@@ -40,24 +40,24 @@ std::optional<milliseconds> Silence::silent_for(int socket, Clock::time_point no
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  // Data counts as an answer, too: a peer that sends, but receives nothing new, has nothing to
-  // acknowledge.
+  // Received data counts as an answer, too: a peer that sends data, but receives nothing new, has
+  // nothing to acknowledge.
   const milliseconds quiet(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
   if (quiet < kUnanswered) {
     *this = {};
     return std::nullopt;
   }
-  // Whether the kernel has sent something so late that its missing answer proves silence. If bytes
-  // are in flight, the time of their last transmission decides. Otherwise the kernel sends only
-  // probes (keepalive, or of a closed window), and must have sent one since the time passed.
+  // Whether the kernel has sent a packet so late that a missing answer proves silence. If bytes are
+  // unacknowledged, the time of their last transmission decides. Otherwise the kernel sends only
+  // probes (keepalive or zero-window), and one must have been sent since kUnanswered passed.
   const bool is_asked = info.tcpi_unacked > 0
                             ? quiet - milliseconds(info.tcpi_last_data_sent) >= kUnanswered
                             : has_passed_ && info.tcpi_probes > probes_;
   if (!has_passed_) probes_ = info.tcpi_probes;
   has_passed_ = true;
   if (!first_probe_ && is_asked) first_probe_ = now;
-  // The patience is counted from the time of this observation, since this host may have been
-  // suspended after it sent the data.
+  // kPatience starts when this function first observes the transmission, not at the transmission,
+  // since this host may have been suspended in between.
   const microseconds answer_time(info.tcpi_rtt + 4 * info.tcpi_rttvar);
   const bool is_over = first_probe_ && now - *first_probe_ >= kPatience + answer_time;
   return is_over ? std::optional(quiet) : std::nullopt;

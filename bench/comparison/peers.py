@@ -25,8 +25,8 @@ class Turn(NamedTuple):
     """The result of one turn of a peer."""
 
     time: float  # Microseconds, the median of its calls.
-    wrong: int  # Elements.
-    limit: Optional[float] = None  # Microseconds that the memory takes; xylem measures it.
+    wrong: int  # Number of wrong elements.
+    limit: Optional[float] = None  # Least time for the memory traffic, in microseconds. Only xylem measures it.
 
 
 class Skipped(Exception):
@@ -34,7 +34,7 @@ class Skipped(Exception):
 
 
 def last_line(*texts):
-    """The version number in the first text that contains one."""
+    """The last line of the first text that is not blank; "nothing" if all are blank."""
     said = next((text.strip() for text in texts if text.strip()), "nothing")
     return said.splitlines()[-1]
 
@@ -88,7 +88,7 @@ def openmpi_launcher(options):
 
 
 class Xylem:
-    """A build of Xylem: the one in question, or another one."""
+    """A build of Xylem: that of --xylem, or one of --builds."""
 
     def __init__(self, options, name="xylem", binary=None):
         self.name = name
@@ -110,7 +110,7 @@ class Xylem:
         return json.loads(text)["results"][0]
 
     def run_bound(self, command, environment, timeout):
-        """Starts each rank on a core of its own, or in turn if there are more ranks than cores."""
+        """Starts the ranks, each bound to one core. If there are more ranks than cores, ranks share cores."""
         cores = sorted(os.sched_getaffinity(0))
         with tempfile.TemporaryDirectory(prefix="xylem-rendezvous-") as rendezvous:
             script = "".join(
@@ -178,7 +178,7 @@ class Mpi:
 
 
 def yield_library(build):
-    """Makes ranks of MPICH, which spins without ever yielding, share cores; see ucp_yield.c."""
+    """Builds a library that makes waiting ranks of MPICH yield their core (ucp_yield.c)."""
     library = os.path.join(build, "ucp_yield.so")
     made = subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-o", library,
                            os.path.join(PROGRAMS, "ucp_yield.c"), "-ldl"],

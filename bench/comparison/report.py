@@ -15,7 +15,7 @@ def cpu_model():
 
 
 def load():
-    """The load averages of 1, 5 and 15 minutes: whether others used the machine."""
+    """The load averages of 1, 5 and 15 minutes. They show whether other programs used the machine."""
     return " ".join(f"{average:.2f}" for average in os.getloadavg())
 
 
@@ -48,7 +48,7 @@ def interval(values):
 
 
 def of_limit(cell):
-    """The time limit by memory bandwidth, divided by xylem's time; 1 is the full bandwidth."""
+    """The least time that the memory's bandwidth allows, divided by xylem's time."""
     against = ratio(cell, "limit")
     return 1 / against if against else None
 

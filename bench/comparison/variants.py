@@ -23,7 +23,7 @@ class Variant(NamedTuple):
     ranks: int = 2
     extra: int = 0
     plain_flags: tuple = ()
-    plain_ranks: int = 0  # 0: the same.
+    plain_ranks: int = 0  # 0: `ranks`.
 
 
 def odd_ranks(operation):

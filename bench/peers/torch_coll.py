@@ -20,7 +20,7 @@ ROW_SECONDS = 0.2
 
 
 class Rank:
-    """One rank. Imports torch only here: torch must not have threads when ranks are forked."""
+    """One rank. Only ranks import torch: the process that forks them must have no other threads."""
 
     def __init__(self, rank, ranks, in_place, store):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -132,7 +132,7 @@ def run_rank(rank, ranks, in_place, store, operation, sizes):
             place.measure(operation, size)
         place.dist.destroy_process_group()
         return 0
-    except BaseException as error:  # Whatever it is must not reach the parent's code.
+    except BaseException as error:  # No exception of a child may reach the parent's code.
         print(f"torch_coll: rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)
         return 4
 

@@ -35,7 +35,7 @@ def run_rank(backend: str, rank: int, ranks: int, ports, all_are_here, times) ->
     times.put(time.perf_counter() - begin)
     dist.barrier()
     dist.destroy_process_group()
-    all_are_here.wait()  # Rank 0 has the store.
+    all_are_here.wait()  # Rank 0 serves the store until all ranks have ended.
 
 
 def start(backend: str, ranks: int) -> float:

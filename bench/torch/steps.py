@@ -124,7 +124,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"gpt": Gpt, "resnet": ResNet}
 # --- ways of training ---
 
 
-def nothing(_, bucket):  # Torch refuses annotations that are text.
+def nothing(_, bucket):  # Torch rejects annotations that are strings.
     future: torch.futures.Future = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future

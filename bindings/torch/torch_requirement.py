@@ -13,7 +13,8 @@ def dynamic_metadata(field: str, settings: dict | None = None) -> list[str]:
     finder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find_torch.py")
     found = subprocess.run([sys.executable, finder], text=True, capture_output=True, check=False)
     if found.returncode != 0:
-        # There is no torch. A source distribution does not need it; a build fails in CMake, which says why.
+        # There is no torch. A source distribution can be made without torch; a build fails in CMake, which prints the
+        # reason.
         return ["torch>=2.7"]
     version = found.stdout.split(";")[0]
     return [f"torch=={'.'.join(version.split('.')[:2])}.*"]

@@ -17,7 +17,7 @@ std::optional<std::uint32_t> aliased_input(const Shape& shape,
     case Collective::all_reduce: return output_chunk;
     case Collective::reduce:
     case Collective::broadcast:
-      if (!is_root) return std::nullopt;  // One of the two buffers does not exist here.
+      if (!is_root) return std::nullopt;  // One of the buffers does not exist at this rank.
       return output_chunk;
     case Collective::gather:
       if (!is_root) return std::nullopt;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Derives dependencies from hazards. Steps are processed in the order in which a planner adds them.
-// Each step follows the last writer of what it reads, and the last writer and all readers of what
-// it writes. An input chunk that shares memory with an output chunk in place counts as the same
-// chunk, except for copies between the two.
+// Each step depends on the last writer of each chunk that it reads, and on the last writer and all
+// later readers of each chunk that it writes. If an input chunk and an output chunk share memory in
+// an in-place call, a write to one of them is also a write to the other. An exception is a copy
+// between the two, which the engine skips in such a call.
 #include "xylem/collectives/builder.h"
 
 #include "xylem/base/check.h"
@@ -122,8 +123,8 @@ StepId Builder::append_to(std::uint32_t peer,
   return newest();
 }
 
-// The fields are written directly into the vector. Building the step elsewhere and copying it would
-// cost a processor stall (store forwarding), which matters for plans with a hundred thousand steps.
+// Writes the fields directly into the vector. Building the step elsewhere and copying it would
+// stall the processor (store forwarding), which matters for plans with a hundred thousand steps.
 Step& Builder::append(StepKind kind, std::span<const Chunks> sources, const Chunks* target) {
   const Chunks* model = target != nullptr ? target : sources.empty() ? nullptr : &sources[0];
   const std::uint32_t count = model != nullptr ? model->count : 0;
@@ -179,7 +180,8 @@ Builder::Hazards* Builder::aliased_output_hazards(const Chunks& chunks, std::uin
   return chunk != kNone ? &hazards(Buffer::output, chunk) : nullptr;
 }
 
-// Keeps the predecessors of the newest step in ascending order and without duplicates.
+// Adds `before` to the predecessors of the newest step, which are in ascending order and without
+// duplicates.
 void Builder::depend_on(StepId before) {
   Step& step = schedule_.steps.back();
   const auto id = static_cast<StepId>(schedule_.steps.size() - 1);
@@ -217,8 +219,8 @@ void Builder::write(StepId step,
   if (!is_own(chunks)) return;
   for (std::uint32_t i = 0; i < count; ++i) {
     Hazards& chunk = hazards(chunks.buffer, chunks.first + i);
-    // Every reader already follows the last writer. So if there are readers, no edge to the writer
-    // is needed.
+    // Every reader already depends on the last writer. So if there are readers, no edge to the
+    // writer is needed.
     depend_on_readers(chunk);
     if (chunk.last_reader == kNone) depend_on(chunk.writer);
     chunk.writer = step;

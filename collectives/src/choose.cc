@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Choice by prediction. All schedules of a plan are made and run in virtual time. If they have too
-// many steps in total, the time is extrapolated from fewer hosts and from smaller hosts, so the
-// cost of choosing is bounded.
+// Choice by prediction. All schedules of a plan are made, and simulated in virtual time. If the
+// schedules have too many steps in total, the time of the call is extrapolated from calls on fewer
+// hosts and with fewer ranks per host, so the cost of choosing is bounded.
 #include "xylem/collectives/choose.h"
 
 #include "xylem/base/quantity.h"
@@ -26,29 +26,30 @@ bool all_differ(std::vector<std::uint32_t> numbers) {
   return std::ranges::adjacent_find(numbers) == numbers.end();
 }
 
-// Up to this many steps of all simulated ranks together, a call is simulated exactly. A larger call
-// is extrapolated from smaller ones. A ring of 110 ranks or a tree of 6000 has about this many.
+// If the simulated ranks have at most this many steps in total, the call is simulated exactly. The
+// time of a larger call is extrapolated from smaller calls. A ring of 110 ranks or a tree of 6000
+// ranks has about this many steps.
 constexpr std::uint64_t kExactSteps = 60000;
-// The same limit if ranks share cores: then each rank must be simulated, since none can represent
-// the others.
+// The limit in place of kExactSteps if ranks share cores. Such ranks run at different times, so no
+// rank can represent another rank of its host, and all ranks of a host are simulated.
 constexpr std::uint64_t kExactSharedSteps = 10000;
 
-// The ranks that must be simulated to know the time of all: under a symmetry that maps hosts to
-// hosts, the ranks of one host; otherwise all ranks.
+// The ranks to simulate, 0 … count − 1. With a symmetry they represent all other ranks; without a
+// symmetry they are all ranks.
 struct Actors {
   std::optional<Symmetry> symmetry;
   std::uint32_t count;
 };
 
-// A call and the placement of its ranks.
+// A call, and a cost model with the placement of its ranks.
 struct PredictionInput {
   Shape shape;
   std::uint64_t bytes;
   CostModel model;
 };
 
-// The schedule of a rank, with its messages staged if `is_staged`: the messages of all peers if
-// `stages_local`, and otherwise only those of peers on other hosts.
+// The schedule of a rank. If `is_staged`, its messages are staged: the messages to and from all
+// peers if `stages_local`, otherwise only those to and from peers on other hosts.
 Schedule schedule_of(const Planner& planner,
                      const Shape& shape,
                      std::uint32_t rank,
@@ -85,7 +86,7 @@ bool shares_cores(const PredictionInput& input) {
 
 // Whether all blocks have about the same size. If the planner chooses the number of blocks
 // (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
-// lot in size, and ranks in their times.
+// lot in size, and so do the times of the ranks.
 bool has_even_blocks(const Planner& planner, const PredictionInput& input) {
   constexpr std::uint64_t kManyLines = 8;
   return !has_free_parts(input.shape.collective) ||
@@ -117,12 +118,12 @@ double predict_exactly(const Planner& planner, const PredictionInput& input) {
                          : estimate_us(ranks, counts, input.model);
 }
 
-// The number that halved() halves, in order to predict how the time grows with it.
+// What halved() halves: the number of hosts, or the number of ranks per host.
 enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
 
-// Keeps every other rank of each host.
+// Removes every other rank of each host. `host` is the host of each rank, and so is the result.
 std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
   std::map<std::uint32_t, std::uint32_t> seen;
   std::vector<std::uint32_t> kept;
@@ -133,7 +134,7 @@ std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
 }
 
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
-// alike, each rank counts as a host. Then every other rank of each host is removed.
+// alike (per_host is 1), halving along hosts removes every other rank of each host.
 PredictionInput halved(const PredictionInput& input, Along along) {
   PredictionInput half = input;
   Shape& shape = half.shape;
@@ -156,8 +157,8 @@ PredictionInput halved(const PredictionInput& input, Along along) {
   return half;
 }
 
-// Keeps at least eight hosts. Two further halvings then leave four and two hosts, between which
-// there is still a network.
+// Whether the call may be halved. At least eight hosts remain, since extrapolate() halves the
+// result twice more: even two hosts still communicate over the network.
 bool can_halve(const PredictionInput& input, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
   return along == Along::hosts ? hosts_of(input.shape) >= 2 * kFewestHosts
@@ -174,9 +175,11 @@ std::uint64_t count_steps(const Planner& planner, const PredictionInput& input) 
   return steps_of(shape.root) + steps_of((shape.root + 1) % shape.ranks) * (actors - 1);
 }
 
-// If the times for n/8, n/4 and n/2 hosts differ by d and r·d, the next doubling adds r²·d. This is
-// exact for times that grow with log n (r = 1) or with n (r = 2), and for times that converge (r <
-// 1). `predict` returns the time for a smaller call.
+// Predicts the time of a call. If it has too many steps, it is halved `along` hosts or ranks per
+// host until it is small enough, and the time is extrapolated: if the times for n/8, n/4 and n/2
+// hosts differ by d and r·d, the next doubling is assumed to add r²·d. This is exact for times that
+// grow with log n (r = 1) or with n (r = 2), and for times that converge (r < 1). predict(call)
+// returns the time of a smaller call.
 template <typename Predict>
 double extrapolate(const Planner& planner,
                    const PredictionInput& input,
@@ -210,16 +213,16 @@ double predict_us(const Planner& planner, const PredictionInput& input) {
   });
 }
 
-// The limit of an algorithm for scratch_beyond_rings(), per rank. The scratch is computed for the
-// smallest size of a class; the largest sizes need up to twice as much.
+// The most bytes of scratch_beyond_rings() that an algorithm should use at a rank. The scratch is
+// computed for the smallest size of a size class; the largest sizes need up to twice as much.
 constexpr std::uint64_t kMostScratch = 16 << 20;
-// An algorithm that needs more than kMostScratch is used only if every algorithm that needs less
-// takes more than this many times as long.
+// An algorithm that needs more than kMostScratch is chosen only if every algorithm that needs less
+// takes more than kPriceOfMemory times as long.
 constexpr double kPriceOfMemory = 1.25;
 
-// The most scratch that any of up to eight ranks needs. These are the first four ranks and the four
-// ranks from the root on. The first ones are among them because some planners begin by merging the
-// data of pairs of the first ranks.
+// The largest scratch among up to eight ranks: the first four ranks, and the four ranks from the
+// root on. Other ranks are not examined, to save time. The first ranks are examined because some
+// planners begin by merging the data of pairs of the first ranks (fold.h).
 std::uint64_t scratch_of(const Planner& planner, const PredictionInput& input) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = input.shape;
@@ -241,9 +244,10 @@ struct Prediction {
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
 };
 
-// All planners of the collective, except those that would make the same plan as another one;
-// fastest first. Equal times keep the order of registration. If the fastest planner needs too much
-// memory, the fastest planner that does not moves to the front, provided that it is nearly as fast.
+// The predictions for all planners of the collective, except planners that would make the same plan
+// as another planner. The fastest planner comes first; equal times keep the order of registration.
+// But if the fastest planner needs more than kMostScratch, the fastest planner that needs less
+// comes first, provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const PredictionInput& input,
                                     std::string_view forced) {
@@ -252,7 +256,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
-    // Without two levels the planner would make the same plan as another planner.
+    // If there is one host or one rank per host, this planner makes the same plan as another
+    // planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
     const std::uint64_t scratch = scratch_of(planner, input);
     result.push_back({&planner, predict_us(planner, input), scratch > kMostScratch ? scratch : 0});
@@ -293,7 +298,7 @@ std::string explain(const PredictionInput& input, const Prediction& best, const 
       next_data, next.planner->name);
 }
 
-// All sizes in a class get the same choice: that of the power of two at its lower end.
+// All sizes of a class get the choice for the smallest of them, which is a power of two or 0.
 int size_class(std::uint64_t bytes) { return static_cast<int>(std::bit_width(bytes)); }
 std::uint64_t bytes_of(int size_class) {
   return size_class == 0 ? 0 : std::uint64_t{1} << (size_class - 1);

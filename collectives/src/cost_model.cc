@@ -4,9 +4,9 @@
 namespace xylem::collectives {
 
 CostModel assumed_costs() {
-  // Measured for the engine with steps in rounds. With this value, two_shot overtakes
-  // recursive_doubling (2 ranks) and one_shot (4 ranks) at the sizes at which it really does
-  // ("The choice" in bench/results/2026-11-29-history.md).
+  // Fitted to measurements: with this value, two_shot is predicted to overtake recursive_doubling
+  // (2 ranks) and one_shot (4 ranks) at the same sizes as in the measurements ("The choice" in
+  // bench/results/2026-11-29-history.md).
   constexpr double kStepUs = 0.8;
   CostModel model;
   model.step_us = kStepUs;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The time of a call. Long messages consist of many equal slices, and the time is linear in their
-// number once the pipeline is full. So two simulations of shorter messages determine the time of a
-// long message, and the cost of an estimate does not grow with the message.
+// Estimates the time of a call. Long messages consist of many equal slices, and the time is linear
+// in their number once the pipeline is full. So two simulations of shorter messages determine the
+// time of a long message, and the cost of an estimate does not grow with the message.
 #include "xylem/collectives/estimate.h"
 
 #include "simulation.h"
@@ -13,9 +13,10 @@
 namespace xylem::collectives {
 namespace {
 
-// The number of slices of the largest step in a run. It is small enough to keep the slices of all
-// steps within a budget, but large enough that the shorter run, with half as many slices, still
-// fills the pipeline. Schedules with very many steps, such as a ring of 1024 ranks, get two slices.
+// The number of slices of the largest step in one simulated run. It is small enough to keep the
+// slices of all steps within a budget, but large enough that the shorter run, with half as many
+// slices, still fills the pipeline. Schedules with very many steps, such as a ring of 1024 ranks,
+// get two slices.
 constexpr std::uint64_t kMostSlices = 16;
 constexpr std::uint64_t kFewestSlices = 4;
 constexpr std::uint64_t kSliceBudget = 100000;

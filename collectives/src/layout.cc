@@ -14,7 +14,7 @@ namespace {
 // The size of part number `part` of a buffer with counts.count elements. The buffer is divided into
 // lines. A line is the least multiple of kPartAlignment bytes that contains whole elements only;
 // the last line may be shorter. All parts get the same number of lines, and if some lines remain,
-// each of the first parts gets one more.
+// each of the first parts gets one of them.
 std::uint64_t part_bytes(const Counts& counts, std::uint32_t parts, std::uint32_t part) {
   const std::uint64_t total = counts.count * counts.element_bytes;
   const std::uint64_t line = std::lcm<std::uint64_t>(kPartAlignment, counts.element_bytes);

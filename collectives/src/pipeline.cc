@@ -8,7 +8,8 @@
 namespace xylem::collectives {
 namespace {
 
-// The operand in this rank's own memory, whose blocks are known here.
+// An operand of the step that is in this rank's own memory, so that `schedule` states its blocks
+// even if it is in scratch. Null for signal and wait.
 const Operand* own_operand(const Schedule& schedule, const Step& step) noexcept {
   switch (step.kind) {
     case StepKind::send:
@@ -35,8 +36,8 @@ bool follows_by_slice(const Schedule& schedule, StepId reader, StepId writer) {
          same_blocks(schedule, schedule.steps[writer], schedule.steps[reader]);
 }
 
-// Whether the schedule uses mapped memory. Other ranks may name this rank's memory only in that
-// case.
+// Whether the schedule uses mapped memory. Its scratch then has no ring buffers, since other ranks
+// may access it (pipeline.h).
 bool uses_mapped_memory(const Schedule& schedule) {
   const auto one_sided = [](const Step& step) {
     return step.kind == StepKind::put || step.kind == StepKind::signal ||

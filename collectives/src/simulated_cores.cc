@@ -31,8 +31,7 @@ double SimulatedCores::compute(std::uint32_t rank, double now, double duration) 
   Core& core = cores_[seat.core];
   const std::uint32_t before = std::exchange(core.last, rank);
   if (before != kNone && before != rank) {
-    // The ranks between the two get their turns as well, even if they only find that they must
-    // wait.
+    // The core also switches to the ranks between the two, even if they have nothing to do.
     duration += switch_us_ * ((seat.turn + core.turns - seats_[before].turn) % core.turns);
   }
   return core.occupy(now, duration);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cores of the simulated hosts. The ranks of a host are distributed over its cores in turn.
-// Ranks that share a core take turns on it, and each switch to another rank takes time.
+// The cores of the simulated hosts. The ranks of a host are distributed over its cores round robin.
+// Ranks that share a core run on it one at a time, and each switch to another rank takes time.
 #pragma once
 
 #include "simulated_resource.h"
@@ -18,22 +18,23 @@ class SimulatedCores {
 
   /// Whether any two ranks share a core.
   bool are_shared() const noexcept { return cores_.size() < seats_.size(); }
-  /// Lets a rank compute for this long, after a switch to it if another rank used its core last.
-  /// Returns when it is done.
+  /// Occupies the core of `rank` for `duration` microseconds, as soon as the core is free but not
+  /// before `now`. If another rank used the core last, the time of a switch is added. Returns the
+  /// time at which the rank has finished.
   double compute(std::uint32_t rank, double now, double duration);
-  /// The same for the reading of a message, which a rank does when it continues: the switch to it
-  /// is counted there.
+  /// Like compute(), but for reading a message, and without the time of a switch. The rank reads
+  /// the message when it next computes, and compute() then counts the switch.
   double read(std::uint32_t rank, double now, double duration);
 
  private:
-  /// The place of a rank.
+  /// Where a rank runs.
   struct Seat {
-    std::uint32_t core = 0;
-    std::uint32_t turn = 0;  ///< Its place among the ranks of the core.
+    std::uint32_t core = 0;  ///< Index into cores_.
+    std::uint32_t turn = 0;  ///< The position of the rank among the ranks of the core.
   };
   struct Core : Resource {
-    std::uint32_t turns = 0;  ///< The number of its ranks.
-    std::uint32_t last;       ///< The rank that used it last, or kNone.
+    std::uint32_t turns = 0;  ///< The number of ranks on this core.
+    std::uint32_t last;       ///< The rank that used this core last, or kNone.
   };
 
   double switch_us_;

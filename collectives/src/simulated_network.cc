@@ -11,8 +11,9 @@ SimulatedNetwork::SimulatedNetwork(const CostModel& model, std::size_t ranks)
   hosts_.resize(last_host == model.host.end() ? 1 : std::size_t{*last_host} + 1);
 }
 
-// A message takes its rank's own NIC first, and the host's port only when the NIC has started. So
-// slices that wait for one NIC do not block the host's other NICs.
+// If the model limits NICs, a slice between hosts occupies the NIC of its rank first. arrive()
+// occupies the port of the host, from the moment when the NIC starts. So slices that wait for one
+// NIC do not block the other NICs of the host.
 double SimulatedNetwork::depart(const Parcel& parcel, double ready) {
   const bool is_capped = has_own_nics(parcel);
   Resource& port = is_capped         ? nics_[parcel.from].out

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ports through which the messages of a simulated job pass: first one at which a slice leaves,
-// then one at which it arrives. Within a host these are ports of the two ranks, and between hosts
-// ports of the two hosts. If the model has them, the NICs of the two ranks come before and after.
+// The ports through which the messages of a simulated job pass. Each slice passes a port at which
+// it leaves, and then a port at which it arrives. Within a host these are ports of the two ranks,
+// and between hosts ports of the two hosts. If the model limits the NICs of each rank
+// (CostModel::rank_remote_GBps), a slice between hosts also passes the sender's NIC before these
+// ports and the receiver's NIC after them.
 #pragma once
 
 #include "simulated_resource.h"
@@ -17,20 +19,21 @@ namespace xylem::collectives {
 /// A slice on its way from one rank to another.
 struct Parcel {
   std::uint32_t from = 0, to = 0;
-  bool is_local = true;  ///< Within a host.
+  bool is_local = true;  ///< Whether both ranks are on one host.
   double bytes = 0;
-  double bandwidth_GBps = 1;  ///< Of the link between the two.
+  double bandwidth_GBps = 1;  ///< The bandwidth of the link between the two ranks.
 };
 
 class SimulatedNetwork {
  public:
-  /// The model outlives this object.
+  /// `model` must outlive this object.
   SimulatedNetwork(const CostModel& model, std::size_t ranks);
 
-  /// Lets a slice leave when it is ready and its first port is free. Returns when it begins.
+  /// Occupies the first port of a slice as soon as the port is free, but not before `ready`.
+  /// Returns the time at which the slice begins to leave.
   double depart(const Parcel& parcel, double ready);
-  /// Lets a slice arrive that began to leave at this time. Returns when all of it has passed the
-  /// ports.
+  /// Occupies the other ports of a slice that began to leave at `departed`. Returns the time at
+  /// which the whole slice has arrived.
   double arrive(const Parcel& parcel, double departed);
 
  private:
@@ -38,7 +41,7 @@ class SimulatedNetwork {
     Resource out, in;
   };
 
-  /// Whether the NICs of the two ranks carry it, which are no other rank's.
+  /// Whether the model limits the NICs of each rank and the slice passes NICs.
   bool has_own_nics(const Parcel& parcel) const noexcept {
     return !parcel.is_local && model_.rank_remote_GBps > 0;
   }

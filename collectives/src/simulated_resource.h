@@ -10,16 +10,17 @@ namespace xylem::collectives {
 
 class Resource {
  public:
-  /// When a use can begin that is ready at this time.
+  /// The earliest time, not before `ready`, at which the resource is free.
   double start(double ready) const noexcept { return std::max(free_, ready); }
-  /// Uses the resource from then on. Returns when it is free again.
+  /// Uses the resource from start(ready) on, for `duration`. Returns the time at which the resource
+  /// is free again.
   double occupy(double ready, double duration) noexcept { return free_ = start(ready) + duration; }
 
  private:
   double free_ = 0;
 };
 
-/// Microseconds for so many bytes, at a rate of so many 10^9 bytes per second.
+/// Microseconds to transfer `bytes` at `rate_GBps` (10^9 bytes per second).
 inline double transfer_us(double bytes, double rate_GBps) noexcept {
   constexpr double kBytesPerUsPerGBps = 1000;
   return bytes / (rate_GBps * kBytesPerUsPerGBps);

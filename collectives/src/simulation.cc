@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Simulation in virtual time. A slice starts as soon as everything it waits for has completed, and
-// then queues for its resources. Dispatch, copies and reductions need the core; if a device
-// computes, copies and reductions need the core only while it gives them to the device. A message
-// needs the port at which it leaves and then the port at which it arrives, each at the bandwidth of
-// the link: within a host the ports of the ranks, between hosts the ports of the hosts and, if the
+// Simulation in virtual time. A slice starts as soon as all slices for which it waits have
+// completed, and then queues for its resources. Dispatch, copies and reductions need the core; if a
+// device computes, copies and reductions need the core only while it enqueues them. A message needs
+// the port at which it leaves and then the port at which it arrives, each at the bandwidth of the
+// link: within a host the ports of the ranks, between hosts the ports of the hosts and, if the
 // model has them, the ranks' own NICs. If ranks share cores, the cores also move the messages
 // within the host, and switching from rank to rank takes time. Rings of scratch are assumed to be
 // large enough, so lag edges are ignored.
@@ -163,7 +163,7 @@ void Simulation::start_slice(Global step) {
   const std::uint32_t rank = world_.owner[step];
   const double bytes = slice_bytes(tasks_[step]);
   if (tasks_[step].started == 0) tasks_[step].began = now_;
-  if (bytes == 0 && world_.step(step).chunk_count > 0) return post(now_, step);  // Nothing to do.
+  if (bytes == 0 && world_.step(step).chunk_count > 0) return post(now_, step);  // An empty slice.
   switch (world_.step(step).kind) {
     case StepKind::send:
     case StepKind::put:
@@ -184,8 +184,9 @@ void Simulation::post(double time, Global step, double arriving_bytes) {
   events_.push({time, serial_++, step, arriving_bytes});
 }
 
-/// A staged slice reads its sources in scratch, or writes its target there, over the link to the
-/// host. This link carries both directions at once, beside the device's own memory.
+/// If schedules are staged, scratch is host memory: a slice reads sources in scratch, and writes a
+/// target in scratch, over the link to the host. The device's own memory and the two directions of
+/// this link work at the same time.
 double Simulation::occupy_device(Global step, double bytes) {
   const ComputeCost& cost = model_.compute;
   const std::uint32_t rank = world_.owner[step];
@@ -200,14 +201,15 @@ double Simulation::occupy_device(Global step, double bytes) {
   const auto reads = static_cast<double>(std::ranges::count_if(schedule.sources(it), is_on_host));
   const double writes = is_on_host(schedule.operands[it.target]) ? 1 : 0;
   const double own = it.source_count + 1 - reads - writes;
-  // A reduction of two sources touches memory three times, and a copy twice.
+  // The rates of the model count bytes of output. A reduction of two sources accesses memory three
+  // times for each of these bytes, and a copy twice.
   const double rate = it.kind == StepKind::reduce ? 3 * cost.reduce_GBps : 2 * cost.copy_GBps;
   const std::pair<Resource*, double> uses[] = {
       {&device.memory, transfer_us(own * bytes, rate)},
       {&device.from_host, transfer_us(reads * bytes, cost.host_GBps)},
       {&device.to_host, transfer_us(writes * bytes, cost.host_GBps)}};
-  // Each port takes the slice when it is free, so that a slice that waits for one port does not
-  // block the others.
+  // Each resource serves the slice as soon as the resource is free, so that a slice that waits for
+  // one resource does not block the others.
   double end = given;
   for (const auto& [resource, time] : uses) {
     if (time > 0) end = std::max(end, resource->occupy(given, time));
@@ -260,7 +262,7 @@ void Simulation::arrive(Global step, double bytes) {
 double Simulation::compute_us(Global step, double bytes) const {
   const Schedule& schedule = world_.schedule(step);
   const Step& it = world_.step(step);
-  // The memory traffic, compared with that of a reduction of two sources, which reads two buffers
+  // The memory traffic as a multiple of that of a reduction of two sources, which reads two buffers
   // and writes one. All sources are processed in one pass.
   const double passes = it.source_count > 2 ? (it.source_count + 1) / 3.0 : 1;
   const ComputeCost& cost = model_.compute;

@@ -30,7 +30,7 @@ struct Dependencies {
   std::vector<std::uint32_t> first_successor;
   std::vector<verifier::Global> successors;
   std::vector<verifier::Global>
-      lane_next;  ///< The next message, signal or wait on the same channel; kNone if none follows.
+      lane_next;  ///< The next step on the same lane (peer, channel), or kNone.
   std::vector<verifier::Global> lane_previous;
 };
 
@@ -44,7 +44,8 @@ class Simulation {
   /// Microseconds until the last step of the last rank has completed.
   double run();
 
-  /// After run(): when the step began and when it completed. A receive has the times of its send.
+  /// After run(): when `step` began and when it completed. `step` must not be a receive: the times
+  /// of a message are stored at its send.
   double began_us(verifier::Global step) const { return tasks_[step].began; }
   double ended_us(verifier::Global step) const { return tasks_[step].ended; }
 
@@ -54,15 +55,15 @@ class Simulation {
     double time;
     std::uint64_t serial;
     Global step;
-    /// The size of a slice of a message that reaches the port of its target. Negative if the event
-    /// is that a slice completes.
+    /// For the arrival of a slice at the port of its target: the size of the slice in bytes. For
+    /// the completion of a slice: negative.
     double arriving_bytes;
     friend bool operator>(const Event& a, const Event& b) {
       return a.time != b.time ? a.time > b.time : a.serial > b.serial;
     }
   };
 
-  /// A step, with its progress in numbers of slices.
+  /// A step and its progress, counted in slices.
   struct Task {
     double bytes = 0;
     std::uint32_t slices = 1, started = 0, done = 0;
@@ -75,10 +76,10 @@ class Simulation {
   void depart(Global step, double bytes);
   void arrive(Global step, double bytes);
   void post(double time, Global step, double arriving_bytes = -1);
-  /// Whether cores move this message, one after the other with their other work.
+  /// Whether the cores move this message, and can do no other work meanwhile.
   bool takes_turns(Global step) const { return cores_.are_shared() && is_local(step); }
-  /// Gives a slice of a copy or reduction to the device of its rank. Returns when the rank knows
-  /// that it is done.
+  /// Enqueues a slice of a copy or reduction on the device of its rank. Returns the time at which
+  /// the rank detects that the slice has ended.
   double occupy_device(Global step, double bytes);
   double compute_us(Global step, double bytes) const;
   void complete(Global step);
@@ -86,23 +87,22 @@ class Simulation {
   bool is_local(Global step) const;
   Parcel parcel(Global step, double bytes) const;
   const LinkCost& link(Global step) const;
-  /// Whether this rank has just sent the same bytes to another rank of its host, so that they are
-  /// already in shared memory.
+  /// Whether the next slice of this send is already in shared memory, because the rank's previous
+  /// send within its host had the same bytes.
   bool is_written(Global step);
 
   const verifier::World& world_;
   const Dependencies& dependencies_;
   const CostModel& model_;
   double step_us_ = 0;
-  std::vector<Task> tasks_;  // Indexed by step. A message is counted at its send.
-  // The last bytes that a rank has sent within its host.
+  std::vector<Task> tasks_;  // Indexed by step. The progress of a message is stored at its send.
+  // The bytes that a rank sent last within its host.
   struct Written {
     const Step* send = nullptr;  // The first of the sends of these bytes.
     std::vector<double> at;      // When each slice was written.
   };
   std::vector<Written> written_;  // Indexed by rank.
-  // When the device of a rank is free again: its memory, and its link to the host in each
-  // direction.
+  // The resources of a rank's device: its memory, and its link to the host in each direction.
   struct Device {
     Resource memory, from_host, to_host;
   };

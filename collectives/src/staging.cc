@@ -51,7 +51,7 @@ class Stager {
     }
   }
 
-  /// True if a receive must not write its message directly to its target.
+  /// True if the step is a receive that must not write its message directly to its target.
   bool is_received_elsewhere(const Step& step, const Operand& target) const {
     if (step.kind != StepKind::recv) return false;
     if (target.buffer != Buffer::scratch) return is_in(staging_.receives, step.peer);
@@ -70,7 +70,7 @@ class Stager {
     }
   }
 
-  /// Copies the input chunks that a step reads and that no step has copied yet.
+  /// Adds copies of the input chunks that the step reads and for which no copy has been added yet.
   void copy_input_before(const Step& step) {
     for (const Operand& source : original_.sources(step)) {
       if (source.buffer != Buffer::input) continue;
@@ -95,7 +95,7 @@ class Stager {
   }
 
   /// True if, in an in-place call, steps may overwrite input that other steps have not read yet.
-  /// Only the plans of all_to_all do that.
+  /// Only plans of all_to_all have such steps.
   bool is_overwritten() const { return original_.shape.collective == Collective::all_to_all; }
 
   /// Adds the steps that replace a step of the original. Returns the last of them.
@@ -129,8 +129,8 @@ class Stager {
     return rank < ranks.size() && ranks[rank];
   }
 
-  /// The operand that a step reads. If the input is staged, this is the copy of the input, and the
-  /// steps that make the copy are appended to `before`.
+  /// The operand that the staged step reads in place of `operand`. If the input is staged, this is
+  /// the copy of the input in scratch, and the steps that make the copy are appended to `before`.
   Operand staged_input(Operand operand, const Step& step, StepIds& before) const {
     XYLEM_CHECK(operand.rank == original_.rank, operand.rank);
     if (!staging_.input || operand.buffer != Buffer::input) return operand;
@@ -146,7 +146,7 @@ class Stager {
     return before;
   }
 
-  /// Adds scratch for the blocks of an operand.
+  /// Adds scratch for the blocks of the `count` chunks of `like`.
   Operand add_scratch(Operand like, std::uint32_t count) {
     const auto first = static_cast<std::uint32_t>(staged_.scratch.size());
     for (std::uint32_t i = 0; i < count; ++i, ++like.chunk) {
@@ -162,7 +162,7 @@ class Stager {
     return append(copy, {&source, 1}, &target, before);
   }
 
-  /// Appends a step like `model`, with other operands and predecessors.
+  /// Appends a step like `model`, with these operands and predecessors.
   StepId append(const Step& model,
                 std::span<const Operand> sources,
                 const Operand* target,

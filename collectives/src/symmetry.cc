@@ -98,8 +98,8 @@ std::optional<Symmetry> Symmetry::with_representatives(std::uint32_t ranks) cons
     const std::uint32_t end = digit.rank_stride * digit.radix;
     if (end <= ranks) continue;  // All values of the digit are among the representatives.
     if (digit.rank_stride < ranks) {
-      // Multiples of `ranks` rotate the digit only if `ranks` is a multiple of its stride and
-      // divides its cycle.
+      // Shifts by multiples of `ranks` rotate the digit only if `ranks` is a multiple of the
+      // digit's stride and divides stride × radix.
       if (ranks % digit.rank_stride != 0 || end % ranks != 0) return std::nullopt;
       const std::uint32_t step = ranks / digit.rank_stride;
       digit = {digit.radix / step, ranks, digit.block_stride * step};

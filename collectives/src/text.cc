@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Printing and parsing. Errors use the printed text of a step, too.
+// Prints and parses schedules. The messages of errors contain the printed text of a step, too.
 #include "xylem/collectives/text.h"
 
 #include "step_text.h"
@@ -43,7 +43,7 @@ std::string step_text(const Schedule& schedule, const Step& step) {
 
 namespace {
 
-// 1 means that the plan does not depend on hosts; it is not printed.
+// Empty if per_host is 1, which means that the plan does not depend on hosts.
 std::string per_host(const Shape& shape) {
   return shape.per_host == 1 ? "" : fmt::format(" per_host {}", shape.per_host);
 }
@@ -224,7 +224,7 @@ class Parser {
     return reject(fmt::format("unknown step '{}'", word.substr(0, 24)));
   }
 
-  // Parses "ch0 peer 3". The number of the channel is part of the word.
+  // Parses "ch0 peer 3". The number of the channel is part of the word "ch0".
   Status parse_peer(Line& line, Step& step) {
     const std::string_view word = line.word();
     std::uint32_t channel = 0;
@@ -318,7 +318,7 @@ Result<Schedule> parse_schedule(std::string_view text) { return Parser().parse(t
 
 Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text) {
   struct Found {
-    std::size_t line = 0;  // Where the plan's first schedule begins.
+    std::size_t line = 0;  // The line at which the plan's first schedule begins.
     std::map<std::uint32_t, Schedule> ranks;
   };
   std::map<std::tuple<Collective, std::uint32_t, std::uint32_t>, Found> found;
@@ -330,7 +330,8 @@ Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text) {
   };
   std::size_t lines_before = 0;
   while (!text.empty()) {
-    // A section is one schedule, with the comments before it.
+    // A section is one schedule with the lines that follow it. The first section also contains the
+    // lines before its schedule.
     const auto own = text.starts_with("schedule ") ? 0 : text.find("\nschedule ");
     const auto end = own == std::string_view::npos ? own : text.find("\nschedule ", own + 1);
     const std::string_view section = end == std::string_view::npos ? text : text.substr(0, end + 1);

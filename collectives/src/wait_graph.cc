@@ -11,7 +11,7 @@ namespace {
 
 using Event = WaitGraph::Event;
 
-// An edge, as seen from the event for which `to` waits.
+// An edge of the graph, stored at the event for which `to` waits.
 struct Waiting {
   Event to;
   EdgeKind kind;
@@ -98,7 +98,7 @@ class Components {
     }
   }
 
-  std::vector<Event> component_;  // For each event, one member that stands for its component.
+  std::vector<Event> component_;  // For each event, one event that identifies its component.
   std::vector<std::uint32_t> index_, low_;
   std::vector<Event> open_;
   std::vector<Frame> frames_;

@@ -56,12 +56,14 @@ class StreamCompiler {
                                                   schedule_.algorithm, why));
   }
 
-  /// Checks the rules that make flags safe (collectives/src/planners/phases.h).
+  /// Checks the rules for signals, by which no flag is set again before it has been cleared
+  /// (collectives/src/planners/phases.h).
   Status check_signals() const {
     if (schedule_.shape.ranks > kMostMeshRanks || schedule_.channels > kMeshChannels) {
       return refuse("too many ranks or channels");
     }
-    // Bit c of [peer]: this rank has signalled the peer on channel c, or has waited for it there.
+    // Bit c of signalled[peer]: this rank has signalled the peer on channel c. Bit c of
+    // awaited[peer]: this rank has waited for a signal of the peer on channel c.
     std::vector<std::uint32_t> signalled(schedule_.shape.ranks), awaited(schedule_.shape.ranks);
     for (const auto& step : schedule_.steps) {
       const std::uint32_t bit = 1U << step.channel;
@@ -83,7 +85,8 @@ class StreamCompiler {
     return {};
   }
 
-  /// All ranks compute the same numbers, since all know the sizes of the blocks of a call.
+  /// Chooses the size of slices and the number of rounds. All ranks choose the same values, since
+  /// each rank knows the sizes of all blocks of the call.
   Status choose_rounds() {
     std::uint64_t largest = 0;
     for (const Buffer buffer : {Buffer::input, Buffer::output}) {
@@ -106,7 +109,8 @@ class StreamCompiler {
     return {};
   }
 
-  /// Where a chunk lies. The buffers of other ranks have layouts of their own.
+  /// The position and size of a chunk in its buffer. The inputs and outputs of other ranks have
+  /// layouts of their own.
   collectives::Extent extent(const collectives::Operand& operand) const {
     if (operand.rank == schedule_.rank || operand.buffer == Buffer::scratch) {
       return layout_.extent(operand.buffer, operand.chunk, 1);
@@ -202,8 +206,8 @@ class StreamCompiler {
     return {};
   }
 
-  /// Joins consecutive copies of adjacent memory. So the input of a call that fits into scratch is
-  /// published by one copy.
+  /// Joins consecutive copies of adjacent memory into one copy. So if the input of a call fits into
+  /// scratch, one copy moves all of it there.
   void join_copies() {
     const auto continues = [](const StreamProgram::Operand& a, std::uint64_t bytes,
                               const StreamProgram::Operand& b) {

@@ -13,7 +13,8 @@ using collectives::kNone;
 
 namespace {
 
-/// A step with this many pending pieces enqueues another one only if that is full.
+/// A step with this many pending pieces enqueues a further piece only if that piece has kFullPiece
+/// bytes.
 constexpr std::uint32_t kPiecesAhead = 2;
 constexpr std::uint64_t kFullPiece = 1 << 20;
 
@@ -33,7 +34,7 @@ bool is_adjacent(Run& run, const ProgramStep& step, std::uint32_t slice) noexcep
   return is_next(step.target) && std::ranges::all_of(program.sources_of(step), is_next_source);
 }
 
-/// True if a view that a slice of a step reads is being copied to its own place.
+/// True if a slice of a step reads a view that is being evicted.
 bool waits_for_eviction(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
   return std::ranges::any_of(run.program->sources_of(step), [&](const OperandLayout& source) {
     return source.view != kNone && run.view_at(source, slice).is_evicted;
@@ -61,7 +62,8 @@ void DevicePieces::enqueue(Execution& execution, StepId id, std::uint32_t ready)
          !waits_for_eviction(run, step, piece.first + piece.count)) {
     ++piece.count;
   }
-  // The step is queued again when one of its pieces has completed.
+  // If no piece is enqueued here, advance() queues the step again when one of its pieces has
+  // completed.
   const bool is_full = piece.count * program.slice_bytes >= kFullPiece;
   if (state.pieces >= kPiecesAhead && !is_full) return;
   const Ticket ticket = compute(execution, id, piece);
@@ -81,14 +83,15 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   auto& run = execution.run;
   const auto& step = run.program->steps[id];
   const ComputeWork work = work_of(run, step, piece, run.address_of(step.target, piece.first));
-  // The predecessors of the last slice complete after those of the other slices.
+  // The predecessors of the last slice complete after the predecessors of the other slices.
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
   return device.enqueue(id % device.queues(), work, after_);
 }
 
-/// Lists the pending work that must complete before a slice of a step begins.
+/// Fills `after_` with the tickets of the pending work that must complete before a slice of a step
+/// begins.
 void DevicePieces::find_pending(const Run& run, const ProgramStep& step, std::uint32_t slice) {
   const auto& program = *run.program;
   after_.clear();
@@ -107,8 +110,8 @@ void DevicePieces::find_pending(const Run& run, const ProgramStep& step, std::ui
   }
 }
 
-/// Records a piece that has been enqueued. Copies and reductions that read its slices may be
-/// enqueued now.
+/// Records a piece that has been enqueued, and queues the copies and reductions that follow it,
+/// since they may be enqueued now.
 void DevicePieces::await(Execution& execution, StepId id, const Slices& piece, Ticket ticket) {
   auto& run = execution.run;
   const auto& program = *run.program;
@@ -148,14 +151,15 @@ void DevicePieces::fetch(Execution& execution, StepId id) {
                            !(may_wrap && next.slice % program.window == 0);
       if (!is_next) break;
     }
-    // When a piece of this step has completed, fetch() is called again.
+    // When a piece of this step has completed, advance() calls fetch() again.
     const bool is_full = slices * program.slice_bytes >= kFullPiece;
     if (run.steps[id].pieces >= kPiecesAhead && !is_full) return;
     fetch_piece(execution, first, slices);
   }
 }
 
-/// Enqueues the copy of consecutive views of Run::unfetched to the place of their step.
+/// Enqueues one copy for `slices` consecutive views, beginning at Run::unfetched[first], to their
+/// place in the target of their step.
 void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices) {
   auto& run = execution.run;
   const auto begin = run.unfetched.begin() + static_cast<std::ptrdiff_t>(first);
@@ -175,7 +179,8 @@ void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uin
     run.unfetched.erase(begin, end);
     return;
   }
-  // The execution may end in this loop. It then releases what is left in Run::unfetched.
+  // The execution may end in this loop. HeldViews::release_all() then releases the views that are
+  // left in Run::unfetched.
   const std::vector<HeldView> copied(begin, end);
   run.unfetched.erase(begin, end);
   for (const HeldView& view : copied) {

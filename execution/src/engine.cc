@@ -17,8 +17,8 @@ using transport::ReserveResult;
 
 namespace {
 
-/// Looks device memory up again, since the user may have freed and allocated some since the last
-/// call.
+/// Calls DeviceMemory::renew() of the device, since the application may have freed and allocated
+/// memory since the last call.
 void renew_device_memory(const Execution& execution) noexcept {
   Compute* const compute = execution.run.device.compute;
   transport::DeviceMemory* const memory = compute == nullptr ? nullptr : compute->device_memory();
@@ -30,8 +30,8 @@ void forget_gate(OnDevice& device) noexcept {
   device.gate = {};
 }
 
-/// True if several slices wait for the peer to read them. Further slices would only evict these
-/// from the caches.
+/// True if the peer has not read several slices that have been written. Writing further slices
+/// would only displace the unread slices from the caches.
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.view_bytes > 0 && link.views->unread(link.endpoint) >= kAhead;
@@ -41,8 +41,8 @@ bool is_far_ahead(const Link& link) noexcept {
 
 // ---- begin and end ----
 
-/// True if the output lies within the input. Its lines are in the cache then, since the input has
-/// just been read, so non-temporal stores would not help.
+/// True if the output lies within the input. Non-temporal stores are then useless: the lines of the
+/// output are in the cache, since the input has just been read.
 bool Engine::is_over_input(const Run& run) noexcept {
   const auto* input = run.base[static_cast<int>(collectives::Buffer::input)];
   const auto* output = run.base[static_cast<int>(collectives::Buffer::output)];
@@ -159,7 +159,8 @@ void Engine::fail(Execution& execution, Status why) {
   execution.release();
 }
 
-/// Ends an execution that is complete or has failed, if nothing of it is under way any more.
+/// Ends an execution that is complete or has failed, if it has no outstanding messages, work or
+/// gates.
 void Engine::end_if_idle(Execution& execution) {
   if (execution.outstanding > 0 || execution.has_ended) return;
   const bool is_over = execution.run.steps_left == 0 && !execution.run.is_lost;
@@ -171,7 +172,8 @@ void Engine::finish(Execution& execution, Status outcome) {
   deactivate(execution);
   execution.has_ended = true;
   OnDevice& device = execution.run.device;
-  // A receive that failed before its gate opened may have a message that has arrived.
+  // A receive that failed before its gate opened may still hold the view of a message that has
+  // arrived.
   if (device.copy.view.views != nullptr) device.copy.view.views->release(device.copy.view.view);
   device.copy = {};
   forget_gate(device);
@@ -227,7 +229,7 @@ void Engine::on_point_to_point(Message& message) {
   end_if_idle(execution);
 }
 
-/// A slice has been sent, or has arrived.
+/// Handles the message of a slice, which has been sent or has arrived.
 void Engine::on_slice(Message& message) {
   Execution& execution = *message.owner;
   auto& run = execution.run;
@@ -255,12 +257,12 @@ void Engine::on_slice(Message& message) {
   // The sender may have withdrawn the message while it was copied.
   if (run.is_lost) return end_if_idle(execution);
   execution.complete_slice(id, slice);
-  // The lane has room for another message now.
+  // The lane has room for another message.
   run.queue(id);
 }
 
-/// Reports a message that failed. If the device has a fault, an internal error of the transport is
-/// reported as the fault of the device.
+/// Reports a failed message to the listener. If the device has a fault, an internal error of the
+/// transport is reported as the fault of the device.
 void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
   Compute* const compute = execution.run.device.compute;
   const Status device = compute == nullptr ? Status() : compute->health();
@@ -268,7 +270,8 @@ void Engine::report(Execution& execution, std::uint32_t peer, Code code) {
   listener_.on_wire_error(execution, peer, code);
 }
 
-/// The gate of a call has opened, so the call begins; or the gate of a copy has not opened in time.
+/// Begins a call whose gate has opened. If `is_open` is false, the limit of the gate of a copy has
+/// passed: reports this to the listener.
 void Engine::on_gate(Execution& execution, bool is_open) {
   OnDevice& device = execution.run.device;
   if (!is_open) {
@@ -373,7 +376,8 @@ void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   }
 }
 
-/// Issues a slice of a lane. False if it must wait for room.
+/// Issues a slice of a step of a lane. False if the slice must wait for a slot, or until the peer
+/// has read earlier slices.
 bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;

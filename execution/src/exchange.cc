@@ -32,8 +32,8 @@ std::optional<Exchange> Exchange::of(const Program& program,
       exchange.receives.push_back(message);
       continue;
     }
-    // No send waits for anything, so all sends of a cast send the same bytes and can be issued
-    // together.
+    // In an exchange, no send waits for another step. So all sends of a cast can be issued
+    // together, and they send the same bytes.
     if (step.cast == kNone || step.cast != last_cast) {
       exchange.casts.push_back({static_cast<std::uint32_t>(exchange.sends.size()), 0});
     }
@@ -85,8 +85,9 @@ void compute(Run& run) {
   }
 }
 
-/// Ends the views of the messages that have arrived, by `end(view)`. If a sender has withdrawn a
-/// message, returns its step, and otherwise kNone.
+/// Calls `end` with the view of each message that has arrived. `end` releases the view, and returns
+/// false if the sender has withdrawn the message. Returns the step of a withdrawn message, or
+/// kNone.
 template <typename End>
 StepId end_views(Run& run, const End& end) {
   StepId withdrawn = kNone;
@@ -114,13 +115,13 @@ bool ExchangeRunner::try_start(Execution& execution, const Exchange& exchange) {
   compute(run);
   const StepId withdrawn =
       end_views(run, [](HeldView& held) { return held.views->release(held.view); });
-  // Messages received within a call are in slots, so their senders cannot withdraw them.
+  // Messages that are received within the call are in slots, so their senders cannot withdraw them.
   XYLEM_CHECK(withdrawn == kNone, withdrawn);
   static_cast<RunState&>(run) = RunState{};
   return true;
 }
 
-/// Sends messages as long as there is room. True if all of them were sent.
+/// Sends messages as long as slots are free. True if all messages have been sent.
 bool ExchangeRunner::send_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   for (const Exchange::Cast& cast : exchange.casts) {
@@ -150,7 +151,7 @@ bool ExchangeRunner::send_now(Execution& execution, const Exchange& exchange) {
   return true;
 }
 
-/// Receives the messages that arrive while this thread polls. True if all of them arrived.
+/// Receives the messages that arrive while this thread polls. True if all messages have arrived.
 bool ExchangeRunner::receive_now(Execution& execution, const Exchange& exchange) {
   Run& run = execution.run;
   const auto take = [&](const Exchange::Message* message) {
@@ -217,7 +218,7 @@ void ExchangeRunner::on_message(Message& message) {
   complete_if_last(execution);
 }
 
-/// Counts a message that has ended.
+/// Counts a message that has ended. Reports it to the listener if it has failed.
 void ExchangeRunner::count(Execution& execution, StepId id, Code code, std::uint64_t bytes) {
   if (!execution.health) return;
   const auto& program = *execution.run.program;

@@ -58,7 +58,7 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes, Compute* compute) noexcep
 
 void Run::queue_all() {
   for (auto id = static_cast<StepId>(steps.size()); id-- > 0;) {
-    queue(id);  // Steps are taken from the back, so in list order.
+    queue(id);  // The engine takes steps from the back, thus in list order.
   }
 }
 
@@ -68,8 +68,9 @@ std::uint32_t Run::ready_slices(const ProgramStep& step,
   std::uint32_t count = step.slices;
   for (const auto& edge : program->edges_of(step)) {
     const StepState& before = steps[edge.before];
-    // A slice of a copy or reduction may follow a slice of another copy or reduction as soon as
-    // that slice has been enqueued. All other slices wait for the completion of those before them.
+    // A copy or reduction may issue a slice as soon as the slices of copies and reductions on which
+    // it depends have been issued, since a device runs them in this order. In all other cases, the
+    // slices on which a slice depends must have completed.
     const bool follows = step.is_computed() && program->steps[edge.before].is_computed();
     std::uint32_t done = follows ? before.issued : before.completed;
     if (edge.before == made && done == slice) ++done;

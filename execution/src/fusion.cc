@@ -14,14 +14,14 @@ using transport::ReserveResult;
 
 namespace {
 
-/// The second target of the bytes when a slot is filled from `source`: `target`, or none if
-/// `source` is `target`, since the bytes are there already.
+/// The second target of Reservation::fill() when `source` is copied into a slot: `target`, or no
+/// target if `source` is `target`, since the bytes are there already.
 CopyTarget also_to(const Run& run, std::byte* target, const std::byte* source) noexcept {
   return {source == target ? nullptr : target, run.non_temporal};
 }
 
-/// Writes a slice into a slot that peers read, sends it, and stores it at its own place, too. It is
-/// not sent if one of the messages from which it is computed has been withdrawn by its sender.
+/// Computes a slice, sends it from a slot that peers read, and also stores it at its own place. The
+/// slice is not sent if it is computed from a message that its sender has withdrawn.
 void compute_shared(HeldViews& views,
                     Execution& execution,
                     const ProgramStep& step,
@@ -40,8 +40,8 @@ void compute_shared(HeldViews& views,
     work.shared = slot.memory();
     compute_on_host(work);
   } else {
-    // The slice is sent first. Then it is copied to its own place, from the slot, which is in the
-    // cache.
+    // The slice is sent first, and then copied from the slot to its own place. The bytes in the
+    // slot are still in the cache.
     work.target = slot.memory();
     compute_on_host(work);
     is_in_slot_only = true;
@@ -83,9 +83,9 @@ void receive_slice(HeldViews& views, Execution& execution, const HeldView& view)
     return views.add(run, view);
   }
   Reservation slot = Reservation::reserve(execution, step, view.step, slice);
-  // The last slice is sent on before it is copied to its place, since its readers wait for nothing
-  // else. But a message that its sender can withdraw is sent on only after release() has shown that
-  // it was not withdrawn.
+  // The last slice is forwarded before it is copied to its place, since the next receivers wait for
+  // nothing else. But a message that its sender can withdraw is forwarded only after release() has
+  // shown that it was not withdrawn.
   const bool is_copied_apart = !slot || (slice + 1 == step.slices && !view.view.may_change);
   if (slot) {
     const auto also = also_to(run, run.address_of(step.target, slice), data);
@@ -108,7 +108,8 @@ ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
   if (!slot) return slot.must_wait(id) ? ReserveResult::retry_later : ReserveResult::use_send;
   const std::byte* source = run.address_of(program.source_of(step), slice);
   const StepId copy_id = program.casts[step.cast].copy;
-  // The last slice is only sent, since its readers wait for nothing else.
+  // The last slice is sent without being copied at the same time, since its receivers wait for
+  // nothing else.
   if (copy_id == kNone || slice + 1 == step.slices || run.steps[copy_id].issued != slice ||
       run.ready_slices(program.steps[copy_id]) <= slice) {
     slot.fill(source, {});

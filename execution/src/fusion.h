@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slices that the CPU moves. If the transport shares memory, steps are fused. A reduction reads
-// messages where they arrived. Results that are sent on, and messages to several peers, are written
-// once, into memory that the peers read; results are then copied from there to their own place. A
-// copy of bytes that are also sent is made together with the send: the bytes are read once and
-// written to both places, piece by piece. Results and order are the same as without fusion.
+// Moves slices by the CPU. If the transport shares memory, steps are fused. A reduction reads
+// messages where they arrived. A result that is also sent is written into memory that the peers
+// read, and is then copied from there to its own place. A message to several peers is written once.
+// If bytes are both copied and sent, they are read once, and written to both places piece by piece.
+// Results and their order are the same as without fusion.
 #pragma once
 
 #include "xylem/execution/held_views.h"
 
 namespace xylem::execution {
 
-/// Runs a slice of a copy or reduction, and sends the result if a send of it can be issued now.
+/// Computes a slice of a copy or reduction, and sends the result if a send of this slice can be
+/// issued now.
 void compute_slice(HeldViews& views, Execution& execution, StepId id, std::uint32_t slice);
-/// Handles a slice that has arrived. If a step reads it through a view, the slice stays where it
-/// is. Otherwise it is copied to its place, and sent on if a send of it can be issued now.
+/// Handles a slice that has arrived. If a step reads the slice through a view, the slice stays
+/// where it is. Otherwise it is copied to its place, and forwarded if a send of this slice can be
+/// issued now.
 void receive_slice(HeldViews& views, Execution& execution, const HeldView& view);
-/// Sends a slice to all peers of the step's cast to which it can be sent now. If the cast has a
-/// copy, and the same slice is the next slice of this copy and is ready, the slice is copied, too.
-/// Returns `later` if this send must wait for a slot, and `never` if the slice must be sent by a
-/// message.
+/// Sends a slice to all peers of the step's cast to which it can be sent now. If the same slice of
+/// the cast's copy can be issued now, it is copied, too. Returns `given` if the slice has been
+/// sent, `later` if this send must wait for a slot, and `never` if the slice must be posted as a
+/// message (post()).
 transport::ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice);
 
 }  // namespace xylem::execution

@@ -50,7 +50,7 @@ void HeldViews::release_all(Execution& execution) {
   Run& run = execution.run;
   if (run.views_held > 0) {
     for (HeldView& held : run.views) {
-      // Views that a device still uses are released when its work has completed.
+      // Views that a device still uses are released when the device's work has completed.
       if (!held.is_read && !held.is_evicted) release(execution, held);
     }
     for (HeldView& held : run.arrived) release(execution, held);
@@ -81,7 +81,8 @@ bool HeldViews::evict(Execution* first) {
     Run& run = at->run;
     const bool is_on_device = run.device.reader().kind != MemoryKind::host;
     if (run.views_held == 0 || (is_on_device && holders == 1)) continue;
-    // If a message has been withdrawn, the listener may end executions, including the next one.
+    // If a message has been withdrawn, the listener may end executions, including the next one of
+    // the list.
     at->acquire();
     if (next != nullptr) next->acquire();
     for (auto* const views : {&run.views, &run.arrived}) {
@@ -92,7 +93,7 @@ bool HeldViews::evict(Execution* first) {
     at->release();
     const bool is_next_gone = next != nullptr && next->has_ended;
     if (next != nullptr) next->release();
-    if (is_next_gone) break;  // The others are evicted next time.
+    if (is_next_gone) break;  // The rest is evicted in the next call.
   }
   return has_evicted;
 }

@@ -17,16 +17,16 @@ namespace {
 constexpr std::size_t kLine = 64;
 
 /// A reduction is computed in pieces of this size. A piece is small enough to stay in the
-/// first-level cache until it is copied to its place. While those stores still go to memory, the
-/// sources of the next piece are read already.
+/// first-level cache until it is copied to its place. The CPU reads the sources of the next piece
+/// while the stores of this copy are still on their way to memory.
 constexpr std::size_t kPiece = 2048;
 
-/// Calls `put(offset, piece, length)` for each piece of the result. The pieces are computed in
-/// `memory` if it is given, and otherwise in a buffer on the stack.
+/// Computes the result piece by piece, and calls `put(offset, piece, length)` for each piece. The
+/// pieces are computed in `memory` if it is not null, and otherwise in a buffer on the stack.
 ///
-/// Each piece except the last ends on a cache-line boundary of `target`, if the element size
-/// allows: a line that non-temporal stores write in two parts costs as much as many lines written
-/// whole.
+/// Each piece except the last ends on a cache-line boundary of `target`, if the element size allows
+/// this. Otherwise non-temporal stores would write some lines in two parts, and such a line costs
+/// as much as many lines that are written whole.
 template <typename Put>
 void reduce_by_pieces(const ComputeWork& work,
                       std::byte* memory,
@@ -36,8 +36,8 @@ void reduce_by_pieces(const ComputeWork& work,
     return reinterpret_cast<std::uintptr_t>(target + at) % kLine;
   };
   alignas(kLine) std::array<std::byte, kPiece> aside;
-  // Pieces on the stack are always passed on as a whole. So the first one is shorter by some
-  // elements, which lets all later ones end on line boundaries.
+  // A piece on the stack is always passed to `put` as a whole. So the first piece is shorter by
+  // some elements, and all later pieces end on line boundaries.
   const std::uint64_t element = work.element_bytes;
   const std::uint64_t shorter = (into_line(0) + element - 1) / element * element;
   std::uint64_t length = memory == nullptr ? kPiece - shorter : kPiece;
@@ -59,7 +59,7 @@ void put_non_temporal(std::byte* target, const std::byte* piece, std::uint64_t l
   copy_piece_non_temporal(target, piece, length);
 }
 
-/// Writes the result to two places, to at least one of them with non-temporal stores.
+/// Writes the result to `target` and to `shared`, to at least one of them with non-temporal stores.
 void reduce_to_both(const ComputeWork& work) noexcept {
   if (!work.shared_non_temporal) {
     reduce_by_pieces(work, work.shared, work.target,
@@ -69,9 +69,9 @@ void reduce_to_both(const ComputeWork& work) noexcept {
     return fence_non_temporal();
   }
   const auto put_target = work.non_temporal ? &copy_piece_non_temporal : &copy_bytes;
-  // Shared memory begins on a line boundary, but the target may begin anywhere, so pieces may fit
-  // the lines of only one of them. If both are written with non-temporal stores, that is the
-  // target.
+  // `shared` begins on a line boundary, but `target` may begin anywhere. So the pieces may fit the
+  // lines of only one of the two: of `target` if it is written with non-temporal stores, and
+  // otherwise of `shared`.
   const std::byte* const lines_of = work.non_temporal ? work.target : work.shared;
   reduce_by_pieces(work, nullptr, lines_of,
                    [&](std::uint64_t at, const std::byte* piece, std::uint64_t length) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For builds without CUDA.
+// The functions of cuda.h, cuda_pointers.h and cuda_stream.h in builds without CUDA.
 #include "xylem/execution/cuda.h"
 #include "xylem/execution/cuda_pointers.h"
 #include "xylem/execution/cuda_stream.h"

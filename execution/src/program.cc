@@ -68,13 +68,13 @@ class Compiler {
     return std::shared_ptr<const Program>(std::move(program_));
   }
 
-  /// True if the program would have views if all of its scratch were on the host.
+  /// True if the program has no views, but would have views if all of its scratch were on the host.
   bool has_lost_views() const noexcept { return has_lost_views_; }
 
  private:
-  /// Chooses the chunks of scratch that are in the memory of the device. Messages are received into
-  /// memory of the host, and some are sent from there. The chunks of one operand lie next to each
-  /// other, so all of them must be in the same memory.
+  /// Chooses the chunks of scratch that are in device memory. Chunks into which messages are
+  /// received are on the host, and so are chunks with messages that cannot be sent from device
+  /// memory. The chunks of one operand are adjacent, so all of them must be in the same memory.
   void choose_device_scratch() {
     is_on_device_.assign(schedule_.scratch.size(), !options_.device_sends.empty());
     if (options_.device_sends.empty()) return;
@@ -83,8 +83,8 @@ class Compiler {
       if (step.kind != StepKind::send || options_.device_sends[step.peer]) continue;
       keep_on_host(step, schedule_.operands[step.first_source]);
     }
-    // A chunk on the host moves the other chunks of its operands to the host, and these may move
-    // more.
+    // If a chunk of an operand is on the host, all chunks of this operand must be there. A chunk
+    // that is moved may belong to further operands. So repeat until no chunk is moved.
     bool has_changed = true;
     const auto keep = [&](const Step& step, const collectives::Operand& operand) {
       has_changed = keep_together(step, operand) || has_changed;
@@ -104,7 +104,8 @@ class Compiler {
     std::fill(first, first + step.chunk_count, false);
   }
 
-  /// If some chunks of an operand are on the host, moves the others there. True if any was moved.
+  /// If some chunks of an operand are on the host, moves its other chunks to the host. True if any
+  /// chunk was moved.
   bool keep_together(const Step& step, const collectives::Operand& operand) {
     if (operand.buffer != Buffer::scratch) return false;
     const auto first = is_on_device_.begin() + operand.chunk;
@@ -128,9 +129,9 @@ class Compiler {
     program_->base_bytes[kDeviceScratch] = place_scratch(on_host, true) - on_host;
   }
 
-  /// Assigns offsets to the scratch chunks of the host, or of the device, beginning at `end`. Each
-  /// ring has `window` slices. The other chunks are packed, since an operand may contain several of
-  /// them. Returns the new end.
+  /// Assigns offsets to the scratch chunks of the host, or of the device, beginning at the offset
+  /// `end`. Each ring has `window` slices. The other chunks are packed, since an operand may
+  /// contain several of them. Returns the offset behind the last chunk.
   std::uint64_t place_scratch(std::uint64_t end, bool on_device) {
     bool packed = false;
     for (std::uint32_t chunk = 0; chunk < schedule_.scratch.size(); ++chunk) {
@@ -210,8 +211,8 @@ class Compiler {
     return {};
   }
 
-  /// Appends the step to its Stream. A wait receives the signals that no earlier wait of its stream
-  /// has received, and comes after the last earlier wait.
+  /// Appends a step to its Stream. A wait receives the signals that no earlier wait of its stream
+  /// has received, and runs after the previous wait.
   void join_lane(StepId id, const Step& step, ProgramStep& out) {
     const bool outgoing = step.kind == StepKind::send || step.kind == StepKind::signal;
     const bool signal = step.kind == StepKind::signal || step.kind == StepKind::wait;
@@ -225,7 +226,7 @@ class Compiler {
       out.slices = std::max<std::uint32_t>(1, needed);
       out.ordinal = stream.messages;
       stream.messages += needed;
-      // A wait that needs no further message is not part of the lane, and completes as a local step
+      // A wait that needs no further signal is not part of the lane. It completes as a local step
       // after the earlier waits.
       if (needed > 0) stream.lane_steps.push_back(id);
     } else {
@@ -270,7 +271,8 @@ class Compiler {
     }
   }
 
-  /// Finds the rings that a receive fills and one local step reads, which can read them as views.
+  /// Finds the rings that a receive fills and that only one local step reads. This step can read
+  /// the received messages as views.
   void mark_views() {
     std::vector<StepId> writer(schedule_.scratch.size(), kNone), reader = writer;
     std::vector<std::uint32_t> readers(schedule_.scratch.size(), 0);
@@ -305,9 +307,9 @@ class Compiler {
     return std::ranges::find(edges, Edge{before, EdgeKind::slice}) != edges.end();
   }
 
-  /// Finds the sends of the same memory, the steps that produce what they send, and the copy of the
-  /// same bytes. A memory may be used again later: the dependencies of the steps distinguish these
-  /// uses.
+  /// Groups the sends of the same memory, the steps that produce the bytes that they send, and the
+  /// unawaited copy of these bytes. If a schedule writes the same memory again later, the
+  /// dependencies of the steps show which steps belong together.
   void mark_casts() {
     using Key = std::tuple<Buffer, std::uint64_t, bool, std::uint64_t>;
     struct Found {
@@ -360,10 +362,10 @@ class Compiler {
         std::ranges::all_of(steps, [](const ProgramStep& step) { return step.slices == 1; });
   }
 
-  /// True if a step that reads views also follows sends whose data stays here until peers have read
-  /// it, since the step overwrites this data. Views keep the data of peers in place until the step
-  /// has run. So two ranks could wait for each other. Data stays in the user's memory and, if
-  /// `with_scratch` is set, in scratch of a device.
+  /// True if views could make two ranks wait for each other. A step that follows a send waits until
+  /// the peer has read the sent data, if this data stays where it is. If the step also reads views,
+  /// then the data of its peers stays until the step has run. So both ranks could wait. Data stays
+  /// in the user's memory and, if `with_scratch` is set, in scratch of a device.
   bool keeps_others(bool with_scratch) const {
     const auto& steps = program_->steps;
     std::vector<bool> follows_send(steps.size(), false);
@@ -386,15 +388,16 @@ class Compiler {
     return layout.buffer != Buffer::scratch || (with_scratch && layout.base == kDeviceScratch);
   }
 
-  /// Decides which sent data may stay in place until peers have read it.
+  /// Decides which sent data may stay where it is until peers have read it.
   void choose_stay() {
     if (program_->is_exchange || keeps_others(false)) return;
     program_->in_place = program_->arithmetic.reduce == nullptr ? transport::InPlace::anywhere
                                                                 : transport::InPlace::shared_only;
   }
 
-  /// Device memory always stays in place until peers have read it. If views could then make two
-  /// ranks wait for each other, there are none: received slices are copied to their places.
+  /// Data in device memory always stays where it is until peers have read it. If views could then
+  /// make two ranks wait for each other, the program has no views, and received slices are copied
+  /// to their places.
   void let_all_stay() {
     program_->in_place = transport::InPlace::shared_only;
     if (!keeps_others(true)) return;

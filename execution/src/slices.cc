@@ -50,7 +50,7 @@ Message* post(MessagePool& messages, Execution& execution, StepId id, std::uint3
       target = {run.address_of(step.target, slice), program.slice_size(step, slice),
                 run.device.memory[step.target.base]};
     }
-    // Views for a device may have any length, since they are not in slots.
+    // A view that a device reads may have any length, since it is not in a slot.
     const Memory reader = run.device.reader();
     const bool fits = program.slice_bytes <= link.view_bytes || reader.kind != MemoryKind::host;
     message.in_place =

@@ -19,16 +19,16 @@ struct Slices {
 
 /// The tag of the message that moves a slice.
 transport::Tag tag_of(const Execution& execution, const ProgramStep& step, std::uint32_t slice);
-/// The bytes that a step sends in a slice.
+/// The memory from which a step sends a slice.
 transport::ConstRegion region_of(const Run& run,
                                  const ProgramStep& step,
                                  std::uint32_t slice) noexcept;
-/// Posts the message that moves a slice. Returns it if it has completed at once, and otherwise
-/// null.
+/// Posts the message that moves a slice. Returns the message if it has completed at once, and
+/// otherwise null.
 Message* post(MessagePool& messages, Execution& execution, StepId id, std::uint32_t slice);
 
-/// The work of a copy or reduction for slices that lie next to each other. Its list of sources is
-/// Run::sources, and so is valid until the next call.
+/// Describes the work of a copy or reduction for slices that are adjacent in memory. The result
+/// refers to Run::sources, so it is valid until the next call of work_of() for the same run.
 ComputeWork work_of(Run& run, const ProgramStep& step, const Slices& slices, std::byte* target);
 /// Copies a slice of a receive from `data` to its own place.
 void copy_to_target(const Run& run,
@@ -38,8 +38,8 @@ void copy_to_target(const Run& run,
 /// Enqueues a copy of bytes on a device.
 Ticket enqueue_bytes(
     Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes);
-/// Enqueues a copy of `slices` slices of a receive to their own places. In the source they lie next
-/// to each other, beginning at the view of the first one.
+/// Enqueues one copy of `slices` slices of a receive to their own places. The slices have arrived
+/// in adjacent memory, which begins at the view `first`.
 Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices = 1);
 
 }  // namespace xylem::execution

@@ -30,7 +30,7 @@ bool follows(const Program& program, StepId id, Edge edge) {
   return std::ranges::find(edges, edge) != edges.end();
 }
 
-/// Checks the claims that concern the program of one rank alone.
+/// Checks the claims of verify_program.h that concern the program of one rank alone.
 class FusionChecker {
  public:
   FusionChecker(const Program& program, std::size_t rank) : program_(program), rank_(rank) {}
@@ -206,7 +206,7 @@ class FusionChecker {
 
   /// True if slice k of a step waits for slice k of step `before`, at this rank.
   bool comes_after(StepId step, StepId before) {
-    if (before > step) return false;  // Except for lag edges, steps wait only for earlier steps.
+    if (before > step) return false;  // Only lag edges lead to later steps.
     std::vector<bool> seen(program_.steps.size(), false);
     std::vector<StepId> left = {step};
     while (!left.empty()) {
@@ -240,7 +240,7 @@ class FusionChecker {
         return reject(id, "exchange", "is a second message that way");
       }
       for (const Edge& edge : program_.edges_of(step)) {
-        if (edge.kind == EdgeKind::lag) continue;  // The first window of slices does not wait.
+        if (edge.kind == EdgeKind::lag) continue;  // The only slice is in the first window.
         const ProgramStep& before = program_.steps[edge.before];
         const bool follows_message = before.lane != kNone;
         const bool follows_send = follows_message && program_.lanes[before.lane].outgoing;

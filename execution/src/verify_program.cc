@@ -29,8 +29,8 @@ bool stays(const Program& program, const ProgramStep& step) {
          program.in_place_of(program.source_of(step)) != transport::InPlace::never;
 }
 
-/// Which steps of all ranks wait for which. Each step is an event, but a send and its receive are
-/// one event.
+/// Checks which steps wait for which other steps, on all ranks. Each step is an event of a
+/// WaitGraph; a send and its receive are one event.
 class Waits {
  public:
   using Event = WaitGraph::Event;
@@ -101,7 +101,7 @@ class Waits {
                     lane.number, lane.outgoing ? "to" : "from", lane.peer));
   }
 
-  /// Matches the messages of both ends by their place in the lane. One wait may match several
+  /// Matches the messages of both ends of a lane by their ordinals. One wait may match several
   /// signals.
   Status join_lane(const End& from, const End& to) {
     const Program& sender = *ranks_[from.rank];
@@ -164,7 +164,7 @@ class Waits {
       add_order(graph, to);
     }
     for (const auto& [signal, wait] : signals_) graph.add(signal, wait, EdgeKind::whole);
-    // Slice k + 1 of a message waits for the slot of slice k.
+    // With one slot, slice k + 1 of a message waits until the slot of slice k is free.
     for (Event message = 0; message < released_by_.size(); ++message) {
       if (released_by_[message] == kNone) continue;
       graph.add(released_by_[message], message, EdgeKind::lag);
@@ -193,7 +193,8 @@ class Waits {
     }
   }
 
-  /// With one slot, each message of a lane waits until the slot of the previous one is released.
+  /// With one slot, each message of a lane waits until the slot of the previous message is
+  /// released.
   void add_order(WaitGraph& graph, const End& end) const {
     const auto steps = steps_of(end);
     for (std::size_t i = 1; i < steps.size(); ++i) {
@@ -202,10 +203,10 @@ class Waits {
     }
   }
 
-  /// In an exchange, a receive does not wait for the send whose memory it overwrites. This is safe
-  /// only if its message cannot be sent before that send has arrived. To check this, an edge is
-  /// added by which the send waits for the receive: exactly if the receive must follow the send
-  /// anyway, this edge closes a circle.
+  /// In an exchange, a receive R does not wait for the send S whose memory R overwrites. This is
+  /// safe only if the message of R cannot be sent before the message of S has arrived. To check
+  /// this, an edge is added by which S waits for R. This edge closes a circle exactly if R follows
+  /// S in any case.
   Status check_overtaking(std::uint32_t rank) const {
     const Program& program = *ranks_[rank];
     for (StepId id = 0; id < program.steps.size(); ++id) {
@@ -233,7 +234,7 @@ class Waits {
   }
 
   std::span<const Program* const> ranks_;
-  /// The event of step 0 of each rank; at the end, the number of events.
+  /// first_[rank] is the event of step 0 of the rank. The last element is the number of events.
   std::vector<Event> first_;
   /// event_[at(rank, step)] is the event of the step. A receive has the event of its send.
   std::vector<Event> event_;

@@ -2,7 +2,7 @@
 //
 // Context: what the communicators of a job share, such as its configuration, its wires, the engine
 // with its pools, and the progress token. The Job makes the context and fills it while the job
-// starts; each communicator keeps it alive. The context contains the parts, but no logic.
+// starts; each communicator keeps the context alive. The context contains the parts, but no logic.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -49,12 +49,13 @@ struct Context {
   std::uint32_t rank() const noexcept { return placement.rank; }
   std::uint32_t size() const noexcept { return placement.size; }
   const Config& config() const noexcept { return loaded.config; }
-  /// Sets Views::pull_from() for the messages within this host.
+  /// From now on, receivers within this host copy messages of at least `bytes` directly out of the
+  /// sender's process (Views::pull_from()).
   void pull_from(std::uint64_t bytes) {
     progress.with_token([&](Token token) { wires->pull_from(token, bytes); });
   }
 
-  // In order of creation; destroyed in reverse.
+  // Members are declared in the order of creation, and destroyed in reverse.
   const LoadedConfig loaded;
   const Placement placement;
   const Logger logger;
@@ -62,7 +63,7 @@ struct Context {
   const GivenSchedules given;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;
-  WorkSources sources;  ///< Job::open() fills it.
+  WorkSources sources;  ///< Job::list_sources() adds the sources.
   Progress progress{sources};
   ProgressThread thread{progress, sources};
   OperationPool operations{progress, process};

@@ -25,7 +25,7 @@ using runtime::Config;
 using runtime::ConfigRow;
 using runtime::Environment;
 
-/// Limit for looking up the host name of the rendezvous, so that `xylem info` answers soon.
+/// Time limit for looking up the host name of the rendezvous, so that `xylem info` answers soon.
 constexpr std::chrono::seconds kLookup{2};
 
 std::vector<SettingInfo> settings_of(const std::vector<ConfigRow>& rows) {
@@ -60,7 +60,7 @@ Status find_interfaces(const Config& config, Info& info) {
   const auto rendezvous = runtime::find_rendezvous_host(host, Deadline::after(kLookup));
   const auto choice = rendezvous ? runtime::choose_interface(all, config.interfaces, *rendezvous)
                                  : Result<runtime::InterfaceChoice>(rendezvous.status());
-  // A host without a network is a fact to show, not an error.
+  // If no interface can be chosen, info() does not fail: it returns the reason.
   info.interface_reason = choice ? choice->reason : std::string(choice.status().message());
   for (const runtime::Interface& one : all) {
     const bool chosen =

@@ -21,21 +21,23 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The outputs of a host's ranks stay in its caches, which also hold the inputs, if they take at
-/// most this many bytes together. Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
+/// If the outputs of all ranks of a host have at most this many bytes together, they and the inputs
+/// fit into the host's caches. Larger outputs are written with non-temporal stores. Measured with a
+/// third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
-/// How long, at most, a job that ends releases streams that wait in calls of failed communicators.
+/// How long, at most, a job that ends waits until streams have left the calls of failed
+/// communicators.
 constexpr milliseconds kStreams{5000};
 /// How long, at most, a rank that leaves waits until its peers have accepted the data sent to them.
 constexpr milliseconds kHandOver{60'000};
-/// How long, at most, a rank whose program has ended continues calls for which the program did not
-/// wait.
+/// How long, at most, a rank whose application has ended continues calls for which the application
+/// did not wait.
 constexpr milliseconds kLastCalls{5000};
 /// How long, at most, a thread that ends the runtime waits for the token.
 constexpr milliseconds kToken{5000};
 
-/// Records which thread ends a runtime, for as long as this object exists.
+/// While this object exists, `thread` is the id of the thread that ends the runtime.
 class Ending {
  public:
   explicit Ending(std::atomic<std::thread::id>& thread) : thread_(thread) {
@@ -74,12 +76,12 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   XYLEM_TRY(auto given, GivenSchedules::load(parts.loaded.config, deadline));
   const WireKinds wires = parts.wires;
   PeerFacts facts = parts.facts;
-  // Either all ranks take part in measuring, or none does.
+  // Either all ranks must measure or none, so the ranks compare this setting when they connect.
   const bool is_measured = parts.loaded.config.tuning != "off";
   facts.settings += is_measured ? "another XYLEM_TUNING\n" : "XYLEM_TUNING=off\n";
   facts.settings += given.agreed();
   const auto end = [](Job* job) {
-    // In a forked child nothing is destroyed, since the thread and the connections belong to the
+    // In a forked child nothing is destroyed, since the job's thread and connections belong to the
     // parent.
     if (!job->context_.process.is_forked()) const std::unique_ptr<Job> ends(job);
   };
@@ -128,21 +130,23 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
   });
   XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
   XYLEM_TRY(form_world(deadline));
-  // All ranks have joined, so nobody reads the store any more, and rank 0 need not serve it.
+  // All ranks have joined, so no rank reads the store from now on, and rank 0 need not serve it.
   store_.reset();
   is_open_ = true;
   return {};
 }
 
-/// Lists what the token holder drives, in the order of a turn and of a tick. Reports of other ranks
-/// are handled before the watch looks for the causes of stalls. Operations that other threads have
-/// submitted are launched after the wires have made progress.
+/// Lists the sources that the token's holder drives, in the order in which a turn or a tick calls
+/// them. Control events are handled before the Watch looks for the causes of stalls, since they may
+/// contain the cause. Operations that other threads have submitted are launched after the wires
+/// have made progress.
 void Job::list_sources() {
   context_.registry.open(*context_.wires);
   context_.progress.with_token([&](Token token) {
     WorkSources& sources = context_.sources;
     sources.add(events_);
-    // Headers are looked for where peers write them, before the wires move them from there.
+    // HeaderPool reads headers directly in the shared memory into which peers write them. This must
+    // happen before the wires copy them out of that memory.
     sources.add(context_.headers.get(token));
     sources.add(*context_.wires);
     // The scheduler handles what the wires have completed.
@@ -181,7 +185,7 @@ Status Job::form_world(Deadline deadline) {
 
 Job::~Job() { context_.thread.stop(); }
 
-// ---- the user's questions, and the end ----
+// ---- Queries of the user, and shutdown ----
 
 std::vector<PathInfo> Job::paths() {
   if (!context_.process.allows()) return {};
@@ -225,10 +229,10 @@ void Job::abort_all() {
   keep_until_exit(shared_from_this());
 }
 
-/// Waits until all data that this rank has sent has left this process. Its sends have ended, but
-/// messages may still wait for room at the peers. A rank that has left reads nothing any more, so
-/// it is not waited for. Messages that still arrive here are dropped, so that two ranks that leave
-/// at the same time do not wait for each other.
+/// Waits until all data that this rank has sent has left this process. The Works of these sends
+/// have ended, but messages may still wait for buffer space at the peers. A peer that has left
+/// reads nothing, so flush_sends() does not wait for it. Messages that arrive here meanwhile are
+/// dropped, so that two ranks that leave at the same time do not block each other.
 Status Job::flush_sends(Deadline patience) {
   std::uint32_t waits_for = 0;
   const auto is_gone = [&](Token token) {
@@ -258,8 +262,8 @@ std::chrono::nanoseconds Job::flush_limit() const noexcept {
   return std::min<std::chrono::nanoseconds>(kHandOver, context_.config().timeout);
 }
 
-/// Whether other ranks may need this one for a call that is under way here. A receive concerns no
-/// other rank, nor does a message of this rank to itself.
+/// True if a call is in progress here that other ranks may be unable to complete without this rank.
+/// A receive is not such a call, nor is a message of this rank to itself. Makes a turn first.
 bool Job::has_calls_needed_by_peers(Token token) {
   context_.progress.turn(token);
   for (Execution* execution = context_.scheduler.engine(token).active(); execution != nullptr;
@@ -285,8 +289,8 @@ void Job::close_groups() {
   });
 }
 
-/// Releases streams that wait in calls of groups that have failed. The token is not held between
-/// the turns, since a stream may have to do other work of the user first.
+/// Releases streams that wait in calls of failed groups. The token is released between the turns,
+/// since a stream may first have to complete other work of the user.
 void Job::release_streams() {
   const Deadline patience = Deadline::after(kStreams);
   const auto are_waiting = [&](Token token) {
@@ -321,12 +325,12 @@ Status Job::was_interrupted() {
 Status Job::shutdown(bool force) {
   if (context_.process.is_forked()) return context_.process.check();
   if (ender_ == std::this_thread::get_id()) return was_interrupted();
-  // A second caller waits for the first.
+  // A second caller blocks here until the first has finished.
   const Lock one_at_a_time(shutdown_mutex_);
   const Ending ending(ender_);
   if (context_.process.is_closed()) return {};
-  // If a signal handler has called exit(), it may have interrupted a call of this thread. That call
-  // never ends, and may hold the token.
+  // If exit() was called in a signal handler, the handler may have interrupted a call of this
+  // thread. The interrupted call never continues, and may hold the token.
   if (!context_.progress.acquire_until(Deadline::after(kToken))) return was_interrupted();
   context_.progress.release();
   auto patience = flush_limit();
@@ -356,15 +360,16 @@ Status Job::shutdown(bool force) {
   return flushed;
 }
 
-/// Like shutdown(), but nothing is destroyed, and no callback of the program is called, since
-/// objects that these use may have been destroyed already.
+/// Like shutdown(), but destroys nothing and calls no callback of the application: the objects that
+/// destructors and callbacks use may have been destroyed already.
 void Job::leave_at_exit(Deadline limit) noexcept try {
   if (ender_ == std::this_thread::get_id()) return;
   Deadline patience = earlier(limit, Deadline::after(flush_limit()));
   if (!lock_until(shutdown_mutex_, patience)) return;
   const Lock one_at_a_time(shutdown_mutex_, std::adopt_lock);
   if (!context_.process.allows()) return;
-  // The token is never released if a signal handler has interrupted its holder to call exit().
+  // If a signal handler has interrupted the token's holder and called exit(), the token is never
+  // released.
   if (!context_.progress.acquire_until(Deadline::after(kGoodbye))) return;
   context_.process.note_end_of_program();
   context_.progress.release();

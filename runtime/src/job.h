@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Job: one rank's membership in a job; Runtime is the user's handle to it. It creates and ends the
-// state that its communicators share (Context), supervises them (Watch), and owns the world
-// communicator.
+// Job: one rank's membership in a job; Runtime is the user's handle to a Job. A Job creates and
+// ends the state that its communicators share (Context), supervises the communicators (Watch), and
+// owns the world communicator.
 //
 //   starting ──► running ──► closing ──► closed
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace xylem::runtime {
 
-/// The parts of which a job is made; tests pass their own.
+/// The parts from which a Job is constructed; tests pass their own parts.
 struct JobParts {
   LoadedConfig loaded;
   Placement placement;
@@ -83,14 +83,14 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   void release_streams();
 
   // Members are in order of creation and destroyed in reverse.
-  std::shared_ptr<Store> store_;  ///< Null after the start is over.
+  std::shared_ptr<Store> store_;  ///< Released when all ranks have joined.
   Context context_;
   Watch watch_{context_};
   ControlEvents events_{context_, watch_};
   std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
-  bool is_open_ = false;          ///< True when the start is over.
+  bool is_open_ = false;          ///< True once the start has succeeded.
   Mutex shutdown_mutex_;
-  std::atomic<std::thread::id> ender_;  ///< The thread that has locked it in shutdown().
+  std::atomic<std::thread::id> ender_;  ///< Who runs shutdown(), and so holds the mutex.
 };
 
 }  // namespace xylem::runtime

@@ -10,11 +10,13 @@
 namespace xylem::runtime {
 namespace {
 
-/// The lowest priority that is not reserved. So this destructor runs after those of a program into
-/// which Xylem is linked statically. In libxylem.so it runs after them in any case.
+/// The lowest priority of ELF destructors that is not reserved for the compiler. It makes
+/// leave_jobs() run after the destructors of an application into which Xylem is linked statically.
+/// If Xylem is libxylem.so, leave_jobs() always runs after them.
 constexpr int kAfterProgram = 101;
 
-/// How long the end of the process waits at most: for `mutex_`, and for all jobs together.
+/// How long LiveJobs::leave() waits at most: for `mutex_` (kLock), and for all jobs together
+/// (kAll).
 constexpr std::chrono::milliseconds kLock{100};
 constexpr std::chrono::seconds kAll{60};
 
@@ -72,7 +74,7 @@ void LiveJobs::leave() noexcept try {
   const Deadline limit = Deadline::after(kAll);
   for (const auto& job : jobs) job->leave_at_exit(limit);
 } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-  // The peers will then detect that this process was lost.
+  // Memory has run out. The peers will detect that this process was lost.
 }
 
 }  // namespace xylem::runtime

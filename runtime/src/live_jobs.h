@@ -6,11 +6,11 @@
 // - A forked child: if its parent had a job at the time of the fork, the child may not use Xylem.
 //   Otherwise it may, like any other process.
 // - A process that ends. If it ends normally, by exit(0) or by returning 0 from main(), it leaves
-//   its jobs in good order, as Runtime::shutdown() does. If it ends in another way, its peers
-//   should learn that it was lost, so nothing is done.
+//   its jobs in good order, as Runtime::shutdown() does. If it ends in another way, LiveJobs does
+//   nothing, so that the peers detect the loss of the rank.
 //
 //   exit(status) ──► handlers of the program, destructors of C++ objects   may make calls
-//                ──► on_exit handler: keeps the status
+//                ──► on_exit handler: records the status
 //                ──► ELF destructors of the program                        may make calls
 //                ──► ELF destructor of Xylem: leaves the jobs if the status is 0
 #pragma once
@@ -27,18 +27,21 @@
 
 namespace xylem::runtime {
 
-/// The interface of a job for the end of the process.
+/// What LiveJobs calls on a job when the process ends.
 class Leaver {
  public:
-  /// The process ends normally: leaves the job in good order. Other threads may still use the job.
-  /// Every wait for another thread has a limit, since exit() may have interrupted that thread.
+  /// Leaves the job in good order, since the process ends normally. Other threads may still use the
+  /// job. Every wait for a lock or for the token has a limit: if a signal handler calls exit(), the
+  /// interrupted thread may hold the lock or the token, and then never releases it.
   virtual void leave_at_exit(Deadline limit) noexcept = 0;
 
  protected:
   ~Leaver() = default;
 };
 
-/// Locks the mutex. False if the deadline passes first, since the thread may hold it itself.
+/// Locks the mutex. Returns false if the deadline passes first. The deadline is needed since the
+/// calling thread may hold the mutex itself, if a signal handler has interrupted it and called
+/// exit().
 bool lock_until(Mutex& mutex, Deadline deadline) noexcept
     XYLEM_LOCKING(try_acquire_capability(true, mutex));
 
@@ -50,8 +53,8 @@ class LiveJobs {
 
   /// Fails in a child that was forked while its parent had a job.
   Status check() const;
-  /// Call this when a job has started. The job is left when the process ends, unless remove() is
-  /// called before.
+  /// Call this when a job has started. If the process ends before remove() is called, leave()
+  /// leaves the job.
   void add(std::weak_ptr<Leaver> job);
   /// Call this when a job has shut down.
   void remove(const Leaver& job) noexcept;
@@ -69,7 +72,7 @@ class LiveJobs {
   /// True once a handler that calls note_exit() is registered.
   bool is_exit_noted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
   std::vector<std::weak_ptr<Leaver>> jobs_ XYLEM_LOCKING(guarded_by(mutex_));
-  std::atomic<std::size_t> count_{0};  ///< Of `jobs_`, for a child, which must not take the mutex.
+  std::atomic<std::size_t> count_{0};  ///< Size of `jobs_`. A forked child must not lock the mutex.
 };
 
 }  // namespace xylem::runtime

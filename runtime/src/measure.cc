@@ -26,9 +26,9 @@ constexpr std::uint64_t kLarge = 1 << 20;
 constexpr int kSmallRounds = 100, kSmallRepeats = 30;
 constexpr int kLargeRounds = 8, kLargeRepeats = 3;
 constexpr std::uint32_t kTag = 0;
-/// How long a link is measured, from the first answer on. A round trip that has begun is finished.
-/// The sum of these budgets, including that of measure_core(), is the 0.3 s that
-/// docs/configuration.md states.
+/// How long, at most, this rank measures a link within the host, a link between hosts, and its
+/// core. The time of a link counts from the end of the first round trip, and a round trip that has
+/// begun is completed. The sum of the three is the 0.3 s that docs/configuration.md states.
 constexpr std::chrono::milliseconds kLocalBudget{80}, kRemoteBudget{200}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
 
@@ -36,8 +36,8 @@ double in_microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// Submits a call and waits for it. If it has not ended at the deadline, the watch ends it, and
-/// finds out which rank does not answer.
+/// Submits a call and waits for it. If the call has not ended at the deadline, the Watch ends it,
+/// and finds out which rank does not answer.
 Status complete(Group& world, Call&& call, Deadline deadline) {
   const Work work = world.submit(std::move(call));
   work.set_timeout(deadline.left());
@@ -55,8 +55,8 @@ struct Order {
   std::uint64_t pull_from = transport::kAnySize;
 };
 
-/// Two ranks that exchange messages. One of them measures. It decides about each message and about
-/// the end, since it alone knows how long messages take. The other follows.
+/// Two ranks that exchange messages. One rank measures. It alone knows how long messages take, so
+/// it decides about each message and about the end. The other rank carries out its Orders.
 class Pair {
  public:
   Pair(Context& context, Group& world, std::uint32_t partner, Deadline deadline)
@@ -74,7 +74,8 @@ class Pair {
     return in_microseconds(Clock::now() - begin) / 2;
   }
 
-  /// The same for a message of this size.
+  /// Half of the time of a round trip of a message of `bytes` bytes, in microseconds. With
+  /// `pull_from`, the receiver copies messages from this size on out of the sender's process.
   Result<double> round_trip(std::uint64_t bytes, std::uint64_t pull_from = transport::kAnySize) {
     write({bytes, pull_from});
     XYLEM_TRY(transfer(CallKind::send, order_, sizeof(Order)));
@@ -91,7 +92,7 @@ class Pair {
     return transfer(CallKind::send, order_, sizeof(Order));
   }
 
-  /// Follows the partner's Orders, until the partner ends the exchange.
+  /// Carries out the partner's Orders, until the partner ends the exchange.
   Status follow() {
     for (;;) {
       XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
@@ -134,7 +135,7 @@ class Pair {
   Memory data_ = std::make_shared<std::vector<std::byte>>(kLarge);
 };
 
-/// How a bandwidth became known, for the log.
+/// How a bandwidth was obtained, for the log.
 enum class Origin : std::uint8_t { measured, estimated, assumed };
 
 std::string_view text(Origin origin) {
@@ -146,8 +147,9 @@ std::string_view text(Origin origin) {
   return {};
 }
 
-/// The shortest time of several rounds. It is used because other load on the machine is temporary,
-/// and must not affect the constants. If several rounds come near to it, it is not due to chance.
+/// The shortest time of several rounds. The shortest time is used because other load on the machine
+/// is temporary and must not affect the constants. If several rounds take about the same time, the
+/// shortest time is not due to chance.
 class Quickest {
  public:
   void add(double took) {
@@ -157,7 +159,7 @@ class Quickest {
     if (took <= near_to_ * kNear) ++near_;
   }
   double best() const { return best_; }
-  /// How many rounds have come near to the quickest, including that one.
+  /// How many rounds took about as long as the quickest one, which counts, too.
   int near() const { return near_; }
 
  private:
@@ -167,7 +169,8 @@ class Quickest {
 };
 
 /// The time of the quickest of several rounds. There are at most `rounds` of them and at least one.
-/// They end once `repeats` rounds have come near to the quickest, or when the budget is used up.
+/// The rounds end once `repeats` of them took about as long as the quickest, or when the budget is
+/// used up.
 template <typename Round>
 Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
   Quickest quickest;
@@ -178,7 +181,7 @@ Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
   return quickest.best();
 }
 
-/// Measures the bandwidth, as far as the budget allows. Returns how it was found.
+/// Measures the bandwidth, as far as the budget allows. Returns how the value was obtained.
 Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
   // TCP sends its first 64 KiB in three round trips or more.
   constexpr double kSlowStart = 4;
@@ -189,7 +192,7 @@ Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
   };
   XYLEM_TRY(const double first, pair.round_trip(kMedium));
   cost.bandwidth_GBps = rate(kMedium, first);
-  // The first message of a size warms up, and at least one more must follow.
+  // A warm-up and at least one measured round trip must fit into the budget: four messages.
   constexpr double kRounds = 4;
   const bool is_fast = kRounds * first * kLarge / kMedium <= left();
   const std::uint64_t bytes = is_fast ? kLarge : kMedium;
@@ -223,9 +226,9 @@ void measure_core(CostModel& model) {
   model.compute.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
-/// The rank with which this rank exchanges messages, if any. On a host all ranks do so at once, in
-/// pairs, since they will share its cores in the same way later. Between hosts, only rank 0 and the
-/// first rank of another host do.
+/// The rank with which this rank exchanges messages, if any. Within a host all ranks measure at the
+/// same time, in pairs, since later calls use all of the host's cores at the same time, too.
+/// Between hosts, only rank 0 and the first rank of another host exchange messages.
 std::optional<std::uint32_t> partner(const CostModel& model, const Group& world, bool local) {
   const std::uint32_t rank = world.spec().rank;
   if (local) {
@@ -274,9 +277,9 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
   return {};
 }
 
-/// Finds the size from which pulling is quicker than copying through slots, and the bandwidth of
-/// pulling. The bandwidth through slots has been measured before. Returns whether the budget
-/// sufficed.
+/// Finds the size from which pulling (the receiver copies directly out of the sender's process) is
+/// quicker than copying through slots of shared memory, and the bandwidth of pulling. Requires that
+/// the bandwidth through slots has been measured. Returns whether the budget sufficed.
 Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, kMedium};
   // Copying through slots works on every system, so pulling has to be clearly quicker.
@@ -285,7 +288,7 @@ Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
   tuning.pull_from = transport::kAnySize;
   for (const std::uint64_t bytes : kSizes) {
     const auto half_trip = [&](std::uint64_t pull_from) -> Result<double> {
-      XYLEM_TRY(pair.round_trip(bytes, pull_from));  // This warms up.
+      XYLEM_TRY(pair.round_trip(bytes, pull_from));  // A warm-up.
       return quickest(kLargeRounds, kLargeRepeats, budget,
                       [&] { return pair.round_trip(bytes, pull_from); });
     };
@@ -320,7 +323,8 @@ struct Measured {
 /// Measures the link to the partner, within or between hosts.
 Result<Measured> measure_link(const Context& context, Pair& pair, bool local, Tuning& tuning) {
   LinkCost& cost = local ? tuning.model.local : tuning.model.remote;
-  // This makes the connection, and waits for a partner that is busy with another pair.
+  // The first round trip makes the connection. It also waits for the partner, which may still be
+  // exchanging messages in another pair.
   XYLEM_TRY(pair.round_trip());
   const auto longest = local ? kLocalBudget : kRemoteBudget;
   const Deadline budget = Deadline::after(longest);
@@ -357,8 +361,9 @@ Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadl
                       local ? "within a host" : "between hosts", cost.alpha_us, cost.bandwidth_GBps,
                       text(measured.bandwidth)));
     }
-    // On shared cores, writing and reading do not overlap, so the measured time contains both. The
-    // estimate counts each of them by itself, and needs the bandwidth of one.
+    // If ranks share cores, the sender's writing and the receiver's reading do not overlap, so the
+    // measured time is the sum of both. The cost model counts writing and reading separately, so it
+    // needs the bandwidth of one of them.
     if (local && shares_cores(model, world.spec().rank)) cost.bandwidth_GBps *= 2;
   }
   return is_complete;
@@ -378,7 +383,8 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   const std::string& source = context.config().tuning;
   if (source == "off" || world.spec().size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
-  // Only rank 0 reads the file. The broadcast informs the others whether it had an entry.
+  // Only rank 0 reads the file. The broadcast informs the other ranks whether the file has an entry
+  // for this hardware.
   std::uint8_t known = 0;
   if (use_file && world.spec().rank == 0) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));
@@ -393,8 +399,8 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   if (known == 0) {
     XYLEM_TRY(const bool is_complete, measure_links(context, world, tuning, deadline));
     if (world.spec().rank == 0) measure_core(tuning.model);
-    // Links measured with a given XYLEM_PULL_FROM do not describe the machine, so they are not
-    // saved. Neither are constants of which some could not be measured.
+    // Measurements are not saved if XYLEM_PULL_FROM was set, since they then depend on this
+    // setting. They are not saved either if some constants could not be measured.
     if (use_file && is_asked && is_complete && world.spec().rank == 0) {
       const Status saved = save_tuning(source, tuning, deadline);
       if (!saved) context.logger.warn(saved.message());

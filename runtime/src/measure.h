@@ -5,9 +5,10 @@
 // pairs, and rank 0 times its reductions and copies. All ranks use the results of rank 0, so that
 // they choose the same algorithms.
 //
-// Measuring has a budget of 0.3 s. In each pair one rank measures. It announces each message and
-// the end to the other rank, so both stop at the same time if the link is slow. A constant that
-// cannot be measured within the budget keeps its assumed value, and rank 0 logs that.
+// Measuring has a budget of 0.3 s. In each pair one rank measures. This rank announces each
+// message, and the end of the exchange, to the other rank. So both ranks stop after the same
+// message, even if the budget is used up early. A constant that cannot be measured within the
+// budget keeps its assumed value, and rank 0 logs that.
 #pragma once
 
 #include "config.h"
@@ -26,8 +27,10 @@ struct Context;
 /// The tuning that is assumed before anything is measured, and with XYLEM_TUNING=off.
 Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
 
-/// Collective over `world`, whose job has this `context`; takes some milliseconds over quick links.
-/// With a tuning file, rank 0 reads the file, or writes it after measuring everything.
+/// Measures the constants, and returns `tuning` with the results. Collective over `world`, whose
+/// job has this `context`; takes some milliseconds if links are fast. If XYLEM_TUNING names a file
+/// that has an entry for this hardware, the ranks use this entry and measure nothing. Otherwise
+/// rank 0 adds an entry to the file, if everything could be measured.
 Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -28,7 +28,8 @@ using nlohmann::json;
 constexpr int kSchema = 1;
 
 Result<std::string> hardware_key(const CostModel& model) {
-  // CUDA is left out: a process that forks must not have initialized CUDA, and the user's may fork.
+  // discover() must not initialize CUDA here: CUDA does not work in children that the application
+  // forks afterwards.
   topology::DiscoverOptions options;
   options.cuda.clear();
   XYLEM_TRY(const auto machine, topology::discover(options));
@@ -94,12 +95,14 @@ Result<json> parse(const std::string& path, Deadline deadline) {
   return content;
 }
 
-/// Replaces a file. The earlier one stays until the new one is complete. If it fails, errno is set.
+/// Replaces a file: the old file stays until the new one is complete. Returns false and sets errno
+/// on failure.
 bool replace_file(const std::string& path, std::string_view text) {
   constexpr mode_t kByUmask = 0666;
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   const WriteSignalsBlocked blocked;
-  // In a directory for all users, another user may have made a file or a link of this name.
+  // In a directory that all users can write, another user may have made a file or a link of this
+  // name. It is removed here; O_EXCL fails if it is made again.
   ::unlink(fresh.c_str());
   const UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kByUmask));
   if (!fd) return false;
@@ -109,7 +112,7 @@ bool replace_file(const std::string& path, std::string_view text) {
     is_whole = written >= 0 || errno == EINTR;
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
-  // A network file system may report only now that a write has failed.
+  // fsync() is needed because a network file system may report a failed write only here.
   is_whole = is_whole && ::fsync(fd.get()) == 0 && ::rename(fresh.c_str(), path.c_str()) == 0;
   const int error = errno;
   if (!is_whole) ::unlink(fresh.c_str());
@@ -137,7 +140,7 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path,
         fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path,
                     key));
   }
-  // Files of earlier versions lack this value; then everything is measured again.
+  // Files of earlier versions lack `pull_from`. Then everything is measured again.
   if (!found->contains("pull_from")) return std::optional<Tuning>();
   return std::optional<Tuning>(std::move(loaded));
 }

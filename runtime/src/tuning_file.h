@@ -18,8 +18,9 @@ namespace xylem::runtime {
 /// What is measured at start.
 struct Tuning {
   collectives::CostModel model;
-  /// The receiver copies messages within a host of at least this many bytes out of the sender's
-  /// process, since that is faster. kAnySize: no messages. Not set if it was not measured.
+  /// Within a host, a receiver copies messages of at least this many bytes directly out of the
+  /// sender's process, since this is faster. kAnySize: a receiver never does so. Not set if not
+  /// measured.
   std::optional<std::uint64_t> pull_from;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work::wait_beside_program(): a thread waits for calls while the thread that made the calls
+// Work::wait_beside_program(): one thread waits for a call, while the thread that made the call
 // computes, or waits for the first thread.
 #include "conformance/over_transports.h"
 #include "support/sanitizer.h"
@@ -35,9 +35,11 @@ class BesideProgram : public OverTransports {
 
 INSTANTIATE_TEST_SUITE_P(Transports, BesideProgram, OverTransports::all(), OverTransports::name);
 
-/// Waits as a thread does that completes futures, on a thread of its own.
+/// Waits for a call as a thread does that completes futures. It is not the thread that made the
+/// call.
 Status wait_beside(const Work& work, std::atomic<bool>& has_ended) {
-  // A wait may reach its limit just before the call ends: only ended() says that it has.
+  // A time-out of a wait does not mean that the call is still under way: it may have ended
+  // meanwhile.
   while (!work.ended()) (void)work.wait_beside_program(milliseconds(20));
   has_ended = true;
   return work.wait();
@@ -45,7 +47,7 @@ Status wait_beside(const Work& work, std::atomic<bool>& has_ended) {
 
 TEST_P(BesideProgram, CallsEndWhetherTheProgramComputesOrWaits) {
   run_ranks(options(), [](const Communicator& world) {
-    // Each rank decides for itself, so that computing and waiting programs meet.
+    // Each rank draws for itself, so ranks that compute take part in calls with ranks that wait.
     std::mt19937_64 random(world.rank());
     for (const std::size_t count : {1U, 900U, 60'000U, 1'500'000U, 3U, 700'000U}) {
       std::vector<std::int64_t> mine(count, world.rank()), got(count);
@@ -82,7 +84,7 @@ TEST_P(BesideProgram, ManyCallsOfTwoThreads) {
       Status late;
       std::atomic<bool> has_ended{false};
       std::thread beside([&] { late = wait_beside(works.back(), has_ended); });
-      // The program waits for some of the calls itself, like any thread.
+      // The thread that made the calls waits for some of them with Work::wait().
       for (int call = 0; call < kCalls / 2; ++call) EXPECT_TRUE(works[call].wait().is_ok());
       beside.join();
       ASSERT_TRUE(late.is_ok()) << late.to_string();
@@ -95,7 +97,7 @@ TEST_P(BesideProgram, ManyCallsOfTwoThreads) {
 }
 
 TEST_P(BesideProgram, TheLimitOfAWaitHolds) {
-  if (options().size == 1) return;  // Its calls end at once.
+  if (options().size == 1) return;  // The calls of a single rank end at once.
   std::latch is_over(options().size);
   run_ranks(options(), [&](const Communicator& world) {
     std::int64_t value = 1;
@@ -117,11 +119,12 @@ TEST_P(BesideProgram, TheLimitOfAWaitHolds) {
 /// What a rank's threads do while a peer is late.
 struct Late {
   std::string name;
-  bool computes = false;          ///< The program computes meanwhile; otherwise it waits.
-  bool is_second_thread = false;  ///< The program is a second thread; the first made calls before.
-  bool receives = false;          ///< The call is a receive, and there was no other call before.
-  /// Milliseconds of processor time of the waiting thread. It uses 2 while the program computes,
-  /// and 30 while it waits; it would use 17 to 260 if it took one for the other.
+  bool computes = false;          ///< The calling thread computes meanwhile; otherwise it waits.
+  bool is_second_thread = false;  ///< The calls are made on a second thread.
+  bool receives = false;          ///< The call is a receive, and this rank has made no call before.
+  /// Limit for the processor time of the thread in wait_beside_program(), in milliseconds. Expected
+  /// are 2 ms if the calling thread computes, and 30 ms if it waits. If Xylem confuses these two
+  /// cases, it is 17 to 260 ms.
   double most_used = 10;
 };
 void PrintTo(const Late& late, std::ostream* out) { *out << late.name; }
@@ -134,7 +137,7 @@ double cpu_milliseconds() {
   return static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) / 1e6;
 }
 
-// The bound is on processor time, so a busy machine does not exceed it.
+// The test limits processor time, not elapsed time, so a busy machine does not make it fail.
 TEST_P(BesideLatePeer, TheWaitingThreadLeavesTheCoreToOthers) {
   constexpr milliseconds kLateness{500};
   const Late& late = GetParam();
@@ -152,7 +155,7 @@ TEST_P(BesideLatePeer, TheWaitingThreadLeavesTheCoreToOthers) {
     }
     is_ready.arrive_and_wait();
     if (world.rank() == 1) {
-      lateness.wait_for(kLateness);  // for as long as this rank has to be late
+      lateness.wait_for(kLateness);  // This rank is late by this time.
       const Work work = late.receives ? world.send(buffer, 0, 1) : reduce();
       ASSERT_TRUE(work.wait().is_ok());
       return;

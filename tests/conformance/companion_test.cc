@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Companions of communicators, whose collectives are ordered separately. Labels: a collective
-// matches only collectives with the same label.
+// Companions of communicators, whose collectives have an order separate from that of their group.
+// Labels: a collective matches only collectives with the same label.
 #include "conformance/over_transports.h"
 #include "support/outcome.h"
 
@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Calls of random kinds and sizes, the same at all ranks.
+/// Makes calls of random kinds and sizes. They are the same at all ranks.
 void call_at_random(const Communicator& group, std::uint64_t seed, int calls) {
   std::mt19937_64 random(seed);
   for (int i = 0; i < calls; ++i) {
@@ -75,7 +75,7 @@ TEST_P(Companion, IsUsedByAnotherThread) {
   });
 }
 
-// The same calls are begun in another order at each rank.
+// Each rank makes the calls on the group and on the companion in another interleaving.
 TEST_P(Companion, HasAnOrderOfItsOwn) {
   run_ranks(options(), [](const Communicator& world) {
     const auto companion = *world.companion();
@@ -101,7 +101,7 @@ TEST_P(Companion, HasAnOrderOfItsOwn) {
 TEST(CompanionOfAGroup, IsAlwaysTheSame) {
   run_ranks({}, [](const Communicator& world) {
     std::int64_t value = 1, sum = 0;
-    // Rank 0 drops its handle in between.
+    // Rank 0 drops its handle of the companion between the two calls.
     {
       const auto companion = *world.companion();
       EXPECT_EQ(companion.id(), 0U);
@@ -183,7 +183,7 @@ TEST(CompanionOfAGroup, FailsWithTheGroup) {
   });
 }
 
-// A rank need not have asked for the companion to be named as the one that did not call.
+// Rank 1 never requests its companion. The error must still name rank 1.
 TEST(CompanionOfAGroup, NamesWhoDidNotCall) {
   std::latch is_over(2);
   run_ranks({}, [&](const Communicator& world) {
@@ -222,13 +222,13 @@ TEST_P(Labelled, CallsMatchAsOthersDo) {
 
 using LabelledCall = std::function<Work(const Communicator&, std::int64_t&)>;
 
-/// What the ranks get if each makes a call of the same form with a label of its own.
+/// Checks the error if the two ranks make the same call with different labels.
 void expect_mismatch(std::array<std::uint64_t, 2> labels,
                      const std::string& text,
                      const LabelledCall& call) {
   std::latch is_over(2);
   run_ranks({}, [&](const Communicator& world) {
-    // The first call makes the plan that the second one uses.
+    // This call makes the plan, and the next call reuses it.
     std::int64_t value = 1;
     EXPECT_TRUE(call(world.labelled(7), value).wait().is_ok());
     const Status outcome = call(world.labelled(labels[world.rank()]), value).wait();
@@ -258,7 +258,7 @@ TEST(LabelledCalls, OfOtherLabelsAreAMismatch) {
                   [](const Communicator& group, std::int64_t&) { return group.barrier(); });
 }
 
-// Messages find each other by their tags.
+// Messages match by tags, whatever the labels of their communicators are.
 TEST(LabelledCalls, MessagesHaveNoLabels) {
   run_ranks({}, [](Runtime& runtime, MemoryHub&) {
     const auto world = runtime.world().labelled(1 + runtime.rank());

@@ -25,7 +25,7 @@ RankOptions loopback(std::uint32_t ranks) {
   return {.size = ranks, .seed = 4711 + ranks, .environment = {{"XYLEM_SLICE", "1K"}}};
 }
 
-/// The sum over all ranks of (rank + 1) * factor.
+/// The sum of (rank + 1) * factor over all ranks.
 std::int64_t expected_sum(std::uint32_t ranks, std::int64_t factor) {
   return static_cast<std::int64_t>(ranks) * (ranks + 1) / 2 * factor;
 }
@@ -37,7 +37,7 @@ TEST_P(Concurrency, TwoAllReducesInFlightOnOneCommunicator) {
     for (int round = 0; round < 20; ++round) {
       const Work first = world.all_reduce(std::span<const std::int64_t>(a), std::span(sum_a));
       const Work second = world.all_reduce(std::span<const std::int64_t>(b), std::span(sum_b));
-      // The calls are waited for in the reverse order.
+      // Waits for the calls in the reverse of their order.
       ASSERT_TRUE(second.wait().is_ok());
       ASSERT_TRUE(first.wait().is_ok());
       ASSERT_EQ(sum_a[2999], expected_sum(world.size(), 1));

@@ -28,8 +28,8 @@ RankOptions options_for(const collectives::Planner& planner, std::uint32_t ranks
   return options;
 }
 
-/// The hosts of the ranks, if the planner uses them: hosts of 2 ranks for 6 ranks, and of 4 ranks
-/// for 8.
+/// The host of each rank, for planners that use hosts: hosts of 2 ranks if there are 6 ranks, and
+/// of 4 ranks if there are 8. Empty for other planners and sizes.
 std::vector<std::uint32_t> hosts_for(const collectives::Planner& planner, std::uint32_t ranks) {
   if (!planner.takes_hosts || ranks < 6) return {};
   std::vector<std::uint32_t> hosts;
@@ -37,7 +37,7 @@ std::vector<std::uint32_t> hosts_for(const collectives::Planner& planner, std::u
   return hosts;
 }
 
-/// True for a plan that needs a transport which maps peers' memory. This build has none.
+/// True if the plan accesses the memory of other ranks. No transport of this test can run it.
 bool needs_mapped_memory(const collectives::Planner& planner) {
   const auto schedule = planner.plan({planner.collective, 3, 0}, 0);
   for (const auto& operand : schedule.operands) {
@@ -58,7 +58,7 @@ TEST_P(Conformance, FullProductOnLoopback) {
   std::atomic<std::uint64_t> executed{0};
   std::atomic<int> failures{0};
   for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 6U, 8U}) {
-    // 6 ranks are three hosts of two ranks, which only some planners look at.
+    // 6 ranks are three hosts of two ranks, which matters only to planners that use hosts.
     if (ranks == 6 && !planner.takes_hosts) continue;
     const auto cases = kHasThreadSanitizer ? sample(planner.collective, ranks, 100)
                                            : full_product(planner.collective, ranks);
@@ -91,7 +91,7 @@ void sample_over(const collectives::Planner& planner,
     const auto cases = sample(planner.collective, ranks, most_cases);
     RankOptions options = options_for(planner, ranks);
     options.transport = transport;
-    // Odd numbers of ranks get so little shared memory that rings and slots are often full.
+    // With odd numbers of ranks, the shared memory is so small that rings and slots are often full.
     if (ranks % 2 == 1) options.environment["XYLEM_SHARED_MEMORY"] = "176K";
     run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
       const auto world = runtime.world();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of one host read each other's device memory where it lies. The tests count the copies that
-// the stand-in for the driver makes; on a GPU's driver, which does not count, only the results are
-// checked.
+// Ranks of one host read each other's device memory directly. The tests count the copies that the
+// stand-in for the CUDA driver makes. The driver of a GPU does not count copies: then only the
+// results are checked.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -27,7 +27,7 @@ constexpr std::uint64_t kCount = 300'000;  // More than a slot of shared memory 
 
 using Words = std::vector<std::uint32_t>;
 
-/// A function of the stand-in; null if the driver is a GPU's.
+/// A function of the stand-in; null with the driver of a GPU.
 template <typename Function>
 Function find_in_driver(const char* function) {
   const char* const name = std::getenv("CUDA_DRIVER");

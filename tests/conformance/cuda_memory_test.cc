@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers for which the caller does not state the kind of memory: device, managed, pinned and
-// pageable memory, mixed among ranks; drivers that are loaded late; addresses that are freed and
-// reused.
+// Buffers whose kind of memory the caller does not state: device, managed, pinned and pageable
+// memory, mixed among ranks; a driver that is loaded late; addresses that are freed and reused.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -56,7 +55,7 @@ Words sum_of(std::uint32_t ranks) {
 
 Buffer unstated(void* words) { return {words, kCount, DataType::uint32}; }
 
-/// Memory that the host may access: pinned, managed or pageable.
+/// Memory that the host may access. It is pinned, managed or pageable.
 class HostWords {
  public:
   enum class Kind { pinned, managed, pageable };
@@ -98,7 +97,8 @@ class HostWords {
   std::span<std::uint32_t> words_;
 };
 
-/// The sum over all ranks, reduced in place in device memory that the call has to find.
+/// Returns the sum over all ranks. It is reduced in place in device memory, whose kind the call
+/// must find out.
 Words reduced_on_device(const Communicator& world, CudaMemory& memory) {
   std::byte* const there = memory.allocate(kBytes);
   memory.write(there, words_of(world.rank()).data(), kBytes);
@@ -119,13 +119,13 @@ Words reduced_on_host(const Communicator& world, std::uint32_t* words) {
   return {words, words + kCount};
 }
 
-// The driver is loaded when the job has made and kept plans for calls of the same shape. This must
-// be the first test of the process.
+// The driver is loaded after the job has cached plans for calls of the same shape. This must be the
+// first test of the process, since the driver stays loaded.
 TEST(CudaMemory, IsFoundIfTheDriverIsLoadedLate) {
   ASSERT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
   CudaPointers pointers;
   EXPECT_FALSE(pointers.is_driver_loaded());
-  // A library that the process does not have yet.
+  // Loading a library that is not the driver.
   ASSERT_EQ(::dlopen("libBrokenLocale.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr);
   void* const other = ::dlopen("libBrokenLocale.so.1", RTLD_LAZY);
   ASSERT_NE(other, nullptr) << ::dlerror();
@@ -171,7 +171,7 @@ TEST(CudaMemory, IsToldFromItsAddress) {
   EXPECT_EQ(pointers.find(nullptr).memory, Memory{});
 }
 
-// Ranks with device, pinned, managed and pageable memory take part in the same calls.
+// Ranks with device, pinned, managed and pageable memory make the same calls.
 TEST(CudaMemory, MixesAmongRanks) {
   constexpr std::uint32_t kRanks = 4;
   CudaRanks devices(kRanks);
@@ -223,7 +223,7 @@ TEST(CudaMemory, IsFoundWhereAnAddressIsUsedAgain) {
   CudaRanks devices(2);
   run_ranks(options_for(1), [&](const Communicator& world) {
     const Driver& driver = devices.driver();
-    // On one device, then on the other.
+    // Memory at one address: on one device, then on another.
     std::set<void*> addresses;
     for (const std::uint32_t device : {0U, 1U, 0U}) {
       CudaMemory memory(devices.shared_driver(), devices.kind(device).device, kBytes + 256);
@@ -232,7 +232,7 @@ TEST(CudaMemory, IsFoundWhereAnAddressIsUsedAgain) {
       EXPECT_EQ(reduced_on_device(world, memory), sum_of(1));
     }
     EXPECT_TRUE(addresses.size() == 1 || !is_stand_in());
-    // Managed, then memory of the host alone.
+    // Memory at one address: managed, then host memory.
     int used_again = 0;
     for (int round = 0; round < 10; ++round) {
       void* address = nullptr;
@@ -286,7 +286,7 @@ TEST(CudaMemory, IsAllocatedOnADeviceAndFreedOnce) {
 }
 
 TEST(CudaMemory, LeavesOtherDevicesAlone) {
-  CudaRanks devices(1);  // Uses device 0.
+  CudaRanks devices(1);  // Calls use device 0 only.
   const Driver& driver = devices.driver();
   int count = 0;
   ASSERT_EQ(driver.cuDeviceGetCount(&count), CUDA_SUCCESS);
@@ -312,7 +312,7 @@ TEST(CudaMemory, OfTwoKindsInOneCallIsAnError) {
                 fails_as(Code::invalid_argument,
                          "the input is in host memory, the output in cuda memory of "
                          "device 0; copy one of them"));
-    // A null buffer of no elements goes with either.
+    // A null buffer without elements may be combined with memory of any kind.
     const Buffer nothing(nullptr, 0, DataType::uint32);
     const std::uint64_t counts[] = {0};
     EXPECT_TRUE(
@@ -343,8 +343,9 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
     const Driver& driver = devices.driver();
     const auto world = runtime.world().on({memory.stream(), devices.kind(rank)});
     const HostWords words(driver, memory.context(), HostWords::Kind::pinned);
-    // The stream copies between the host and the device. From host to host, the driver would let
-    // the thread wait for the call, and on a GPU also the threads that carry it out.
+    // The copies are between host and device. For a copy from host to host, the driver would block
+    // the calling thread until the call has ended; on a GPU it would also block the threads that
+    // run the call.
     std::byte* const source = memory.allocate(kBytes);
     std::byte* const target = memory.allocate(kBytes);
     memory.write(source, words_of(rank).data(), kBytes);
@@ -359,7 +360,7 @@ TEST(CudaMemory, OfTheHostIsOrderedByAStreamIfItIsPinned) {
       const Work work =
           world.all_reduce(unstated(words.data()), unstated(words.data()), RedOp::sum);
       copy(target, words.data());
-      copy(words.data(), target);  // So that a next call which begins too early reads no input.
+      copy(words.data(), target);  // A next call that begins too early has a wrong result.
       {
         const CurrentContext current(driver, memory.context());
         ASSERT_EQ(driver.cuStreamSynchronize(memory.stream()), CUDA_SUCCESS);

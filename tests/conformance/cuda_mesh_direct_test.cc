@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls on meshes of ranks that reach each other's buffers: the commands that are enqueued on the
-// streams, and the rules that keep such calls from accessing other buffers. The tests run over the
-// driver that CUDA_DRIVER names.
+// Calls on meshes of ranks that access each other's buffers: the commands that are enqueued on the
+// streams, and the rules that prevent these calls from accessing wrong buffers. CUDA_DRIVER names
+// the driver.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -36,7 +36,7 @@ Words read(const CudaMemory& memory, const Buffer& buffer) {
   return words;
 }
 
-/// Managed memory of a device, which other devices may not reach.
+/// Managed memory. Other devices may be unable to access it.
 class Managed {
  public:
   Managed(const Driver& driver, CUcontext context, const Memory& kind)
@@ -63,8 +63,8 @@ class Managed {
 
 class CudaMeshDirect : public testing::Test {
  protected:
-  /// Runs `body` on each rank, with its memory, and with a world whose devices are bound and whose
-  /// calls are in the order of the rank's stream.
+  /// Runs `body` on each rank. The communicator's devices are bound, and its calls are in the order
+  /// of the rank's stream.
   void run(const std::function<void(const Communicator&, CudaMemory&)>& body) {
     run_ranks(devices.options(), [&](const Communicator& world) {
       EXPECT_TRUE(value_of(world.bind(devices.kind(world.rank()))));
@@ -100,7 +100,8 @@ TEST_F(CudaMeshDirect, TouchesNoBuffersOfCallsThatDiffer) {
     const std::uint32_t rank = world.rank();
     const Buffer input = words_in(memory, devices.kind(rank), Words(kCount, 1));
     const Buffer output = words_in(memory, devices.kind(rank), Words(kCount, 77));
-    // The calls of the others would go far beyond the end of what rank 0 names.
+    // Rank 0 passes 16 elements, and the others kCount. Their calls would access memory beyond the
+    // end of rank 0's buffers.
     const auto part = [rank](Buffer buffer) {
       buffer.count = rank == 0 ? 16 : kCount;
       return buffer;
@@ -123,7 +124,7 @@ TEST_F(CudaMeshDirect, TouchesNoBuffersOfEarlierCalls) {
     const Words later(kCount, 77);
     memory.write(static_cast<std::byte*>(buffer.data), later.data(), kBytes);
     all_meet.arrive_and_wait();
-    // Rank 0 repeats its call. The others make one that uses no buffers of peers.
+    // Rank 0 repeats its call. The other ranks make a call that does not access buffers of peers.
     const Work work = rank == 0 ? world.all_reduce(buffer, buffer) : world.all_to_all(other, other);
     EXPECT_EQ(work.wait().code(), Code::mismatch);
     all_meet.arrive_and_wait();
@@ -138,7 +139,7 @@ TEST_F(CudaMeshDirect, CopiesBuffersThatPeersDoNotReach) {
     const Managed input(devices.driver(), memory.context(), devices.kind(rank));
     const Managed output(devices.driver(), memory.context(), devices.kind(rank));
     for (std::uint32_t number = 0; number < 3; ++number) {
-      // Rank 1 calls in place, and rank 2 has ordinary memory.
+      // Rank 1 calls in place. The buffers of rank 2 are in device memory, not managed memory.
       const Words given(kCount, number + rank), expected(kCount, 3 * number + 3);
       const Buffer in = rank == 2 ? words_in(memory, devices.kind(rank), given) : input.buffer();
       if (rank != 2) std::ranges::copy(given, input.words());

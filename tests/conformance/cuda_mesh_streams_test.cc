@@ -29,47 +29,48 @@ using std::chrono::milliseconds;
 
 constexpr std::uint32_t kRanks = 3;
 
-/// One rank of a test.
+/// What one rank of a test uses.
 struct MeshRank {
   Runtime& runtime;
   CudaRanks& devices;
   std::uint32_t ranks = kRanks;
   std::uint32_t rank = runtime.rank();
   Stream stream = stream_of(devices, rank);
-  Communicator world = bound();  ///< Its devices are bound.
+  Communicator world = bound();  ///< A communicator whose devices are bound.
 
-  /// A new communicator of all ranks whose devices are bound.
+  /// Makes a communicator of all ranks, and binds its devices.
   Communicator bound() const {
     auto all = value_of(runtime.world().duplicate());
     EXPECT_TRUE(value_of(all.bind(devices.kind(rank))));
     return all;
   }
   Round round() const { return {devices, rank, ranks}; }
-  /// Calls in the order of this rank's stream.
+  /// The communicator whose calls are in the order of this rank's stream.
   Communicator on() const { return world.on(stream); }
-  /// Calls on the mesh's own stream, after the work that this rank's stream has.
+  /// The communicator whose calls run on the mesh's own stream, after the work that is enqueued on
+  /// this rank's stream at the time of the call.
   Communicator after() const { return world.after(stream); }
   Work reduce(const Round& round) const {
     return after().all_reduce(round.buffer(), round.buffer());
   }
-  /// Waits for all ranks.
+  /// A barrier of all ranks.
   void meet() const { EXPECT_TRUE(runtime.world().barrier().wait()); }
 };
 
-/// Runs `body` on ranks whose devices are bound.
+/// Runs `body` on each rank, with a communicator whose devices are bound.
 void run_bound(std::uint32_t ranks, const std::function<void(MeshRank& self)>& body) {
   CudaRanks devices(ranks);
   run_ranks(devices.options(), [&](Runtime& runtime, MemoryHub&) {
     MeshRank self{runtime, devices, ranks};
     body(self);
   });
-  // Otherwise nothing would be freed any more.
+  // While streams wait, Xylem defers freeing driver memory. At the end no stream may wait.
   EXPECT_FALSE(Gates::are_streams_waiting());
 }
 
 void run_bound(const std::function<void(MeshRank& self)>& body) { run_bound(kRanks, body); }
 
-/// Functions of the driver that only tests call.
+/// Functions of the driver that only tests use.
 class Graphs {
  public:
   Graphs() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that the devices carry out without the CPU (Communicator::bind()), over the driver that
-// CUDA_DRIVER names. Several ranks share a device.
+// Calls that devices carry out without the CPU (Communicator::bind()). CUDA_DRIVER names the
+// driver. Several ranks share a device.
 #include "conformance/run_case.h"
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
@@ -19,7 +19,7 @@ namespace {
 
 class EveryMappedPlanner : public testing::TestWithParam<collectives::Planner> {
  protected:
-  /// Scratch of 1 KiB makes calls run in several rounds.
+  /// With `scratch_bytes` of 1 KiB, calls run in several rounds.
   static void run(std::uint64_t scratch_bytes) {
     const auto& planner = GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams that share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1). Some programs set this to
-// order their kernels. While a stream waits, nothing else runs on the GPU. So calls for which a
-// stream would wait are refused, and other calls are carried out.
+// Streams that share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), which some applications
+// set to order their kernels. A stream that waits then blocks all other work on the GPU. So calls
+// for which a stream would have to wait are refused, and other calls are carried out.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Device copies, device reductions and messages between hosts overlap. Four ranks on two hosts,
-// each with a device, make a large all_reduce a few times. The test records when each copy,
-// reduction and message began and ended. For each rank it sums the time during which two of these
+// with one device each, make a large all_reduce several times. The test records the begin and end
+// of each copy, reduction and message. For each rank, it sums the time during which two of these
 // kinds were under way at once.
 //
-// XYLEM_TEST_TRACE=file writes the record as JSON, which chrome://tracing and Perfetto display.
+// XYLEM_TEST_TRACE=file writes the record as JSON for chrome://tracing and Perfetto.
 #include "support/cuda_ranks.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
@@ -44,7 +44,7 @@ using transport::Tag;
 
 constexpr std::uint32_t kRanks = 4;
 constexpr std::uint64_t kBytes = std::uint64_t{16} << 20;
-constexpr int kCalls = 3;  ///< That are recorded.
+constexpr int kCalls = 3;  ///< The number of recorded calls.
 
 enum Kind : std::uint8_t { copy, reduction, message };
 constexpr std::array kKinds{"copy", "reduction", "message"};
@@ -61,7 +61,7 @@ struct Event {
   long long begin = 0, end = 0;  ///< Nanoseconds.
 };
 
-/// The events of the job, in any order. Many threads add some.
+/// The events of all ranks, in any order. Many threads add events.
 class Record {
  public:
   void add(const Event& event) {
@@ -75,7 +75,7 @@ class Record {
 
  private:
   std::mutex mutex_;
-  std::vector<Event> events_;  // «mutex_»
+  std::vector<Event> events_;  // Guarded by mutex_.
 };
 
 Record& record() {
@@ -83,7 +83,8 @@ Record& record() {
   return the_record;
 }
 
-/// Called by the stand-in for the driver. The device's number is that of its rank.
+/// The stand-in for the driver calls this for each command. Device numbers are equal to rank
+/// numbers.
 void note_command(
     int device, const char* what, std::size_t /*bytes*/, long long begin, long long end) {
   const std::string_view name = what;
@@ -91,7 +92,8 @@ void note_command(
   record().add({kind, static_cast<std::uint32_t>(device), begin, end});
 }
 
-/// Milliseconds in which the kinds of a set were under way at once at a rank, by the set's bits.
+/// Index: a set of kinds, as bits. Value: the time during which exactly these kinds were under way
+/// at a rank, in milliseconds.
 using Times = std::array<double, 8>;
 
 Times times_of(const std::vector<Event>& events, std::uint32_t rank) {
@@ -139,7 +141,7 @@ void write_trace(const std::vector<Event>& events, const char* path) {
 
 // ---- messages ----
 
-/// A TCP transport that records when each of its messages was sent, and when it had left.
+/// A TCP transport that records the begin and end of each message that it sends.
 class RecordedTcp final : public transport::testing::ForwardingTransport {
  public:
   RecordedTcp(std::uint32_t rank, std::unique_ptr<transport::Transport> tcp)
@@ -195,7 +197,7 @@ class RecordedTcp final : public transport::testing::ForwardingTransport {
 
 // ---- the test ----
 
-/// Lets the stand-in tell of its commands. False if the driver is a GPU's.
+/// The stand-in calls `watcher` for each command. Returns false with the driver of a GPU.
 bool watch(void (*watcher)(int, const char*, std::size_t, long long, long long)) {
   const char* const name = std::getenv("CUDA_DRIVER");
   void* const driver = ::dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW | RTLD_NOLOAD);

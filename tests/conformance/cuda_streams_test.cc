@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls in the order of CUDA streams: commands that are enqueued before a call, the call itself,
-// and commands that are enqueued after it run in this order. The calling thread does not wait.
+// Calls in the order of CUDA streams: commands enqueued before a call, the call itself, and
+// commands enqueued after it run in this order. The thread that makes the call does not wait.
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -27,7 +27,7 @@ constexpr std::uint32_t kRanks = 3;
 
 class CudaStreams : public testing::Test {
  protected:
-  /// Runs `body` on each rank, and waits for all ranks at the end.
+  /// Runs `body` on each rank. The ranks end together.
   void run(const std::function<void(const Communicator& world, const Stream& stream)>& body) {
     run_ranks(devices.options({{"XYLEM_SLICE", "4K"}}), [&](const Communicator& world) {
       body(world, stream_of(devices, world.rank()));
@@ -38,7 +38,7 @@ class CudaStreams : public testing::Test {
   CudaRanks devices{kRanks};
 };
 
-/// Lets a rank's stream wait until the host opens the gate.
+/// While the gate is closed, the rank's stream waits.
 class Gate {
  public:
   Gate(CudaRanks& devices, std::uint32_t rank)
@@ -68,7 +68,7 @@ TEST_F(CudaStreams, OrderProducersCallsAndConsumers) {
   });
 }
 
-// Many calls are under way at once, and nobody waits for one of them.
+// Many calls are under way at once. The thread waits only at the end.
 TEST_F(CudaStreams, HoldManyCalls) {
   run([&](const Communicator& world, const Stream& stream) {
     std::vector<std::unique_ptr<Round>> rounds;
@@ -90,8 +90,8 @@ double thread_time() {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
 }
 
-// The producers of all calls are late: they stand behind a word that the host writes after it has
-// made all calls. So a call that waited for its producer would never return.
+// A closed gate delays the producers of all calls. The host opens it after it has made all calls,
+// so a call that waited for its producer would never return.
 TEST_F(CudaStreams, TakeCallsWhileTheyAreBusy) {
   constexpr std::uint32_t kCalls = 40;
   run([&](const Communicator& world, const Stream& stream) {
@@ -130,8 +130,8 @@ TEST_F(CudaStreams, TakeCallsWhileTheyAreBusy) {
   });
 }
 
-// The same program without the stream's order is wrong, so the tests above can fail. The thread
-// sanitizer would report that the copies race with the call, as they do.
+// The program of the tests above, without the order of a stream. Its results are wrong, which shows
+// that the tests above can fail. Not with the thread sanitizer, which would report these races.
 TEST_F(CudaStreams, AreNeededForThat) {
   if (kHasThreadSanitizer) return;
   if (!is_stand_in()) GTEST_SKIP() << "a GPU may happen to be quick enough for each call";
@@ -148,8 +148,8 @@ TEST_F(CudaStreams, AreNeededForThat) {
   });
 }
 
-// A call that does not hold its stream: the stream goes on while the call waits for rank 0, and
-// waits only where Work::block() is called.
+// The calls are made with Communicator::after(): the stream continues while the call waits for rank
+// 0. The stream waits only after Work::block().
 TEST_F(CudaStreams, WaitWhereTheyAreTold) {
   run([&](const Communicator& world, const Stream& stream) {
     const std::uint32_t rank = world.rank();
@@ -165,7 +165,7 @@ TEST_F(CudaStreams, WaitWhereTheyAreTold) {
       }
       EXPECT_TRUE(world.barrier().wait());
       if (rank == 0) work = part.after(stream).all_reduce(round.buffer(), round.buffer());
-      // Twice, and perhaps after the end.
+      // Calling block() twice, and perhaps after the call has ended, is allowed.
       ASSERT_TRUE(work.block(stream));
       ASSERT_TRUE(work.block(stream));
       round.consume();
@@ -209,10 +209,11 @@ TEST_F(CudaStreams, GoOnWhenTheCallFails) {
     const std::uint32_t rank = world.rank();
     auto part = value_of(world.duplicate());
     Round round(devices, rank, kRanks);
-    // Rank 0 does not call, so the streams of the others wait until it aborts.
+    // Rank 0 does not call, so the streams of the other ranks wait until rank 0 aborts.
     if (rank != 0) {
       const bool is_held = rank == 1;
-      // Without a consumer, which would write: after a failure, peers may still read the buffer.
+      // There is no consumer, since it would write to the buffer: after a failure, peers may still
+      // read the buffer.
       const Work work = round.begin(is_held ? part.on(stream) : part.after(stream), 1);
       EXPECT_FALSE(work.test());
       EXPECT_TRUE(work.block(stream));
@@ -248,7 +249,7 @@ TEST_F(CudaStreams, WaitForMessages) {
     const std::uint32_t to = (rank + 1) % kRanks, from = (rank + kRanks - 1) % kRanks;
     Round sent(devices, rank, kRanks), received(devices, rank, kRanks);
     for (std::uint32_t number = 0; number < 20; ++number) {
-      // Short messages are copied to host memory first.
+      // Short messages pass through host memory.
       Buffer output = sent.buffer(), input = received.buffer();
       output.count = input.count = number % 2 == 0 ? kCount : 10;
       sent.produce(number);
@@ -265,8 +266,7 @@ TEST_F(CudaStreams, WaitForMessages) {
   });
 }
 
-// The stream of the sender waits for a word of the host, and so do its messages, also one without
-// bytes.
+// A gate holds the sender's stream. The stream's messages must wait too, even those without bytes.
 TEST_F(CudaStreams, HoldMessagesBackUntilTheirTurn) {
   run([&](const Communicator& world, const Stream& stream) {
     const std::uint32_t rank = world.rank();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All calls on buffers of CUDA devices, over the driver that CUDA_DRIVER names. Several ranks share
-// a device.
+// All calls on buffers of CUDA devices. CUDA_DRIVER names the driver. Several ranks share a device.
 #include "conformance/run_case.h"
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
@@ -18,7 +17,7 @@ namespace {
 
 class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
  protected:
-  /// If `are_mixed`, odd ranks use memory of the host, and no rank states where its buffers are.
+  /// If `are_mixed`, odd ranks use host memory, and no rank states the kind of its memory.
   static void run(bool are_mixed, std::size_t most_cases) {
     const auto& planner = *GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All calls on buffers of a made-up device. The device has up to four queues and finishes work
-// later, in an order drawn from a seed. Calls begin behind gates, and the CPU may not touch the
+// All calls on buffers of a made-up device. The device has up to four queues, and completes work
+// later, in an order drawn from a seed. Calls begin behind gates. The CPU cannot access the
 // device's memory.
 #include "conformance/run_case.h"
 #include "support/made_up_devices.h"
@@ -39,7 +39,7 @@ Buffer floats_on_device(MadeUpDevices& devices, std::uint32_t rank, std::uint64_
 
 class OnDevice : public testing::TestWithParam<const collectives::Planner*> {
  protected:
-  /// If `are_mixed`, odd ranks use memory of the host.
+  /// If `are_mixed`, odd ranks use host memory.
   static void run(const std::string& transport, bool are_mixed, std::size_t most_cases) {
     const auto& planner = *GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
@@ -89,10 +89,10 @@ std::vector<std::uint8_t> pattern(std::uint32_t rank, std::size_t number, std::s
 
 constexpr std::size_t kSizes[] = {0, 1, 500, 4000, 5000, 70'000, 300'000};
 
-/// Some messages are in memory of the host, where they could overtake those on the device.
+/// Some messages are in host memory, and could overtake messages in device memory.
 bool is_on_host(std::size_t number) { return number % 3 == 1; }
 
-// All messages have one tag, so receive number i must get message number i.
+// All messages have the same tag, so receive i must match message i.
 TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
   constexpr std::uint32_t kRanks = 3;
   MadeUpDevices devices(kRanks);
@@ -100,7 +100,7 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
   options.transport = GetParam();
   run_ranks(options, [&](const Communicator& world) {
     DeviceMemory& memory = devices.memory(world.rank());
-    // Messages to the next rank, and to this rank itself.
+    // Messages to the next rank, and of each rank to itself.
     for (const std::uint32_t distance : {1U, 0U}) {
       const std::uint32_t to = (world.rank() + distance) % kRanks;
       const std::uint32_t from = (world.rank() + kRanks - distance) % kRanks;
@@ -119,7 +119,8 @@ TEST_P(MessagesOnDevice, KeepTheirOrderWhereverTheyAre) {
         works.push_back((is_on_host(i) ? world : world.on(kStream)).send(buffer, to, 5));
       }
       for (std::size_t i = 0; i < std::size(kSizes); ++i) {
-        // Some receives have room for more. The rest of their buffers stays as it is.
+        // Some receive buffers are longer than their message. The rest of the buffer must not
+        // change.
         const std::size_t room = kSizes[i] + i % 2 * 60'000;
         received.push_back(pattern(7, 0, room));
         there.push_back(memory.allocate(room));
@@ -232,8 +233,8 @@ TEST(Device, ThatHasAFaultEndsTheCommunicatorOnAllRanks) {
   });
 }
 
-// All work waits for gates that nobody opens, and a message in host memory waits behind a staged
-// one.
+// All device work waits behind gates that stay closed. A message in host memory waits behind a
+// message that is staged from device memory.
 TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
   constexpr std::uint32_t kRanks = 2;
   MadeUpDevices devices(kRanks);
@@ -259,7 +260,7 @@ TEST(Device, WhoseWorkIsPendingDoesNotHoldUpAnAbort) {
   });
 }
 
-// The job ends all the same, within seconds, and keeps what the device may still write to.
+// The job ends within seconds all the same. It keeps the memory that the device may still write to.
 TEST(Device, ThatNeverFinishesDoesNotHoldUpTheEndOfTheJob) {
   constexpr std::uint32_t kRanks = 2;
   MadeUpDevices devices(kRanks);
@@ -271,7 +272,7 @@ TEST(Device, ThatNeverFinishesDoesNotHoldUpTheEndOfTheJob) {
     const Work work = world.on(kStream).all_reduce(buffer, buffer, RedOp::sum);
     EXPECT_FALSE(work.test());
     EXPECT_EQ(runtime.shutdown().code(), Code::busy);
-    EXPECT_TRUE(on_host.barrier().wait());  // The end of one rank cancels the call of the other.
+    EXPECT_TRUE(on_host.barrier().wait());  // Each rank's shutdown cancels the calls of its peers.
     const Runtime ends = std::move(runtime);
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that disagree on a call, or a rank that does not call. All ranks must get a mismatch or
-// time-out that names both sides, and no output may mix data of disagreeing calls. Also tests
-// abort, busy, and bad arguments.
+// Ranks disagree on a call, or a rank does not call. All ranks must get a mismatch or a time-out
+// that names both sides, and no output may mix data of disagreeing calls. Other tests check abort,
+// busy, and invalid arguments.
 #include "support/outcome.h"
 #include "support/ranks.h"
 #include "support/temporary_directory.h"
@@ -158,14 +158,14 @@ TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
   run_ranks(options, [&what](const Communicator& world) {
     const bool odd = world.rank() + 1 == world.size();
     std::vector<float> input(64, static_cast<float>(world.rank() + 1)), output(64, -1.0F);
-    // A call before it makes the number of the disagreeing call differ from 0.
+    // After this barrier, the number of the disagreeing call is not 0.
     ASSERT_TRUE(world.barrier().wait().is_ok());
     Status status = (odd ? what.wrong : what.right)(world, input, output).wait();
-    // A call that only sends may have succeeded; then the next call reports the mismatch.
+    // A call that only sends may succeed. Then the rank's next call reports the mismatch.
     const bool ended_well = status.is_ok();
     if (ended_well) status = world.barrier().wait();
     EXPECT_THAT(status, fails_as(Code::mismatch, what.said, what.instead));
-    // With two ranks, an output is either untouched or holds the rank's own data.
+    // With two ranks, an output is unchanged or contains the rank's own data.
     if (world.size() == 2 && !ended_well) {
       const float own = static_cast<float>(world.rank() + 1);
       EXPECT_TRUE(std::all_of(output.begin(), output.end(),
@@ -207,8 +207,8 @@ TEST(Disagreement, ManyCallsAgoIsNamed) {
   });
 }
 
-// The root of broadcasts does not wait for the other ranks, so it may be many calls past the call
-// that differs.
+// The root of a broadcast does not wait for the other ranks. So it may make many calls after the
+// disagreeing call before it learns of the disagreement.
 TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   for (const std::size_t ahead : {100, 3000, 8000}) {
     run_ranks(three_ranks("20s"), [ahead](const Communicator& world) {
@@ -227,8 +227,8 @@ TEST(Disagreement, OfARankThatIsFarAheadIsMismatch) {
   }
 }
 
-// The root is so far ahead that it no longer remembers the call that differs: the others call only
-// when the root has made all its calls.
+// The root makes so many calls after the disagreeing call that its history does not contain the
+// disagreeing call. The other ranks call only after the root has made all its calls.
 TEST(Disagreement, OfARankThatIsTooFarAheadIsATimeOut) {
   std::latch is_ahead(1);
   run_ranks(three_ranks("3s"), [&is_ahead](const Communicator& world) {
@@ -261,7 +261,7 @@ TEST(PointToPointDisagreement, TypeThatDiffersIsMismatchAtBothEnds) {
                                           : world.recv(as_int, 0, 7).wait();
         EXPECT_FALSE(status && world.rank() == 1)
             << "rank 1 gets another type, so its receive must fail";
-        if (status) status = world.barrier().wait();  // A small message may have been sent already.
+        if (status) status = world.barrier().wait();  // The send of a small message may succeed.
         EXPECT_THAT(status, fails_as(Code::mismatch, "sends " + std::to_string(count) +
                                                          " float32 to rank 1 with tag 7, which "
                                                          "receives " +
@@ -280,7 +280,7 @@ TEST(Timeout, NamesTheRankThatDidNotCall) {
     std::vector<float> a(8, 1.0F), b(8);
     ASSERT_TRUE(world.all_reduce(in(a, 8), out(b, 8)).wait().is_ok());
     if (world.rank() == 2) {
-      // This rank makes another call meanwhile, and learns that the others have given up.
+      // Rank 2 makes another call, and this call fails because the other ranks have timed out.
       const Status status = world.recv(out(b, 8), 0, 99).wait();
       EXPECT_EQ(status.code(), Code::timed_out) << status.to_string();
       return;
@@ -307,8 +307,8 @@ TEST(Timeout, OfOneCallIsItsOwn) {
   });
 }
 
-// Rank 2 does not call, so the others wait for it. All ranks answer the roll call, and rank 2 is
-// blamed.
+// Rank 2 does not call. When the other ranks time out, all ranks answer the roll call, and rank 2
+// is blamed.
 TEST(Timeout, BlamesTheRankThatDidNotCall) {
   std::latch ended(2);
   run_ranks(three_ranks("700ms"), [&ended](const Communicator& world) {
@@ -316,7 +316,7 @@ TEST(Timeout, BlamesTheRankThatDidNotCall) {
     std::vector<float> data(8, 1.0F), sum(8);
     const auto begin = Clock::now();
     const Status status = world.all_reduce(in(data, 8), out(sum, 8)).wait();
-    // Silent ranks would have until 1.85 s to answer.
+    // If a rank did not answer, the call would end at 1.85 s.
     EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1500))
         << "all ranks answer, so there is no longer wait";
     ended.count_down();
@@ -404,7 +404,8 @@ TEST(Arguments, BadOnesComeBackAtOnceAndNameTheRule) {
   });
 }
 
-// The other ranks do not make these calls. Later calls match only if a refused call is not counted.
+// Rank 1 makes invalid calls, which are refused. If a refused call were counted, the later calls
+// would not match.
 TEST(Arguments, BadOnesOfOneRankAreNotCounted) {
   for (const char* const transport : {"loopback", "shm", "tcp"}) {
     RankOptions options = three_ranks("20s");
@@ -440,7 +441,7 @@ TEST(Arguments, BadOnesOfOneRankAreNotCounted) {
   }
 }
 
-/// The log of each rank, in a file of its own.
+/// Each rank writes its log to its own file.
 class Log : public testing::Test {
  protected:
   RankOptions options(const char* timeout) const {
@@ -500,7 +501,7 @@ TEST_F(Log, OfADeathIsALineOfEachSurvivor) {
     auto world = runtime.world();
     auto copy = world.duplicate();
     ASSERT_TRUE(copy.is_ok());
-    // No rank passes this barrier before all have a copy.
+    // When this barrier ends, all ranks have the copy of the communicator.
     Status status = copy->barrier().wait();
     if (world.rank() == 2) return hub.kill(2);
     for (const Communicator& each : {world, *copy})
@@ -524,14 +525,14 @@ TEST_F(Log, OfAnAbortIsNoError) {
   for (const std::uint32_t rank : {0, 1, 2}) EXPECT_EQ(count(rank, kError), 0) << rank;
 }
 
-// Also a rank that has called nothing is told, on a thread of Xylem, since its program may never
-// look.
+// The failure handlers of all ranks are called, also on a rank that has made no call. Its program
+// may never call Xylem, so a thread of Xylem calls the handler.
 TEST(Failures, AreToldToAllRanks) {
   std::latch are_told(3);
   run_ranks({.size = 3}, [&](const Communicator& world) {
     std::atomic<int> told{0};
     world.on_failure([&](const Status&) { told = 100; });
-    world.on_failure([&](const Status& why) {  // This one replaces the other.
+    world.on_failure([&](const Status& why) {  // Replaces the first handler.
       EXPECT_THAT(why, testing::AllOf(fails_as(Code::timed_out), blames(1U)));
       ++told;
       are_told.count_down();

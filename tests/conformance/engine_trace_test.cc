@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine can run one schedule in several ways: as a call that has ended when it returns, as an
-// exchange that became an operation, or in rounds. In every step of every rank, each way must read
-// and produce the same operands with the same bytes, wherever they are in memory. To record this,
-// the test builds the engine with XYLEM_ENGINE_TRACE. Fused steps over shared memory must have the
-// same results as the separate steps over loopback, which fuses nothing.
+// The engine can run one schedule in three ways: within the call, as an operation that is an
+// exchange, or in rounds. In all three ways, every step of every rank must read and write the same
+// operands with the same bytes, whatever their addresses are. The test records the operands: it
+// builds the engine with XYLEM_ENGINE_TRACE. Steps that are fused over shared memory must have the
+// same results as separate steps over loopback, which does not fuse.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 #include "xylem/execution/execution.h"
@@ -33,7 +33,7 @@ using execution::ProgramStep;
 using execution::Run;
 using execution::Traced;
 
-/// An operand that a step read or wrote.
+/// An operand that a step has read or written.
 struct Event {
   std::uint32_t step = 0, slice = 0, operand = 0;
   Traced what = Traced::source;
@@ -45,17 +45,17 @@ struct Event {
   }
 };
 
-/// The events of all calls that write one output, in any order.
+/// The events of one call, in any order. `traces` finds them by the address of the call's output.
 struct Trace {
   std::vector<Event> events;
-  bool by_call = false;  ///< True if the call never became an operation.
+  bool by_call = false;  ///< True if the call ended without becoming an operation.
 };
 
 std::mutex traces_mutex;
 std::map<const std::byte*, Trace> traces;
 std::atomic<bool> by_rounds{false};
-/// The number of copied slices that were written together with a send, and how many of these were
-/// the last slice of their copy.
+/// The number of copied slices that were written together with a send. `last_along` counts those
+/// that were the last slice of their copy.
 std::atomic<std::uint32_t> made_along{0}, last_along{0};
 
 using test::gift;
@@ -79,12 +79,12 @@ Work call(const Communicator& world,
   return world.broadcast(in, out.first(in.size()), 0);
 }
 
-/// The events of each rank in its calls of one operation, for each way that was taken.
+/// For each way of running a call: the events of each rank in one call.
 using Traces = std::map<Way, std::vector<std::vector<Event>>>;
 
 class EngineTrace : public testing::TestWithParam<std::uint32_t> {
  protected:
-  /// Makes the call again and again, so that some calls end at once and others become operations.
+  /// Makes the same call many times. Some of these calls end at once, and others become operations.
   static void collect(std::string_view operation,
                       std::size_t count,
                       Traces& found,
@@ -97,7 +97,7 @@ class EngineTrace : public testing::TestWithParam<std::uint32_t> {
       const auto world = runtime.world();
       const Values in = gift(world.rank(), 0, count * ranks);
       for (int i = 0; i < kCalls; ++i) {
-        // One rank is late, so the calls of the other ranks become operations.
+        // In each round one rank calls late, so the calls of the other ranks become operations.
         for (int left = i % 4 == static_cast<int>(world.rank() % 4) ? i : 0; left > 0; --left) {
           std::this_thread::yield();
         }
@@ -109,7 +109,7 @@ class EngineTrace : public testing::TestWithParam<std::uint32_t> {
           made = std::move(traces[reinterpret_cast<const std::byte*>(out.data())]);
           traces.erase(reinterpret_cast<const std::byte*>(out.data()));
         }
-        if (made.events.empty()) continue;  // This rank reads and writes nothing.
+        if (made.events.empty()) continue;  // This rank has no operands.
         std::ranges::sort(made.events);
         const Way way = by_rounds ? Way::rounds : made.by_call ? Way::call : Way::operation;
         const std::scoped_lock lock(mutex);
@@ -150,7 +150,8 @@ TEST_P(EngineTrace, IsTheSameByEveryWay) {
   EXPECT_TRUE(ended_within || GetParam() > std::thread::hardware_concurrency());
 }
 
-/// Removes the receives, since loopback writes received data to its place by itself.
+/// Returns the events without receives. Over loopback, the transport writes received data, so the
+/// engine records no receives.
 std::vector<std::vector<Event>> without_receipts(Traces& found) {
   auto& of_rank = found[Way::rounds];
   for (auto& events : of_rank) {
@@ -164,7 +165,7 @@ TEST_P(EngineTrace, OfManySlicesIsTheSameFusedAsStepByStep) {
     std::string_view operation, algorithm;
     bool has_copy = false;  ///< True if the plan copies what a rank sends.
   };
-  constexpr std::size_t kCount = 700;  // Three slices or more. The last one is short.
+  constexpr std::size_t kCount = 700;  // At least three slices, of which the last is short.
   for (const Plan& plan : {Plan{"all_reduce", "two_shot"}, Plan{"all_gather", "direct", true},
                            Plan{"all_gather", "ring", true}, Plan{"reduce_scatter", "direct"},
                            Plan{"all_to_all", "direct"}, Plan{"reduce", "binomial"},
@@ -195,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineTrace, testing::Values(1, 2, 3, 5, 8));
 
 }  // namespace xylem::runtime
 
-// The hooks that the engine calls when it is built with XYLEM_ENGINE_TRACE.
+// The engine calls these functions if it is built with XYLEM_ENGINE_TRACE.
 namespace xylem::execution {
 
 bool are_all_by_rounds() { return runtime::by_rounds; }

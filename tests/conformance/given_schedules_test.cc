@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules from a file (XYLEM_SCHEDULES): they are proved before they run, they replace Xylem's
-// own, and they must be the same on all ranks.
+// Schedules from a file (XYLEM_SCHEDULES): they are proved before they run, they take precedence
+// over the schedules of Xylem's planners, and they must be the same on all ranks.
 #include "runtime/src/calls/given_schedules.h"
 
 #include "conformance/run_case.h"
@@ -51,7 +51,7 @@ class GivenSchedule : public testing::Test {
   const TemporaryDirectory directory_;
 };
 
-/// A planner's schedules of all ranks, as those of an algorithm "mine".
+/// The text of a planner's schedules for all ranks, as an algorithm named "mine".
 std::string mine(Collective collective, std::string_view algorithm, std::uint32_t ranks) {
   std::string text;
   const auto* planner = collectives::find_planner(collective, algorithm);
@@ -63,7 +63,7 @@ std::string mine(Collective collective, std::string_view algorithm, std::uint32_
   return text;
 }
 
-/// Replaces the first occurrence.
+/// Replaces the first occurrence of `from` by `to`.
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const auto at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -101,7 +101,7 @@ TEST_F(GivenSchedule, RunsInPlaceOfXylemsOwn) {
           write("plans", mine(Collective::all_reduce, "recursive_doubling", ranks) + "\n" +
                              mine(Collective::all_gather, "bruck", ranks));
       options.environment["XYLEM_SCHEDULES"] = path;
-      // What is forced by name yields to the file.
+      // The file has precedence over XYLEM_ALGORITHM.
       options.environment["XYLEM_ALGORITHM"] = "ring";
       options.environment["XYLEM_SLICE"] = "1K";
       run_ranks(options, [&](const Communicator& world) {
@@ -162,7 +162,8 @@ TEST_F(GivenSchedule, ThatIsWrongEndsTheStart) {
   expect_refused("/nowhere/plans", Code::invalid_argument, "No such file or directory");
 }
 
-/// While one exists, nobody can open the file, as on a file system whose server does not answer.
+/// While an object of this class exists, opening the file blocks, as on a file system whose server
+/// does not answer.
 class UnansweredFile {
  public:
   explicit UnansweredFile(const std::string& path)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How communicators end: handles are dropped early, other threads abort, ranks leave, and later
-// communicators reuse the tag slots.
+// The end of communicators: handles are dropped early, other threads abort, ranks leave, and later
+// communicators reuse tag slots.
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -51,7 +51,8 @@ TEST_P(Lifetime, LastHandleMayGoWhileTheCommunicatorWorks) {
         ASSERT_TRUE(forgotten.wait().is_ok());
       }
     }
-    // Operations that nobody waits for go on all the same, and end before the runtime does.
+    // Operations continue after their Work is dropped. shutdown() succeeds only after they have
+    // ended.
     while (!runtime.shutdown().is_ok()) std::this_thread::yield();
     for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
   });
@@ -105,8 +106,8 @@ TEST_P(Lifetime, MessageThatNobodyReceivedReachesNoLaterCommunicator) {
   });
 }
 
-// After an abort a sender gets its buffer back, whatever the receiver does. The connection is not
-// cut, since other communicators use it.
+// After an abort, the sender's operation ends, and the sender may reuse its buffer, even if the
+// receiver makes no call. The connection stays open, since other communicators use it.
 TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   for (const char* const transport : {"loopback", "shm", "tcp", "ucx-tcp"}) {
     run_ranks(two_over(transport), [](const Communicator& world) {
@@ -133,8 +134,8 @@ TEST(LifetimeOfAnAbort, LeavesOtherCommunicatorsTheirConnections) {
   }
 }
 
-// The tag slot of a poisoned communicator becomes free only after a while. A rank that needs a tag
-// slot waits for one.
+// The tag slot of a poisoned communicator is released only after some time. A rank that needs a tag
+// slot waits until one is free.
 TEST(LifetimeOfAnAbort, ThousandLeaveRoomForAnother) {
   run_ranks({.size = 2}, [](const Communicator& world) {
     for (int i = 0; i < 1100; ++i) {
@@ -205,7 +206,7 @@ TEST(LifetimeOfARank, RankThatLeftIsNamedByThoseWhoWaitForItsMessages) {
   }
 }
 
-// This holds also for a communicator on which no call waits for the dead rank.
+// This includes a communicator whose calls do not wait for the dead rank.
 TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
   run_ranks(loopback(3), [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
@@ -216,7 +217,7 @@ TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
     const std::int64_t value = 1;
     const std::uint32_t living = 1 - std::min(world.rank(), 1U);
     const Work receive = copy->recv(into(never), living, 1);
-    Status status = world.barrier().wait();  // No rank passes before all wait.
+    Status status = world.barrier().wait();  // When this barrier ends, all receives are posted.
     if (world.rank() == 2) return hub.kill(2);
     const auto begin = Clock::now();
     if (status) status = world.all_reduce(one(value), into(sum)).wait();
@@ -229,8 +230,8 @@ TEST(LifetimeOfARank, ThatDiesEndsAllItsCommunicatorsAndNoOther) {
   });
 }
 
-// Two calls of one communicator stall at once. They are compared one after the other, and each only
-// once.
+// Two calls of one communicator stall at once. The ranks compare them one after the other, and
+// compare each call only once.
 TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   std::atomic<int> waited{0};
   const auto ranks = GetParam();
@@ -241,7 +242,7 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
     const Work first = world.all_reduce(one(in), into(a));
     const Work second = world.all_reduce(one(in), into(b));
     if (!is_late) {
-      // A stalled call is published in less than this time.
+      // A rank publishes a stalled call in less than 600 ms.
       EXPECT_EQ(second.wait_for(std::chrono::milliseconds(600)).code(), Code::timed_out);
       ++waited;
     }
@@ -251,8 +252,8 @@ TEST_P(Lifetime, TwoCallsThatStallAtOnceEndWellWhenTheLateRankComes) {
   });
 }
 
-// After a communicator is destroyed, another handle to it still exists. An abort through that
-// handle must not harm the next communicator, which has the same tag slot.
+// A destroyed communicator may have another handle. An abort through this handle must not affect
+// the next communicator, which has the same tag slot.
 TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   run_ranks(loopback(GetParam()), [](const Communicator& world) {
     for (int round = 0; round < 5; ++round) {
@@ -277,7 +278,7 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   });
 }
 
-// Each rank asks only about its oldest stalled call, and answers a call only once.
+// Each rank publishes only its oldest stalled call, and answers about each call only once.
 TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
   std::latch is_asked(GetParam());
   run_ranks(loopback(GetParam()), [&](Runtime& runtime, MemoryHub& hub) {
@@ -300,12 +301,12 @@ TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
     for (const Work& call : calls) ASSERT_TRUE(call.wait().is_ok());
     for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
     ASSERT_TRUE(world.barrier().wait().is_ok());
-    // One question and one answer of each rank, and twice as many on a slow machine.
+    // Each rank sends one question and one answer. The limit is twice that, for slow machines.
     EXPECT_LE(hub.floods(), 4 * world.size());
   });
 }
 
-/// The descriptors, mappings and heap memory of this process.
+/// The file descriptors, mappings and heap memory of this process.
 struct Holdings {
   std::ptrdiff_t descriptors = 0, mappings = 0;
   std::size_t heap_bytes = 0;
@@ -323,10 +324,11 @@ struct Holdings {
 };
 
 TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
-  // The number of calls, and the number after which all pools have grown.
+  // The number of measured calls, and the number of earlier calls, in which all pools reach their
+  // final size.
   constexpr int kMany = 10'000, kWarm = 300;
   run_ranks(two_over("shm"), [](const Communicator& world) {
-    // One rank counts while the other waits, since counting opens files.
+    // Rank 0 measures while rank 1 waits, since measuring opens files.
     const auto look = [&] {
       Holdings holdings;
       EXPECT_TRUE(world.barrier().wait());
@@ -351,21 +353,21 @@ TEST(LifetimeOverSharedMemory, CommunicatorsThatCameAndWentLeaveNothing) {
     if (world.rank() != 0) return;
     EXPECT_EQ(after.descriptors, before.descriptors);
     EXPECT_EQ(after.mappings, before.mappings);
-    // Room for the capacity that vectors of the two ranks keep.
+    // Vectors of the two ranks may grow by this much.
     constexpr std::size_t kSlack = 256 << 10;
     EXPECT_LT(after.heap_bytes, before.heap_bytes + kSlack);
   });
 }
 
-// Both ranks of a cut connection are alive. No call of rank 1 waits for another rank that would
-// notice the cut, and rank 0, which has sent, makes other calls.
+// The connection between ranks 0 and 1 is cut, and both ranks are alive. Rank 1 waits only for rank
+// 0. Rank 0 has sent its message, and makes other calls.
 TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
   RankOptions options{.size = 3, .transport = "tcp", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
     const auto world = runtime.world();
     auto pair = value_of(world.split(world.rank() == 1 ? 1 : 0, 0));
     std::vector<float> a(1000, 1.0F), b(1000);
-    // All ranks have called after this, so ranks 0 and 1 are connected.
+    // This call connects ranks 0 and 1.
     ASSERT_TRUE(world.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     if (world.rank() == 0) {
       ASSERT_TRUE(world.send(std::span<const float>(a), 1).wait().is_ok());
@@ -380,14 +382,14 @@ TEST(LifetimeOfAConnection, WhatIsCutEndsTheCommunicatorsOfItsEnds) {
       EXPECT_LT(Clock::now() - begin, seconds(5));
       return;
     }
-    // Ranks 0 and 2 do not use the cut connection, so their communicator goes on.
+    // The communicator of ranks 0 and 2 does not use the cut connection, so it continues.
     EXPECT_TRUE(pair.all_reduce(std::span<const float>(a), std::span(b)).wait().is_ok());
     EXPECT_FALSE(world.barrier().wait().is_ok());
     EXPECT_TRUE(pair.barrier().wait().is_ok());
   });
 }
 
-/// Sends bytes that no rank would send over a connection of this process.
+/// Writes bytes that violate the protocol to a connection of this process.
 bool write_garbage() {
   const std::string garbage(4096, 'G');
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -421,7 +423,7 @@ TEST(LifetimeOfAConnection, BytesThatWereChangedEndItAndReachNobody) {
   });
 }
 
-// The network between two ranks drops everything, but the control plane still reaches both.
+// The network drops all packets between two ranks. The control plane still reaches both ranks.
 TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
   RankOptions options{.transport = "tcp", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](Runtime& runtime, MemoryHub& hub) {
@@ -433,10 +435,10 @@ TEST(LifetimeOfAConnection, SilenceEndsItThoughBothSend) {
       ASSERT_TRUE(hub.silence(0, 1));
     }
     const auto begin = Clock::now();
-    // More than the socket buffers hold, so each kernel has unacknowledged bytes.
+    // More bytes than the socket buffers hold, so each kernel has unacknowledged bytes.
     const Status lost = world.send(std::span<const float>(large), 1 - world.rank()).wait();
-    // The end that gives up first reports link_lost and closes the connection; the other may only
-    // see that, and report peer_lost before.
+    // The rank that times out first reports link_lost and closes the connection. The other rank may
+    // notice only the closed connection, and report peer_lost.
     EXPECT_THAT(lost.code(), testing::AnyOf(Code::link_lost, Code::peer_lost)) << lost.to_string();
     EXPECT_TRUE(lost.peer().has_value());
     EXPECT_GT(Clock::now() - begin, seconds(3));

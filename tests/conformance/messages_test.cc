@@ -3,10 +3,10 @@
 // What send and recv promise beyond their results:
 //
 // - Messages arrive over every transport, also if they are shorter than the receive's buffer.
-// - A message that is too long fails no other call.
-// - A message is transferred while its sender is outside of Xylem.
+// - A message that is longer than its receive fails no other call.
+// - A message is transferred while its sender makes no calls.
 // - A sender waits for a slow receiver.
-// - A rank's goodbye does not overtake its messages.
+// - The notice that a rank has left does not overtake the rank's messages.
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -71,8 +71,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts,
                                          Hosts{0, 1, 1, 0, 0},
                                          Hosts{0, 0, 0, 0, 0, 0, 0, 1}));
 
-// While one receive waits for a rank of this host, a later receive from another host must be
-// served, too.
+// A receive waits for a rank of the same host. A later receive, for a message from another host,
+// must still be served.
 TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   run_ranks(on_hosts(GetParam()), [](const Communicator& world) {
     for (std::uint32_t root = 0; root < world.size(); ++root) {
@@ -101,7 +101,7 @@ TEST_P(MessagesOnHosts, ComeOverEveryWireInAnyOrderOfReceives) {
   });
 }
 
-// The start measures a link within the host first, and then a link to another host.
+// At its start, the job measures a link within the host first, and then a link to another host.
 TEST_P(MessagesOnHosts, LetTheStartMeasureBothWires) {
   RankOptions options = on_hosts(GetParam());
   options.environment["XYLEM_TUNING"] = "measure";
@@ -114,7 +114,8 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                          MessagesOver,
                          testing::Values("loopback", "shm", "tcp", "ucx-tcp"));
 
-// More messages than a wire's queue holds. The rest must go while the sender makes no calls.
+// There are more messages than the transport's queue holds. The rest must be sent while the sender
+// makes no calls.
 TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   for (const std::size_t length : {std::size_t{8}, kSmall}) {
     std::latch is_sent(2), is_received(2);
@@ -127,7 +128,7 @@ TEST_P(MessagesOver, GoOnWhileTheirSenderDoesNotCall) {
   }
 }
 
-// Messages that nobody receives must not hold up collectives or other messages.
+// Messages without a matching receive must not block collectives or other messages.
 TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
   constexpr std::size_t kSmallOnes = 20'000, kLargeOnes = 100, kLarge = 100'000;
   run_ranks({.transport = GetParam()}, [&](const Communicator& world) {
@@ -163,8 +164,8 @@ TEST_P(MessagesOver, ThatNobodyReceivesHoldUpNothing) {
 }
 
 constexpr std::size_t kAnnounced =
-    3'000'000;                           ///< Bytes that no transport sends ahead of a receive.
-constexpr std::size_t kStored = 30'000;  ///< Bytes that shm and tcp send ahead of a receive.
+    3'000'000;                           ///< Bytes that no transport sends before their receive.
+constexpr std::size_t kStored = 30'000;  ///< Bytes that shm and tcp send before their receive.
 constexpr std::size_t kLengths[] = {1, 5, kSmall, 5000, kStored, 100'000, kAnnounced};
 constexpr std::uint8_t kUntouched = 0xee;
 
@@ -175,7 +176,7 @@ RankOptions two_with_a_limit(const char* transport) {
 /// A message to the other rank, or to this rank itself. Both ranks send one.
 struct OneMessage {
   std::size_t length = 0;
-  bool is_late = false;  ///< It is sent before its receive is called.
+  bool is_late = false;  ///< The message is sent before its receive is posted.
   bool is_own = false;
 };
 
@@ -189,7 +190,7 @@ std::vector<OneMessage> all_messages() {
   return all;
 }
 
-/// The outcome of a message that was received into `into`. Some receives name no source.
+/// The send and the receive of one message. Some receives accept any source.
 struct Passed {
   Work sent, received;
 };
@@ -253,14 +254,14 @@ TEST_P(MessagesOver, LongerThanTheirReceivesFailAlone) {
       EXPECT_TRUE(passed.received.failed_alone());
       EXPECT_FALSE(received.holds_buffers() || went.holds_buffers());
       EXPECT_EQ(got, std::vector<std::uint8_t>(got.size(), kUntouched)) << "no byte is written";
-      // A send that has not ended when its message is refused fails, too.
+      // If the send has not ended when the receive refuses the message, the send fails, too.
       const bool fails = message.is_own || message.length == kAnnounced;
       if (fails || !went) {
         ASSERT_EQ(went.code(), Code::mismatch) << message.length << " bytes: " << went.to_string();
         EXPECT_EQ(went.peer(), partner);
         EXPECT_TRUE(passed.sent.failed_alone());
       }
-      // The next message with this tag is not concerned.
+      // The next message with this tag is not affected.
       got.resize(message.length);
       const Passed next = pass(world, message, sent, got, tag++);
       ASSERT_TRUE(wait_all(next.sent, next.received));
@@ -269,7 +270,8 @@ TEST_P(MessagesOver, LongerThanTheirReceivesFailAlone) {
   });
 }
 
-// Such messages are stored at their receiver, or on their way to it, where there is room for 1 MiB.
+// Messages that are too long are stored at the receiver or in the transport, where there is room
+// for 1 MiB. A refused message must release this room.
 TEST(Messages, ThatWereTooLongLeaveRoomForOthers) {
   constexpr std::size_t kStoredOnes = 100;
   for (const char* const transport : {"shm", "tcp"}) {
@@ -290,8 +292,8 @@ TEST(Messages, ThatWereTooLongLeaveRoomForOthers) {
   }
 }
 
-// The communicator of the sender may be gone when the message is refused, and that of the receiver
-// when the sender answers.
+// The sender may have destroyed its communicator before the receiver refuses the message. The
+// receiver may have destroyed its own before the sender answers.
 TEST(Messages, ThatAreTooLongMayOutliveTheirCommunicator) {
   for (const char* const transport : {"shm", "tcp"}) {
     run_ranks(two_with_a_limit(transport), [&](const Communicator& world) {
@@ -314,7 +316,7 @@ TEST(Messages, ThatAreTooLongMayOutliveTheirCommunicator) {
   }
 }
 
-// A rank that leaves waits until its messages have arrived, even if the receiver is late.
+// shutdown() waits until the messages of the rank have arrived, even if the receiver is late.
 TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
   std::promise<Status> left;
   auto has_left = left.get_future();
@@ -329,11 +331,12 @@ TEST_P(MessagesOver, ArriveThoughTheirSenderLeaves) {
       return;
     }
     is_sent.arrive_and_wait();
-    // A socket may hold all of these messages, but a queue in shared memory does not.
+    // A socket may buffer all of these messages. A queue in shared memory has too little room for
+    // them.
     const bool was_early = has_left.wait_for(milliseconds(300)) == std::future_status::ready;
     EXPECT_FALSE(was_early && std::string_view(GetParam()) == "shm");
     receive_many(world);
-    // To end the connection, the receiver must make progress, too.
+    // The connection ends only if the receiver also makes progress.
     std::int64_t none = 0;
     const Work drives = world.recv(into(none), 0, 2);
     while (has_left.wait_for(milliseconds(1)) != std::future_status::ready) drives.test();
@@ -368,7 +371,7 @@ TEST_P(MessagesOver, ToARankThatHasLeftDelayNoGoodbye) {
   });
 }
 
-// This loopback buffers no header, so all headers are under way until they are received.
+// Loopback buffers no header here, so each header is under way until it is received.
 class MessagesFarAhead : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, MessagesFarAhead, testing::Values("loopback", "shm"));
 
@@ -376,7 +379,7 @@ TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   constexpr std::size_t kMessages = 1500;
   RankOptions options{.transport = GetParam()};
   options.eager_bytes = 0;
-  // Without its progress thread, a rank that makes no calls takes nothing from the queue.
+  // Without its progress thread, a rank that makes no calls removes nothing from the queue.
   options.environment["XYLEM_PROGRESS_THREAD"] = "off";
   std::latch is_sent(2);
   run_ranks(options, [&](const Communicator& world) {
@@ -400,7 +403,7 @@ TEST_P(MessagesFarAhead, HoldUpTheirSender) {
   });
 }
 
-/// Checks how an operation ends at a limit of 300 ms.
+/// Checks the error of an operation that reaches its time limit of 300 ms.
 void expect_at_limit(const Work& work, const std::string& what) {
   work.set_timeout(milliseconds(300));
   const Status outcome = work.wait();
@@ -408,7 +411,7 @@ void expect_at_limit(const Work& work, const std::string& what) {
               testing::AllOf(fails_as(Code::timed_out, what + " within 300 ms"), blames(1U)));
 }
 
-// Rank 1 lives, but neither sends nor receives.
+// Rank 1 is alive, but neither sends nor receives.
 TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
   std::latch is_over(2);
   run_ranks({.transport = "shm"}, [&](const Communicator& world) {
@@ -425,7 +428,7 @@ TEST(Messages, SayAtTheirLimitHowFarTheyHadCome) {
   });
 }
 
-// The sender moves nothing more, since its token is held.
+// A callback that blocks holds the sender's token, so the rest of the message is not sent.
 TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
   std::latch is_held(1), is_over(1);
   run_ranks({.transport = "shm"}, [&](Runtime& runtime, MemoryHub& hub) {
@@ -437,7 +440,7 @@ TEST(Messages, ThatArriveInPartSaySoAtTheirLimit) {
       expect_at_limit(
           world.recv(std::span(bytes), 1, 7),
           "a message of 3000000 uint8 from rank 1 with tag 7 did not arrive completely");
-      // From now on this rank drops the rest of the message, so that the send could complete.
+      // Rank 0 discards the rest of the message, so the send could succeed from here on.
       EXPECT_TRUE(hub.wait_until_served(1)) << "rank 1 learns of the failure before it continues";
       is_over.count_down();
       return;
@@ -469,7 +472,8 @@ TEST(Messages, ThatNeverGoEndTheirSendsWithTheCommunicator) {
   });
 }
 
-// The goodbye takes another way than the message, and may arrive first.
+// The notice that a rank has left is sent over the control plane. It may arrive before the rank's
+// last message.
 TEST(Messages, AreNotOvertakenByAGoodbye) {
   std::latch has_parted(2);
   run_ranks({}, [&](Runtime& runtime, MemoryHub& hub) {
@@ -478,7 +482,7 @@ TEST(Messages, AreNotOvertakenByAGoodbye) {
     const std::int64_t value = 7;
     if (world.rank() == 1) {
       const Work receive = world.recv(into(got), 0, 1);
-      // Longer than a receive waits for a message of a rank that has left.
+      // Longer than the time for which a receive waits for messages of a rank that has left.
       EXPECT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
       hub.part(0);
       EXPECT_EQ(receive.wait_for(milliseconds(100)).code(), Code::timed_out);
@@ -501,7 +505,7 @@ TEST(Messages, FromARankThatHasLeftAreNotWaitedFor) {
   });
 }
 
-/// Checks how a receive on rank 0 ends at its time limit. Rank 1 is alive, but sends nothing.
+/// Checks the error of a receive that reaches its time limit. Rank 1 is alive, but sends nothing.
 void expect_blamed_at_limit(const Communicator& communicator) {
   std::int64_t got = 0;
   const auto begin = std::chrono::steady_clock::now();
@@ -512,7 +516,7 @@ void expect_blamed_at_limit(const Communicator& communicator) {
   EXPECT_THAT(outcome, testing::AllOf(fails_as(Code::timed_out), blames(1U)));
   EXPECT_EQ(outcome.message().find("gave no answer"), std::string::npos) << outcome.message();
   EXPECT_GE(took, milliseconds(500));
-  // Silent ranks would have until 1.75 s to answer.
+  // If a rank did not answer, the receive would end at 1.75 s.
   EXPECT_LT(took, milliseconds(1400)) << "all ranks answer, so there is no longer wait";
 }
 
@@ -524,7 +528,7 @@ TEST(Messages, ThatMeetNoPartnerBlameTheRankThatTheyName) {
   });
 }
 
-// A rank that has destroyed its handle of the communicator still answers.
+// A rank that has destroyed its handle of the communicator still answers the roll call.
 TEST(Messages, BlameNobodyWhoHasDestroyedTheCommunicator) {
   std::latch is_destroyed(3), is_over(3);
   run_ranks({.size = 3}, [&](const Communicator& world) {
@@ -539,7 +543,7 @@ TEST(Messages, BlameNobodyWhoHasDestroyedTheCommunicator) {
   });
 }
 
-// Any rank that is left may still send.
+// A receive from any source waits as long as one other rank is alive, since this rank may send.
 TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
   std::latch has_met(2);
   run_ranks({.size = 3}, [&](const Communicator& world) {
@@ -548,7 +552,7 @@ TEST(Messages, FromAnySourceAreWaitedForWhileOneRankIsLeft) {
     if (world.rank() == 0) return;
     if (world.rank() == 1) {
       const Work receive = world.recv(into(got), std::nullopt, 1);
-      // Longer than a receive waits for a message of a rank that has left.
+      // Longer than the time for which a receive waits for messages of a rank that has left.
       EXPECT_EQ(receive.wait_for(milliseconds(1300)).code(), Code::timed_out);
       has_met.arrive_and_wait();
       EXPECT_TRUE(receive.wait());

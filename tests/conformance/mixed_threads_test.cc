@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mixed programs with ranks that are threads, so that the thread sanitizer can detect races.
-// The tests mixed_* run the same programs as processes.
+// Runs the mixed programs with ranks that are threads, so that the thread sanitizer can detect
+// races. The tests mixed_* run the same programs with ranks that are processes.
 #include "mixed/rank.h"
 #include "support/made_up_devices.h"
 #include "support/ranks.h"
@@ -16,11 +16,12 @@
 namespace xylem::test {
 namespace {
 
-/// Transport, number of ranks, fault, and whether some buffers are in the memory of a made-up
-/// device.
+/// The transport, the number of ranks, the fault, and whether some buffers are in the memory of a
+/// made-up device.
 using Case = std::tuple<const char*, std::uint32_t, const char*, bool>;
 
-/// The test sees the memory of a made-up device where the device does.
+/// A made-up device for mixed programs. The test accesses its memory through the mapping that the
+/// device uses.
 class MadeUpDevice final : public mixed::Device {
  public:
   explicit MadeUpDevice(DeviceMemory& memory) : memory_(memory) {}
@@ -42,7 +43,7 @@ class MixedThreads : public testing::TestWithParam<Case> {};
 
 TEST_P(MixedThreads, EveryElementIsRightAndErrorsAreThoseOfTheFault) {
   const auto& [transport, ranks, fault, uses_devices] = GetParam();
-  // A program with a fault takes longer.
+  // A program with a fault takes longer, so there is only one.
   const std::uint64_t programs = *fault == '\0' ? 4 : 1;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     RankOptions options{.size = ranks, .transport = transport, .seed = seed};

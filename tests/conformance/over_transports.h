@@ -25,7 +25,7 @@ class OverTransports : public testing::TestWithParam<std::tuple<const char*, std
   }
 
  protected:
-  /// Another seed for another test lets messages over loopback arrive in another order.
+  /// Options for one case. Over loopback, `seed` determines the order in which messages arrive.
   static RankOptions options(std::uint64_t seed) {
     RankOptions options;
     options.transport = std::get<0>(GetParam());

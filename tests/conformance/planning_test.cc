@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The thread that makes a call of a new shape also plans it, and never holds the progress token
-// meanwhile. So planning does not delay other communicators.
+// A thread that makes a call of a new shape plans the call without holding the progress token. So
+// planning does not delay other communicators.
 #include "runtime/src/progress/token_trace.h"
 #include "support/ranks.h"
 #include "xylem/base/clock.h"
@@ -33,12 +33,12 @@ Nanoseconds thread_time() noexcept {
   return now.tv_sec * Nanoseconds{1'000'000'000} + now.tv_nsec;
 }
 
-/// What one thread is doing.
+/// The state of one thread.
 struct Thread {
   bool is_measured = false;
   bool holds_token = false;
   Nanoseconds prepares_at = 0;
-  /// CPU time that it took to prepare the last call, with the token held.
+  /// CPU time that the thread needed to prepare its last call while it held the token.
   Nanoseconds prepared = 0;
 };
 thread_local Thread this_thread;
@@ -70,7 +70,7 @@ void trace_token(TokenEvent event) noexcept {
 namespace xylem::test {
 namespace {
 
-/// Calls one collective with `count` elements per rank, and waits for it only if told to.
+/// Makes one collective call, which `which` selects. Does not wait for it.
 Work call(const Communicator& world, unsigned which, std::span<float> in, std::span<float> out) {
   const std::size_t whole = in.size(), part = whole / world.size();
   switch (which % 4) {
@@ -106,9 +106,9 @@ TEST(Planning, NeverHoldsTheToken) {
   }
 }
 
-// Prints how long it takes to prepare the first calls of new shapes on 64 ranks, with the token
-// held. The time is CPU time of the calling threads of two ranks, each pinned to its own core. All
-// ranks are threads of this process. The test checks no times.
+// Prints how long the first call of a new shape on 64 ranks is prepared while the token is held.
+// The time is CPU time of the calling threads of two ranks, each bound to its own core. All ranks
+// are threads of this process. The test does not check the times.
 TEST(Planning, TimeWithTheTokenIsPrinted) {
   constexpr std::uint32_t kRanks = 64;
   const char* const wanted = std::getenv("XYLEM_PLANNING_SHAPES");
@@ -118,7 +118,7 @@ TEST(Planning, TimeWithTheTokenIsPrinted) {
   std::vector<runtime::Nanoseconds> prepared, whole;
   run_ranks({.size = kRanks}, [&](const Communicator& world) {
     std::vector<float> in(std::size_t{kRanks} * 4096, 1.0F), out(in.size());
-    // Connections are made at first use. So they are made here, before the measured calls.
+    // Ranks connect when they first exchange messages, so this happens before the measured calls.
     std::vector<Work> messages;
     std::vector<std::uint8_t> from(kRanks);
     const std::uint8_t mine = 1;

@@ -36,7 +36,7 @@ void store_as(std::byte* element, double value) {
   std::memcpy(element, &typed, sizeof typed);
 }
 
-/// Converts a float with these numbers of exponent and mantissa bits to a double.
+/// Converts a float with the given numbers of exponent and mantissa bits to a double.
 double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   const std::uint32_t mantissa = bits & ((1U << mantissa_bits) - 1);
   const int exponent = static_cast<int>((bits >> mantissa_bits) & ((1U << exponent_bits) - 1));
@@ -47,8 +47,9 @@ double decode(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   return (bits >> (exponent_bits + mantissa_bits)) != 0 ? -magnitude : magnitude;
 }
 
-/// Converts a double to the nearest float of this kind, ties to even. The value must be zero or
-/// within the normal range. In float8_e4m3, the exponent of infinities is that of normal numbers.
+/// Converts a double to the nearest float with the given numbers of exponent and mantissa bits,
+/// ties to even. The value must be zero or in the normal range. In float8_e4m3, normal numbers
+/// include the largest exponent, which other types reserve for infinities.
 std::uint32_t encode(double value, int exponent_bits, int mantissa_bits) {
   const std::uint32_t sign = std::signbit(value) ? 1U << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;
@@ -101,7 +102,7 @@ double reduced(const Case& one, std::uint32_t ranks, std::uint64_t i) {
     case DataType::float16:
     case DataType::bfloat16:
     case DataType::float32: {
-      // The quotient is rounded to float32, then to the type.
+      // The quotient is rounded to float32, and then to the element type.
       std::byte element[sizeof(float)];
       store(one.type, element, static_cast<float>(result));
       return load(one.type, element);
@@ -117,7 +118,7 @@ std::uint64_t sum_of_counts(const Case& one, std::uint32_t parts) {
   return sum;
 }
 
-/// The part of an uneven buffer that holds element i, and the element's index in that part.
+/// The part of an uneven buffer that contains element i, and the element's index in this part.
 std::pair<std::uint32_t, std::uint64_t> locate(std::uint64_t i, const auto& count_of_part) {
   std::uint32_t part = 0;
   while (i >= count_of_part(part)) i -= count_of_part(part++);
@@ -195,12 +196,13 @@ double input_value(const Case& one, std::uint32_t rank, std::uint64_t i) {
   if (!reduces(one.collective)) {
     const std::uint64_t number = (rank * 31 + i * 7) % 120;
     if (!is_float8(one.type)) return static_cast<double>(number);
-    // Has too few digits for all numbers up to 120. These bits are those of 120 normal numbers.
+    // A float8 has too few digits for all numbers up to 120. The bit patterns used instead are 120
+    // different normal numbers.
     const auto element = static_cast<std::byte>(number % 112 + 8 + (number < 8 ? 0x80 : 0));
     return load(one.type, &element);
   }
   if (is_float8(one.type) && one.op != RedOp::product) {
-    // Sums of 8 ranks are exact, too.
+    // Values of -1, 0 and 1, so that float8 sums over 8 ranks are exact.
     const double value = static_cast<double>((rank * 7 + i * 2) % 3) - 1;
     return one.op == RedOp::premul_sum ? value / premul_factor(rank) : value;
   }
@@ -296,7 +298,8 @@ std::vector<Case> full_product(Collective collective, std::uint32_t ranks) {
       one.type = static_cast<DataType>(type);
       one.op = static_cast<RedOp>(op);
       if (reduces(collective) ? !check_reduction(one.op, one.type) : op > 0) continue;
-      // No element, one, fewer than ranks, a count that ranks do not divide, and several slices.
+      // No element, one element, fewer elements than ranks, a count that is not a multiple of the
+      // ranks, and several slices.
       for (const std::uint64_t count : {0, 1, 3, 193, 1601}) {
         for (const std::uint32_t root : roots) {
           for (const bool uneven : {false, true}) {

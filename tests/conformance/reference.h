@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The expected results of every operation, computed plainly in double. Inputs are small numbers
-// whose sums and products are exact in every type, so results are compared for equality.
+// The expected results of every operation, computed in double. Inputs are small numbers whose sums
+// and products are exact in every type, so results are compared for equality.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -19,7 +19,8 @@ struct Case {
   collectives::Collective collective = collectives::Collective::all_reduce;
   DataType type = DataType::float32;
   RedOp op = RedOp::sum;
-  /// Like collectives::Counts. Uneven calls derive the counts of their parts from it.
+  /// The number of elements, as in collectives::Counts. Uneven calls derive the sizes of their
+  /// parts from `count`.
   std::uint64_t count = 1;
   std::uint32_t root = 0;
   bool in_place = false;
@@ -31,24 +32,24 @@ std::string describe(const Case& one);
 double load(DataType type, const std::byte* element);
 void store(DataType type, std::byte* element, double value);
 
-/// The factor of a rank in a premultiplied sum.
+/// The factor that a rank passes to a premultiplied sum.
 double premul_factor(std::uint32_t rank);
-/// The number of elements of one part of an uneven call. For all_to_all_v, the number that `from`
-/// sends to `to`.
+/// The number of elements of part `part` in an uneven call. For all_to_all_v, the number of
+/// elements that `from` sends to `to`.
 std::uint64_t uneven_count(const Case& one, std::uint32_t part);
 std::uint64_t uneven_count(const Case& one, std::uint32_t from, std::uint32_t to);
 /// Element i of a rank's input.
 double input_value(const Case& one, std::uint32_t rank, std::uint64_t i);
-/// Element i of a rank's output in a communicator of `ranks`.
+/// Element i of a rank's output in a communicator of `ranks` ranks.
 double expected_value(const Case& one, std::uint32_t ranks, std::uint32_t rank, std::uint64_t i);
 /// The number of elements of a rank's input and output; 0 if the rank has none.
 std::uint64_t input_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 std::uint64_t output_elements(const Case& one, std::uint32_t ranks, std::uint32_t rank);
 
-/// The cases of one collective: all types, reductions, kinds of counts and roots, in and out of
-/// place, with even and uneven shares.
+/// All cases of one collective: each type, reduction, kind of count and root, in and out of place,
+/// with even and uneven parts.
 std::vector<Case> full_product(collectives::Collective collective, std::uint32_t ranks);
-/// At most `most` cases of the full product, the same random choice each time.
+/// At most `most` cases of full_product(). The random choice is the same each time.
 std::vector<Case> sample(collectives::Collective collective, std::uint32_t ranks, std::size_t most);
 
 }  // namespace xylem::test

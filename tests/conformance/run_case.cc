@@ -11,8 +11,8 @@ using collectives::Collective;
 constexpr std::size_t kGuard = 64;
 constexpr std::byte kPoison{0x5a};
 
-/// The memory of one rank: an output between guards, and an input, which lies in the output if the
-/// call is in place.
+/// The memory of one rank: an output between guards, and an input. If the call is in place, the
+/// input is a part of the output.
 struct Space {
   std::vector<std::byte> output_space, input_space;
   std::byte* output = nullptr;

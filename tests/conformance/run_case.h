@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs one case at one rank. Checks every element, the guards around the output, and that the input
-// was not changed.
+// has not changed.
 #pragma once
 
 #include "conformance/reference.h"
@@ -14,13 +14,13 @@
 
 namespace xylem::test {
 
-/// The device that holds a rank's buffers, if they are not in memory of the host.
+/// The device that holds a rank's buffers, if they are not in host memory.
 struct BuffersOnDevice {
   BufferMemory& memory;
   Memory kind;
 };
 
-/// Returns what is wrong, or an empty string.
+/// Runs a case. Returns what is wrong, or an empty string.
 std::string run_case(const Communicator& comm,
                      const Case& one,
                      const BuffersOnDevice* device = nullptr);

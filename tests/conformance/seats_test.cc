@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicators that their members form without the other ranks (xylem/runtime/seat.h), and the
-// errors of the other members when one of them leaves.
+// Communicators that their members form without the other ranks of the job (xylem/runtime/seat.h),
+// and the errors at the other members when a member leaves.
 #include "conformance/over_transports.h"
 #include "support/outcome.h"
 
@@ -30,11 +30,11 @@ using std::chrono::seconds;
 
 constexpr std::uint32_t kSeats = 1023;
 
-/// Where the members of a group meet: the ranks are threads of one process.
+/// Exchanges seats between the members of a group, which are threads of one process.
 class MeetingPlace {
  public:
-  /// Puts down this member's seat, waits for those of the others, and returns all, in the order of
-  /// `ranks`.
+  /// Publishes this member's seat, waits for the seats of the others, and returns all seats in the
+  /// order of `ranks`.
   std::vector<Formation::Member> meet(std::uint64_t group,
                                       const std::vector<std::uint32_t>& ranks,
                                       Formation::Member mine) {
@@ -69,7 +69,8 @@ Communicator form(const Runtime& runtime,
   return *group;
 }
 
-/// Collectives and messages of several sizes, of which each is carried out in another way.
+/// Makes collectives and sends messages of several sizes. Xylem carries out each size in another
+/// way.
 void use(const Communicator& group) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{700},
                                   std::size_t{5000}, std::size_t{300'000}}) {
@@ -97,7 +98,7 @@ class Seats : public OverTransports {
 };
 INSTANTIATE_TEST_SUITE_P(Transports, Seats, OverTransports::all(), OverTransports::name);
 
-// Every rank has the communicator under another number, and the members are in reverse order.
+// Each rank uses a seat with another number. The members are in reverse order of their world ranks.
 TEST_P(Seats, NeedNotBeEqual) {
   MeetingPlace place;
   run_ranks(options(), [&](Runtime& runtime, MemoryHub&) {
@@ -115,7 +116,7 @@ TEST_P(Seats, NeedNotBeEqual) {
   });
 }
 
-// Ranks that are no members do nothing at all.
+// The other ranks of the job make no call.
 TEST_P(Seats, NeedOnlyTheMembers) {
   MeetingPlace place;
   run_ranks(options(), [&](Runtime& runtime, MemoryHub&) {
@@ -126,7 +127,8 @@ TEST_P(Seats, NeedOnlyTheMembers) {
   });
 }
 
-// Four threads of each rank make and use groups of random members, each in an order of its own.
+// Four threads of each rank form and use groups of random members. Each thread has another order of
+// groups.
 TEST_P(Seats, BelongToOverlappingGroupsOfManyThreads) {
   constexpr std::uint64_t kThreads = 4, kGroups = 10;
   MeetingPlace place;
@@ -134,7 +136,7 @@ TEST_P(Seats, BelongToOverlappingGroupsOfManyThreads) {
     std::vector<std::thread> threads;
     for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
-        std::mt19937_64 random(thread);  // The same at all ranks.
+        std::mt19937_64 random(thread);  // The same groups at all ranks.
         std::vector<Communicator> groups;
         for (std::uint64_t number = 0; number < kGroups; ++number) {
           std::vector<std::uint32_t> ranks;
@@ -176,7 +178,8 @@ TEST(SeatsOfARank, AreLimitedAndCanBeTakenAgain) {
   });
 }
 
-// The world's number is never used for another communicator, since 0 means that there is no seat.
+// The world uses seat 0. It is never used for another communicator, since 0 means that there is no
+// seat.
 TEST(SeatsOfARank, OutliveTheWorld) {
   MeetingPlace place;
   run_ranks({}, [&](Runtime& runtime, MemoryHub&) {
@@ -189,7 +192,8 @@ TEST(SeatsOfARank, OutliveTheWorld) {
   });
 }
 
-// Other ranks may believe that a communicator has the seat, and send to it.
+// The rank may have announced the number of a seat that it then drops. Other ranks may send to this
+// number, so it is not reused at once.
 TEST(SeatsOfARank, AreNotTakenAgainAtOnceIfTheyWereNotUsed) {
   run_ranks({}, [](Runtime& runtime, MemoryHub&) {
     { const Seat unused = *runtime.take_seat(); }
@@ -243,7 +247,7 @@ TEST(SeatsOfARank, HaveTheTimeOutOfTheirCommunicator) {
   });
 }
 
-// ---- ranks that let go ----
+// ---- members that leave ----
 
 TEST(LettingGo, EndsCallsThatWaitForTheRank) {
   MeetingPlace place;
@@ -273,7 +277,7 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
     if (runtime.rank() == 1) {
       const std::int64_t value = 3;
       ASSERT_TRUE(group.send(one(value), 0, 1).wait().is_ok());
-      group = Communicator();  // The last handle, without destroy().
+      group = Communicator();  // Drops the last handle without destroy().
     } else {
       EXPECT_TRUE(group.recv(into(got), 1, 1).wait().is_ok()) << "sent before";
       EXPECT_EQ(got, 3);
@@ -300,7 +304,7 @@ TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
   EXPECT_FALSE(Runtime().is_without(0));
 }
 
-// A rank may form the communicator only after another has let go of it.
+// Rank 0 forms the communicator after rank 1 has formed and left it.
 TEST(LettingGo, IsToldToARankThatComesLater) {
   MeetingPlace place;
   std::latch has_left(2), is_over(2);
@@ -313,7 +317,8 @@ TEST(LettingGo, IsToldToARankThatComesLater) {
       has_left.arrive_and_wait();
     } else {
       has_left.arrive_and_wait();
-      // A receive asks no other rank.
+      // A receive sends nothing to the other rank, so rank 0 must learn of the departure without
+      // asking.
       std::int64_t got = 0;
       const Status outcome = finish().recv(into(got), 1, 1).wait();
       EXPECT_THAT(outcome, testing::AllOf(fails_as(Code::peer_lost), blames(1U)));

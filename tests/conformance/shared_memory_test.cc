@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives over shared memory that are large enough for its optimizations: slices are read in
-// place, written once for several peers, and written with non-temporal stores. Messages may be read
-// directly from the sender's memory.
+// place, written once for several peers, and written with non-temporal stores. The receiver of a
+// message may read it directly from the sender's memory.
 #include "conformance/gifts.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -25,8 +25,9 @@ constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
 const std::string kPastCache = "non_temporal", kPulled = "pulled", kAllocated = "allocated";
 
-/// The number of ranks, and a variant of shared memory: a size, or all slots written with
-/// non-temporal stores, or messages read from the sender's memory (pulled or allocated).
+/// The number of ranks, and a variant of shared memory. The variant is a size
+/// (XYLEM_SHARED_MEMORY), or non_temporal (all slots are written with non-temporal stores), or
+/// pulled or allocated (messages are read from the sender's memory).
 using World = std::tuple<std::uint32_t, std::string>;
 class SharedMemory : public testing::TestWithParam<World> {};
 
@@ -45,7 +46,7 @@ RankOptions options_of(const World& world) {
   return options;
 }
 
-/// A world, and an algorithm for all_reduce.
+/// Parameters: a World, and an algorithm for all_reduce.
 class SharedMemoryAllReduce : public testing::TestWithParam<std::tuple<World, std::string>> {
  protected:
   static RankOptions options() {
@@ -69,8 +70,7 @@ TEST_P(SharedMemoryAllReduce, OfMuch) {
   });
 }
 
-// The receiver has left and frees no slot, so the messages to it wait for room and are never
-// posted.
+// The receiver has left and frees no slots. So messages to it wait for room, and are never posted.
 TEST(SharedMemoryOfARankThatLeft, EndsWhoOnlySendsToIt) {
   for (const std::string operation : {"broadcast", "scatter", "reduce", "gather"}) {
     SCOPED_TRACE(operation);
@@ -112,14 +112,14 @@ TEST_P(SharedMemory, ReduceScatterAndAllGatherOfMuch) {
   });
 }
 
-/// The same with only a few worlds, for tests that take long.
+/// Like SharedMemory, with fewer worlds, for tests that take long.
 class SharedMemoryPastCaches : public SharedMemory {};
 
 TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
   run_ranks(options_of(GetParam()), [](const Communicator& world) {
     const std::size_t me = world.rank();
-    // All ranks' outputs together exceed kCachedOutputs, above which the engine uses non-temporal
-    // stores.
+    // The outputs of all ranks together exceed kCachedOutputs. Above this size, the engine uses
+    // non-temporal stores.
     const std::size_t part = (17 << 20) / sizeof(std::int32_t) / world.size();
     const std::size_t all = part * world.size();
     constexpr std::int32_t kUntouched = -1;
@@ -129,7 +129,7 @@ TEST_P(SharedMemoryPastCaches, OutputsAnywhere) {
       const Values sums = sum_of(world.size(), 0, all + begin);
       const auto gift_part = std::span(in).subspan(begin, part);
       const auto sums_of_all = std::span(sums).subspan(begin);
-      // The memory around an output must not change.
+      // The memory before and after an output must not change.
       const auto check = [&](std::span<const std::int32_t> right, auto&& call) {
         Values out(right.size() + begin + 1, kUntouched), expected = out;
         std::ranges::copy(right, expected.begin() + static_cast<std::ptrdiff_t>(begin));
@@ -231,7 +231,8 @@ TEST(SharedMemoryBetweenCommunicators, ACallThatWaitsForOneRankHoldsUpNoOther) {
         const Values in = gift(world.rank(), 0, count);
         Values out(count), told(1);
         if (me == 2) {
-          // This rank calls only after it has heard from rank 1, which first finishes with rank 0.
+          // This rank calls only after a message of rank 1, which rank 1 sends when it has finished
+          // with rank 0.
           ASSERT_TRUE(world.recv(std::span(told), 1, 0).wait().is_ok());
         }
         const Work sum = world.all_reduce(std::span<const std::int32_t>(in), std::span(out));
@@ -308,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds,
                          testing::Combine(worlds(), testing::Values("two_shot", "ring")),
                          name_of_all_reduce);
 
-// The scaling copy writes directly into a slot, with non-temporal stores.
+// The copy that applies the factor writes directly into a slot, with non-temporal stores.
 TEST(PremultipliedSums, AreRightInSlotsPastTheCache) {
   for (const std::uint32_t ranks : {2U, 3U, 5U}) {
     RankOptions options{.size = ranks, .transport = "shm"};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Repeats small calls over shared memory. Depending on when the peers call, a call has ended when
-// it returns, or becomes an operation halfway. The sizes are near those at which messages change
-// their form.
+// Repeats small calls over shared memory. Depending on when the peers call, a call is complete when
+// it returns, or becomes an operation. The sizes are close to those at which messages change their
+// form.
 #include "conformance/gifts.h"
 #include "support/ranks.h"
 #include "support/sanitizer.h"
@@ -22,12 +22,12 @@
 namespace xylem::test {
 namespace {
 
-/// Counts of 4-byte elements: a message fits into an entry, a small slot, a large slot, or several
-/// slots.
+/// Counts of 4-byte elements. The message fits into a queue entry, a small slot, a large slot, or
+/// several slots.
 constexpr std::array<std::size_t, 12> kCounts{0,  1,    2,    16,   17,     26,
                                               27, 1014, 1015, 1024, 16'384, 16'385};
 
-/// The inputs of all ranks, one after another.
+/// The inputs of all ranks, in the order of the ranks.
 Values all_of(std::uint32_t ranks, int round, std::size_t count) {
   Values all;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -44,7 +44,7 @@ class SmallCalls : public testing::TestWithParam<std::uint32_t> {
   static RankOptions options() { return {.size = GetParam(), .transport = "shm"}; }
 };
 
-/// Delays a rank now and then. The ranks draw independently, so peers often have to wait.
+/// Delays a rank at random. Each rank draws for itself, so peers often have to wait.
 void dawdle(std::mt19937& dice) {
   for (auto left = dice() % 8 == 0 ? dice() % 40 : 0; left > 0; --left) std::this_thread::yield();
 }
@@ -52,12 +52,12 @@ void dawdle(std::mt19937& dice) {
 TEST_P(SmallCalls, OfAllKindsInAnyOrder) {
   run_ranks(options(), [](const Communicator& world) {
     const std::uint32_t size = world.size(), me = world.rank();
-    // All ranks make the same calls, but are late at different times.
+    // All ranks make the same calls. Each rank is late at other times.
     std::mt19937 script(7), dice(me);
     constexpr int kRounds = kHasThreadSanitizer ? 120 : 400;
     for (int round = 0; round < kRounds; ++round) {
       dawdle(dice);
-      // Programs often repeat the same call, so this makes each call several times in a row.
+      // Makes each call several times in a row, as applications often do.
       static constexpr int kInARow = 4;
       std::mt19937 same(static_cast<unsigned>(round / kInARow));
       const std::size_t count = kCounts[same() % kCounts.size()];
@@ -170,10 +170,11 @@ TEST_P(SmallCalls, MessagesAroundTheRing) {
 
 TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
   run_ranks({.size = 3, .transport = "shm"}, [](const Communicator& world) {
-    constexpr std::uint32_t kTags = 12;  // More receives than there are slots.
+    constexpr std::uint32_t kTags = 12;  // More messages than there are slots.
     for (int round = 0; round < 30; ++round) {
       const std::size_t count = kCounts[static_cast<std::size_t>(round) % kCounts.size()];
-      // Tags differ between rounds, so a receive from any source matches nothing of the next round.
+      // Each round uses other tags, so a receive from any source matches no message of the next
+      // round.
       const std::uint32_t first_tag = kTags * static_cast<std::uint32_t>(round);
       if (world.rank() > 0) {
         std::vector<Values> values;
@@ -201,8 +202,8 @@ TEST(SmallMessages, AreReceivedInAnotherOrderThanSent) {
   });
 }
 
-// Depending on who comes first, a message is compared with its receive within the call of recv, or
-// later.
+// If the message arrives before recv() is called, recv() compares the two lengths within the call.
+// Otherwise they are compared later.
 TEST(SmallMessages, MayBeShorterThanTheirReceivesButNotLonger) {
   RankOptions options{.size = 2, .transport = "shm", .environment = {{"XYLEM_TIMEOUT", "60s"}}};
   run_ranks(options, [](const Communicator& world) {
@@ -245,7 +246,7 @@ std::vector<float> rough(std::uint32_t rank, std::size_t count) {
   return values;
 }
 
-/// The results of each rank in four all_reduces that are made one after another.
+/// Makes four all_reduces one after another, and returns their results at each rank.
 std::vector<std::vector<float>> sums_over(const std::string& transport,
                                           const std::string& slice,
                                           const std::string& algorithm,
@@ -268,9 +269,9 @@ std::vector<std::vector<float>> sums_over(const std::string& transport,
   return sums;
 }
 
-// A schedule may be run in rounds (with many slices), with posted messages (over loopback, and in
-// the first call), or within the call. Each step has the same operands in the same order, so every
-// bit of the result must be the same.
+// A schedule may run in rounds (with many slices), with posted messages (over loopback, and in the
+// first call), or within the call. Each step has the same operands in the same order, so the
+// results must be equal bit by bit.
 TEST(SmallReductions, AreTheSameToTheBitHoweverTheyAreRun) {
   std::vector<float> one_way(200), other_way(200);
   for (std::uint32_t rank = 0; rank < 5; ++rank) {

@@ -103,12 +103,12 @@ bool DelayedCompute::may_run(const Piece& piece) const {
   return std::ranges::all_of(piece.after, [this](Ticket ticket) { return is_done(ticket); });
 }
 
-/// Opens a random gate, if there is any. It may be open already.
+/// Opens a random gate, which may be open already. Does nothing if there are no gates.
 void DelayedCompute::open_one() {
   if (const std::uint64_t gates = gates_; gates > 0) open_gates_.insert(1 + random_() % gates);
 }
 
-/// Runs the oldest work of one queue, drawn among the queues whose oldest work may run.
+/// Draws a queue among those whose oldest piece of work may run, and runs this piece.
 void DelayedCompute::run_one() {
   std::vector<Queue*> ready;
   for (Queue& queue : queues_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A made-up device: a Compute that finishes later, and memory that the CPU may not touch. Work is
-// only done by polls. Each poll does a few pieces of work, drawn from a seed among those that may
-// run, so a test can be repeated exactly.
+// A made-up device: a Compute that completes work later, and memory that the CPU cannot access.
+// Work runs only when the device is polled. Each poll runs a few pieces of work, drawn from a seed
+// among those that may run, so a test is repeatable.
 #pragma once
 
 #include "support/buffer_memory.h"
@@ -19,8 +19,8 @@
 
 namespace xylem::test {
 
-/// Memory with device addresses. A CPU that reads or writes at such an address gets SIGSEGV; the
-/// made-up device reaches the same bytes through another mapping.
+/// Memory with device addresses. A CPU that accesses such an address gets SIGSEGV. The made-up
+/// device accesses the same bytes through another mapping.
 class DeviceMemory final : public BufferMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
@@ -31,7 +31,8 @@ class DeviceMemory final : public BufferMemory {
   std::byte* allocate(std::size_t bytes) override;
   void clear() noexcept override { used_ = 0; }
   bool contains(const void* address) const noexcept;
-  /// The address at which the device sees a device address. Other addresses are returned unchanged.
+  /// Converts a device address to the address that the made-up device uses. Returns other addresses
+  /// unchanged.
   std::byte* seen_by_device(const void* address) const noexcept;
   void write(std::byte* device, const void* source, std::size_t bytes) const override;
   void read(void* target, const std::byte* device, std::size_t bytes) const override;
@@ -47,9 +48,9 @@ struct DelayedComputeOptions {
   std::uint64_t seed = 1;
   std::uint32_t queues = 1;
   bool ignores_order = false;     ///< A broken device: work does not wait for other queues.
-  bool keeps_cancelled = false;   ///< Cancelled work still waits for the work that it follows.
-  std::uint64_t fault_after = 0;  ///< The number of pieces of work until a fault; 0 for no fault.
-  bool opens_gates = false;       ///< Polls open the gates one by one.
+  bool keeps_cancelled = false;   ///< Cancelled work still waits for its dependencies.
+  std::uint64_t fault_after = 0;  ///< The number of pieces of work before a fault; 0 for no fault.
+  bool opens_gates = false;       ///< Each poll may open a gate.
 };
 
 class DelayedCompute final : public execution::Compute {
@@ -61,9 +62,9 @@ class DelayedCompute final : public execution::Compute {
   DelayedCompute& operator=(const DelayedCompute&) = delete;
   ~DelayedCompute() override;
 
-  /// Makes a ticket that completes when it is opened. Any thread may call this.
+  /// Makes a gate: a ticket that completes when open() is called. Any thread may call this.
   Ticket make_gate();
-  /// Makes a gate for something that waits for a call to end.
+  /// Makes a gate at which a stream waits until a call ends.
   Ticket make_end();
   bool has_opened_all_ends() const noexcept { return ends_opened_ == ends_; }
   std::uint64_t gates_made() const noexcept { return gates_; }
@@ -72,7 +73,7 @@ class DelayedCompute final : public execution::Compute {
   /// The number of pieces of work that have run.
   std::uint64_t done() const noexcept { return done_; }
 
-  /// The device has one stream, whose earlier work is done when the gate is opened.
+  /// The device has one stream. When the gate is opened, the stream's earlier work counts as done.
   Result<Ticket> gate_after(void* /*stream*/) override { return make_gate(); }
   Result<Ticket> gate_before(void* /*stream*/) override { return make_end(); }
   std::uint32_t queues() const noexcept override { return options_.queues; }

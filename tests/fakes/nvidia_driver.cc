@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A fake of the functions of NVML and the CUDA driver that discovery calls, for machines without
-// NVIDIA's driver. The environment variable FAKE_NVIDIA_DRIVER names a file with the GPUs, one item
-// a line:
+// NVIDIA's driver. The environment variable FAKE_NVIDIA_DRIVER names a file that describes the
+// GPUs, with one item on each line:
 //
 //   gpu BUS_ID UUID MAJOR MINOR NAME…
 //   link BUS_ID TYPE                    a link of the GPU above; TYPE is 0 to a GPU, 2 to a switch
@@ -17,7 +17,7 @@
 //   count N                             the number of GPUs that the libraries report, in place of
 //                                       the right one
 //
-// Without such a file, the libraries do not start, as on a machine without NVIDIA's kernel module.
+// Without this file, the libraries do not start, as on a machine without NVIDIA's kernel module.
 #include <array>
 #include <cstdio>
 #include <cstdlib>

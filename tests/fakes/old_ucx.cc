@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library with all functions of UCX that Xylem calls. It reports version 1.12. UCX has these
-// functions since 1.10.
+// A library that has all functions of UCX that Xylem calls, and reports version 1.12. Real versions
+// of UCX have these functions since 1.10.
 
 #define ucp_get_version other_ucp_get_version  // NOLINT(readability-identifier-naming)
 #define XYLEM_UCX(name) \

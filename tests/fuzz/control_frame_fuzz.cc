@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Arbitrary bytes, in arbitrary pieces, as the stream of a control connection, a handshake, a card,
-// and a request to the store. Nothing may be read beyond its end, and writing an accepted frame
-// must give the same bytes.
+// and a request to the store. No reader may read beyond the end of its bytes, and writing an
+// accepted frame must produce the same bytes.
 #include "bootstrap/bruck_gather.h"
 #include "bootstrap/card.h"
 #include "bootstrap/control_frame.h"

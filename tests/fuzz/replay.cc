@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer, on every file of the corpus, and then on mutations of these
-// files with a fixed seed. So the targets run with every compiler, and on the same inputs.
+// Runs a fuzz target without libFuzzer: on every file of the corpus, and then on mutations of these
+// files with a fixed seed. So the targets run with every compiler, and always on the same inputs.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-// The name and the signature are given by libFuzzer.
+// libFuzzer defines the name and the signature.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {

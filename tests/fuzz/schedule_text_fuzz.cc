@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as schedules. Parsing gives an error, or a value that stays the same when it is
-// written and parsed again. The verifier must return for every schedule that was parsed.
+// Arbitrary text as schedules. Parsing returns an error, or a value that stays the same when it is
+// written and parsed again. The verifier must return for every parsed schedule.
 #include "xylem/base/check.h"
 #include "xylem/collectives/text.h"
 #include "xylem/collectives/verify.h"
@@ -14,7 +14,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace xylem::collectives;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  // The text may hold schedules of several ranks, one after another, as golden files do.
+  // The text may contain schedules of several ranks in sequence, as golden files do.
   std::vector<Schedule> ranks;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t next = text.find("\nschedule ", begin + 1);
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const xylem::Status outcome = verify(ranks);
   XYLEM_CHECK(outcome || outcome.code() == xylem::Code::bad_schedule, outcome.to_string());
-  // As a file of plans.
+  // Parses the text as a file of plans.
   const auto plans = parse_plans(text);
   if (!plans) {
     XYLEM_CHECK(plans.status().message().starts_with("line "), plans.status().to_string());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as a topology's JSON. A topology that was read must stay the same when it is
-// written as hwloc's XML and read again.
+// Arbitrary text as JSON of a topology. A topology that was read must not change when it is written
+// as hwloc's XML and read again.
 #include "topology_property.h"
 
 #include <cstddef>

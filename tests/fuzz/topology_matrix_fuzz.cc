@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arbitrary text as a matrix of nvidia-smi, which is compared with a small machine.
+// Arbitrary text as a matrix of nvidia-smi. It is compared with a small machine.
 #include "xylem/base/check.h"
 #include "xylem/topology/compare.h"
 

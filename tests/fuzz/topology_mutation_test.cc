@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations that keep XML well formed, which a fuzzer of bytes seldom does: attributes are removed,
+// Mutations that keep XML well-formed, which a fuzzer of bytes rarely does: attributes are removed,
 // swapped and replaced by hostile values; elements are removed, repeated and moved. So the tests
-// reach the checks behind the parser. The seed is printed, and can be set with XYLEM_TEST_SEED.
+// reach the checks that follow the parser. The seed is printed, and XYLEM_TEST_SEED sets it.
 #include "fuzz/topology_property.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMutations = 4000;
 /// The number of edits of a file. It is small, since each edit that repeats a subtree can double
-/// the file.
+/// the file's size.
 constexpr int kEdits = 6;
 
 constexpr std::array kHostileValues{"",
@@ -99,13 +99,12 @@ class Mutator {
       case 0: element.remove_attribute(attribute); break;
       case 1: attribute.set_value(kHostileValues[pick(kHostileValues.size())]); break;
       case 2: attribute.set_value(other.attribute(attribute.name()).value()); break;
-      case 3: element.parent().append_copy(other); break;  // The copy is not mutated further.
+      case 3: element.parent().append_copy(other); break;  // The copy is not mutated.
       case 4:
         if (element.parent() != document_) other.append_move(element);
         break;
       default:
-        // The descendants of a removed element must not be used any more, so only leaves are
-        // removed.
+        // The descendants of a removed element are invalid, so only leaves are removed.
         if (element.first_child().type() != pugi::node_element && element.parent() != document_) {
           std::erase(elements_, element);
           element.parent().remove_child(element);
@@ -118,7 +117,7 @@ class Mutator {
   std::vector<pugi::xml_node> elements_;
 };
 
-/// Reads mutations of `sources`. Each must give a topology or be refused.
+/// Reads mutations of `sources`. Each must produce a topology or be refused.
 void read_mutations(const std::vector<std::string>& sources,
                     Result<Topology> (*read_xml)(std::string_view, std::string_view)) {
   const char* given = std::getenv("XYLEM_TEST_SEED");
@@ -132,7 +131,7 @@ void read_mutations(const std::vector<std::string>& sources,
   }
   std::printf("seed %llu: %d of %d mutations are topologies, the rest were refused\n",
               static_cast<unsigned long long>(seed), read, kMutations);
-  // If only one outcome occurred, the mutations would test nothing.
+  // If all mutations had the same outcome, the test would prove nothing.
   EXPECT_GT(read, kMutations / 20);
   EXPECT_LT(read, kMutations * 19 / 20);
 }

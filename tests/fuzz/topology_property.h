@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The property that holds for all topology readers, whatever text they are given. Reading gives an
-// error that names the source, or a topology that every writer can write, whose paths are
-// symmetric, and that reads back from JSON unchanged.
+// The property of all topology readers for any input text. Reading returns an error that names the
+// source, or a topology with these properties: every writer can write it, its paths are symmetric,
+// and it does not change when it is written as JSON and read again.
 #pragma once
 
 #include "xylem/base/check.h"
@@ -16,7 +16,7 @@
 
 namespace xylem::topology::test {
 
-/// Enough pairs to find every class of path, and few enough for files of thousands of devices.
+/// Large enough to find every class of path, and small enough for files with thousands of devices.
 inline constexpr std::uint32_t kPairs = 16;
 
 inline void check_paths(const Topology& topology) {
@@ -39,7 +39,7 @@ inline void check_paths(const Topology& topology) {
   }
 }
 
-/// Ends the process if the property does not hold. Returns true if `read` holds a topology.
+/// Ends the process if the property does not hold. Returns true if `read` contains a topology.
 inline bool check_reading(const Result<Topology>& read) {
   if (!read) {
     const auto message = read.status().message();
@@ -53,7 +53,7 @@ inline bool check_reading(const Result<Topology>& read) {
   XYLEM_CHECK(*back == *read, json);
   XYLEM_CHECK(fingerprint(*back) == fingerprint(*read), json);
   XYLEM_CHECK(!to_tree(*read).empty(), json);
-  // The matrix has a cell for each pair of devices, so large machines are left out.
+  // The matrix has a cell for each pair of devices, so it is not written for large machines.
   constexpr std::size_t kManyDevices = 300;
   if (read->gpus().size() + read->nics().size() < kManyDevices) {
     XYLEM_CHECK(!to_matrix(*read).empty(), json);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares the schedules of every planner with their text in tests/golden/schedules, for 5 ranks
-// with root 1 or for 3 hosts of 2 ranks. To accept a change, copy the file that the failure names
-// over the golden one.
+// with root 1, or for 3 hosts of 2 ranks. To accept a change, copy the file that the failure names
+// over the golden file.
 #include "model/plans.h"
 #include "xylem/collectives/text.h"
 

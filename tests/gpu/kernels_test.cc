@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares the device kernels with the CPU's kernels, bit for bit. The driver that CUDA_DRIVER
-// names launches them. The tests cover every reduction of every type, up to 128 sources, every
-// alignment, calls in place, one block and many, every value of the 16-bit types, and every pair of
-// the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1 they also cover every pair of the 16-bit types,
-// which takes 3 minutes of CPU time.
+// Compares the device kernels with the CPU's kernels, bit for bit. CUDA_DRIVER names the driver
+// that launches them. The tests cover every reduction of every type, up to 128 sources, every
+// alignment, calls in place, one block and many blocks, every value of the 16-bit types, and every
+// pair of the 8-bit floats. With XYLEM_DEVICE_KERNELS_ALL=1, they also cover every pair of the
+// 16-bit types, which takes 3 minutes of CPU time.
 #include "support/cuda_ranks.h"
 #include "support/sanitizer.h"
 #include "unit/device_kernels_values.h"
@@ -46,9 +46,9 @@ using execution::cuda::random_element;
 
 using Contents = std::vector<std::byte>;
 constexpr std::chrono::seconds kLimit{100};
-constexpr std::size_t kVector = 16;  ///< Contents that kernels read at once.
+constexpr std::size_t kVector = 16;  ///< The bytes that kernels read at once.
 
-/// A device, which does what it is given in order.
+/// A device that runs work in the order in which it is enqueued.
 class Device {
  public:
   explicit Device(std::size_t bytes)
@@ -100,7 +100,7 @@ class Device {
     std::array<const void*, 1> sources = {source};
     enqueue(work, target, sources);
   }
-  /// Waits until everything is done.
+  /// Waits until all work has completed.
   void wait() {
     const auto end = Clock::now() + kLimit;
     while (!compute_->has_completed(last_)) {
@@ -124,11 +124,13 @@ class Device {
   execution::Ticket last_;
 };
 
-/// Elements that a source begins before; elements of a source at most.
+/// kBegins: the largest index at which a source begins. kMostElements: the largest number of
+/// elements of a source.
 constexpr std::size_t kBegins = 128, kMostElements = 1024;
 
-/// Many launches, which write to one output on the device. The same calls of the CPU's kernels
-/// write to another one. Both are compared at the end, with the bytes between the results.
+/// Many launches that write to one output on the device. The same calls of the CPU's kernels write
+/// to another output. At the end the two outputs are compared, including the bytes between the
+/// results.
 class Launches {
  public:
   explicit Launches(DataType type)
@@ -142,8 +144,8 @@ class Launches {
     begin();
   }
 
-  /// Reduces elements of the pool, which begin `shift` elements after a boundary; if not `alike`,
-  /// those of each source elsewhere.
+  /// Reduces elements of the pool. They begin `shift` elements after a vector boundary. If `alike`
+  /// is false, each source begins at another shift.
   void reduce(RedOp op, std::size_t sources, std::size_t count, std::size_t shift, bool alike) {
     const std::size_t lanes = kVector / size_;
     const std::uint32_t divisor =
@@ -175,7 +177,7 @@ class Launches {
     device_.scale(type_, output_ + result.begin, pool_on_device_ + shift * size_, count, factor);
   }
 
-  /// Compares everything so far, and begins anew.
+  /// Compares all results so far, and starts with an empty output.
   void check() {
     ASSERT_NO_FATAL_FAILURE(device_.wait());
     const Contents got = device_.read(output_, used_);
@@ -204,7 +206,7 @@ class Launches {
     used_ = 0;
     results_.clear();
   }
-  /// Room for a result, with untouched bytes before and after it.
+  /// Adds room for a result, with untouched bytes before and after it.
   Result& add(std::size_t count, std::size_t shift, std::string what) {
     const std::size_t begin = used_ + kVector + shift * size_;
     used_ = (begin + count * size_ + 2 * kVector - 1) / kVector * kVector;
@@ -265,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(Integers, CudaKernel, testing::ValuesIn(kIntegers), typ
 INSTANTIATE_TEST_SUITE_P(Boolean, CudaKernel, testing::Values(DataType::boolean), type_name);
 INSTANTIATE_TEST_SUITE_P(Floats, CudaScale, testing::ValuesIn(kFloats), type_name);
 
-/// The CPU's result, computed by all cores.
+/// Returns the CPU's result. All cores compute it.
 Contents reduced(RedOp op,
                  DataType type,
                  const std::vector<const std::byte*>& sources,
@@ -289,7 +291,7 @@ Contents reduced(RedOp op,
 
 class ManyElements : public testing::TestWithParam<std::pair<RedOp, DataType>> {};
 
-// More than all blocks of a launch read at once.
+// There are more elements than all blocks of a launch read at once.
 TEST_P(ManyElements, AreReducedByManyBlocks) {
   const auto [op, type] = GetParam();
   constexpr std::size_t kMost = std::size_t{24} << 20, kSources = 3;
@@ -334,7 +336,7 @@ INSTANTIATE_TEST_SUITE_P(Of,
                                   std::string(name(test.param.second));
                          });
 
-/// Every value of a type of 8 or 16 bits.
+/// Tests with every value of a type of 8 or 16 bits.
 class AllValues : public testing::TestWithParam<DataType> {
  protected:
   /// Combines every value with each of `others`, in both orders.
@@ -348,7 +350,7 @@ class AllValues : public testing::TestWithParam<DataType> {
       std::byte* const place = second.data() + i * row;
       std::memcpy(place, &others[i], size);
       for (std::size_t filled = size; filled < row; filled *= 2) {
-        std::memcpy(place + filled, place, filled);  // Rows have a power of two of bytes.
+        std::memcpy(place + filled, place, filled);  // The size of a row is a power of two.
       }
     }
     device_.write(first_, first);
@@ -361,7 +363,7 @@ class AllValues : public testing::TestWithParam<DataType> {
       }
     }
   }
-  /// Averages of every value alone.
+  /// Compares the averages of single values.
   void check_divisors() {
     const Contents each = all();
     device_.write(first_, each);

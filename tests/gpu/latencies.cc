@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measures the CPU time of the driver's functions, and how soon a device detects a word for which
-// it waits. Each result is one line of JSON. A time is a median.
+// Measures the CPU time of the driver's functions, and the delay until a device detects a word for
+// which it waits. Each result is one line of JSON. Each time is a median.
 //
 //   gpu_latencies
 //
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr std::size_t kSmall = 1024;
-constexpr int kCalls = 100;  // In a row. A stream that waits takes about 500 pairs of operations.
+constexpr int kCalls = 100;  // In sequence. A waiting stream accepts about 500 pairs of operations.
 constexpr int kTurns = 9;
 
 double median(std::vector<double> values) {
@@ -43,7 +43,7 @@ void report(std::string_view what, double time) {
   std::cout << nlohmann::json{{"what", what}, {"us", time}} << std::endl;
 }
 
-/// Waits without sleep until a word has a value.
+/// Polls a word, without sleep, until it has a value.
 void spin_until(std::uint64_t& word, std::uint64_t value) {
   const auto end = Clock::now() + std::chrono::seconds(10);
   while (std::atomic_ref(word).load(std::memory_order_acquire) != value) {
@@ -133,7 +133,7 @@ class Latencies {
     must(driver_.cuStreamSynchronize(other_), "cuStreamSynchronize");
   }
 
-  /// The CPU's time for a call.
+  /// Measures the CPU time of one call.
   void measure_cost(std::string_view name, const std::function<void()>& call) {
     std::vector<double> times;
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -145,13 +145,14 @@ class Latencies {
     report(std::string("CPU: ") + std::string(name), median(times));
   }
 
-  /// The device's time for each of many kernels, and for each of many kernels and words.
+  /// Measures the device's time for one of many kernels: without word operations between them, and
+  /// with them.
   void measure_runs() {
     for (const bool has_words : {false, true}) {
       std::vector<double> times;
       for (int turn = 0; turn < kTurns; ++turn) {
         words_[4] = 0;
-        wait(stream_, host(4), 1);  // Until all have been given.
+        wait(stream_, host(4), 1);  // Until all kernels have been enqueued.
         for (int i = 0; i < kCalls; ++i) {
           launch(stream_);
           if (has_words) batch(stream_);
@@ -167,7 +168,8 @@ class Latencies {
     }
   }
 
-  /// From the CPU's write of a word to the CPU's sight of what the stream writes next.
+  /// Measures the time from the CPU's write of a word until the CPU detects the word that the
+  /// stream writes in response.
   void measure_word(const std::string& what, microseconds pause) {
     std::vector<double> times;
     for (std::uint64_t i = 1; i <= kCalls; ++i) {
@@ -186,7 +188,7 @@ class Latencies {
     report("there and back: " + what, median(times));
   }
 
-  /// Two streams wait for each other in turn.
+  /// Measures two streams that alternately wait for each other.
   void measure_hops(const std::string& what, CUdeviceptr flags, bool has_kernel) {
     std::vector<double> times;
     for (int turn = 0; turn < kTurns; ++turn) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests a driver for behaviour that its documentation leaves open, and on which Xylem relies or
-// might rely:
+// Examines behaviour of a driver that its documentation does not define, and on which Xylem relies
+// or could rely:
 //
 //   gpu_questions calls      Which calls of the driver wait for a stream that waits by a memory
 //                            operation?
@@ -16,8 +16,8 @@
 //   gpu_questions exporter   A process reads memory of another one by CUDA IPC. What happens when
 //                            the other process frees it, exits or is killed?
 //
-// Each answer is one line of JSON. No wait is longer than a few seconds. Exit status: 0 if all
-// questions were answered, whatever the answers are; 2 if the driver failed in an unexpected way.
+// Each answer is one line of JSON. No wait takes longer than a few seconds. The exit status is 0 if
+// all questions were answered, whatever the answers are, and 2 if the driver failed unexpectedly.
 #include "device.h"
 #include "process/command.h"
 #include "streams_that_wait.h"
@@ -44,12 +44,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// This program in another role (main).
+/// The command that starts this program in another role (main).
 std::vector<std::string> role(const std::string& name, const std::string& more) {
   return {"/proc/self/exe", name, more};
 }
 
-/// Tells the process that started this one, and waits until it says something.
+/// Prints a line to the process that started this one, and waits for a line on standard input.
 void say_and_wait(const std::string& line) {
   std::cout << line << std::endl;
   std::string go;
@@ -78,7 +78,7 @@ CUipcMemHandle from_hex(const std::string& text) {
   return handle;
 }
 
-/// A process that has exported memory, all of whose bytes are 0x11.
+/// A process that has exported memory. All bytes of the memory are 0x11.
 class Exporter {
  public:
   explicit Exporter(const std::string& end) : process_(role("export", end)) {
@@ -90,12 +90,12 @@ class Exporter {
     handle_ = from_hex(process_.said().substr(0, process_.said().find('\n')));
   }
   const CUipcMemHandle& handle() const noexcept { return handle_; }
-  /// Lets the process end as it was told, or kills it.
+  /// Makes the process end in the way that was passed to the constructor, or kills it.
   void begin_to_end(bool is_killed) {
     if (is_killed) return process_.signal(SIGKILL);
     process_.write("go\n");
   }
-  /// Whether it has ended by now.
+  /// Returns true if the process has ended, or ends within `limit`.
   bool has_ended(milliseconds limit) { return process_.wait(Deadline::after(limit)).in_time; }
   bool has_said(const std::string& text) {
     return process_.wait_for_output(text, Deadline::after(seconds(5)));
@@ -106,7 +106,8 @@ class Exporter {
   CUipcMemHandle handle_{};
 };
 
-/// The other side: `end` is "frees", "exits", or "waits" if a stream waits until then.
+/// The program of the exporting process. `end` is "frees" or "exits", or "waits" if one of its
+/// streams waits until the process ends.
 int export_memory(std::string_view end) {
   const Device device;
   const CUstream stream = device.make_stream();
@@ -129,7 +130,7 @@ int export_memory(std::string_view end) {
   if (end == "frees") {
     const auto begin = Clock::now();
     const CUresult freed = device.blocking().cuMemFree(memory);
-    // New memory may be where the freed memory was.
+    // New memory may get the address of the freed memory.
     const CUdeviceptr again = device.allocate(kExported);
     std::memset(words, 0x22, kExported);
     device.must(device.driver().cuMemcpyAsync(again, reinterpret_cast<CUdeviceptr>(words),
@@ -138,12 +139,12 @@ int export_memory(std::string_view end) {
     device.must(device.driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     std::cout << "freed: " << device.name_of(freed) << " after "
               << rounded(microseconds_since(begin)) << std::endl;
-    ::pause();  // Stays until it is killed.
+    ::pause();  // Waits until the process is killed.
   }
   return 0;
 }
 
-/// What a process that reads the memory sees.
+/// The memory as another process reads it.
 struct Reader {
   const Device& device;
   const CUstream stream;
@@ -154,7 +155,7 @@ struct Reader {
     return by_kernel ? device.launch(target, source, kExported, stream)
                      : device.driver().cuMemcpyAsync(target, source, kExported, stream);
   }
-  /// Reads for some time. The first error, if there is any.
+  /// Reads for a given time. Returns the first error, or CUDA_SUCCESS.
   CUresult read(bool by_kernel, milliseconds how_long) const {
     const auto end = Clock::now() + how_long;
     while (Clock::now() < end) {
@@ -166,7 +167,7 @@ struct Reader {
     }
     return CUDA_SUCCESS;
   }
-  /// What the bytes that were read last are.
+  /// Describes the bytes that were read last.
   std::string contents() const {
     const CUresult result = device.driver().cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(words),
                                                           target, kExported, stream);
@@ -220,7 +221,8 @@ void ask_about_one_end(Device& device, const std::string& end, bool is_killed, b
   say(text);
 }
 
-/// One case in a process of its own, since an error may end the context.
+/// Runs one case. It is the program of a separate process, since an error may make the context
+/// unusable.
 int read_memory(const std::string& which) {
   Device device;
   device.load_kernel();
@@ -250,7 +252,8 @@ int ask_about_exporters() {
 
 // ---- calls while a stream waits ----
 
-/// Calls that Xylem or a program may make while a stream waits. They use objects that exist.
+/// Calls that Xylem or an application may make while a stream waits. They use objects that were
+/// created before.
 std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
   const Driver& driver = device.driver();
   const auto must = [&device](CUresult result, const char* name) { device.must(result, name); };
@@ -341,7 +344,7 @@ std::vector<DriverCall> calls_to_watch(Device& device, Exporter& exporter) {
   };
 }
 
-/// Here no stream of this process waits, but one of the process that exports the memory.
+/// In this test, a stream of the exporting process waits, and no stream of this process waits.
 int ask_about_a_waiting_exporter(const Device& device) {
   const Driver& driver = device.driver();
   const CUstream stream = device.make_stream();
@@ -368,7 +371,7 @@ int ask_about_a_waiting_exporter(const Device& device) {
   for (const DriverCall& call : calls) {
     const Watched watched = watch(device, call.make, [&] { exporter.begin_to_end(false); });
     answer("calls", call.name + ", while a stream of the exporter waits", to_string(watched));
-    // The exporter's stream waits no more.
+    // After this, the exporter's stream does not wait, so the other calls cannot be tested.
     if (watched.end != Watched::End::at_once) std::_Exit(0);
   }
   return 0;
@@ -384,7 +387,7 @@ int ask_about_calls() {
     const Watched watched = watch(device, call.make, [&] { waiting.go_on(); });
     waiting.go_on();
     answer("calls", call.name, is_waiting ? to_string(watched) : "the stream did not wait");
-    // Further calls could wait for the one that hangs.
+    // Further calls could wait for the call that does not return.
     if (watched.end == Watched::End::never) std::_Exit(0);
     waiting.end();
   }
@@ -394,7 +397,8 @@ int ask_about_calls() {
 
 // ---- progress while a stream waits ----
 
-/// A process that works when it is told to. `when` is "ready" if it makes its context before that.
+/// A process that works when it is requested to. If `when` is "ready", it creates its context
+/// before the request.
 int work(std::string_view when) {
   const auto start = [](std::optional<Device>& device) {
     device.emplace();
@@ -483,6 +487,6 @@ int main(int argc, char** argv) {
   const int status =
       xylem::test::gpu::run(argc > 1 ? argv[1] : "", argc > 2 ? std::string(argv[2]) : "");
   std::cout.flush();
-  // Without destructors of what a thread or a stream may still use.
+  // Without destructors of objects that a thread or a stream may still use.
   std::_Exit(status);
 }

@@ -7,8 +7,8 @@
 //   gpu_rates kernels BYTES          the reduction kernels, launched as Xylem launches them
 //   gpu_rates calls RANKS CALLS BYTES...   all_reduce of float32, CALLS calls in a turn
 //
-// A time is the median of several turns. Exit status: 0, or 1 if a result is wrong or a rank does
-// not start.
+// A time is the median of several turns. The exit status is 0, or 1 if a result is wrong or a rank
+// does not start.
 #include "support/cuda_ranks.h"
 #include "support/ranks.h"
 #include "xylem/execution/device_kernels.h"
@@ -54,7 +54,7 @@ double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-/// Device 0, and buffers there.
+/// Device 0, and buffers in its memory.
 class OneDevice {
  public:
   OneDevice(std::uint64_t bytes, std::size_t buffers)
@@ -68,7 +68,7 @@ class OneDevice {
   }
   std::byte* buffer(std::size_t number) const { return buffers_[number]; }
 
-  /// The time of one piece of work, in microseconds, when many follow each other.
+  /// Returns the time of one piece of work among many in sequence, in microseconds.
   double time(const ComputeWork& work, std::vector<const void*> sources) {
     const auto run = [&](int count) {
       const auto begin = Clock::now();
@@ -105,9 +105,9 @@ class OneDevice {
   std::vector<std::byte*> buffers_;
 };
 
-/// `traffic` is what is read and written.
+/// `traffic` is the number of bytes that are read and written.
 void report(const std::string& what, std::uint64_t bytes, std::uint64_t traffic, double time) {
-  constexpr double kBytesPerMicrosecond = 1e3;  // Of 1 GB/s.
+  constexpr double kBytesPerMicrosecond = 1e3;  // 1 GB/s is 1e3 bytes per microsecond.
   std::cout << Json{{"what", what},
                     {"bytes", bytes},
                     {"us", time},
@@ -147,17 +147,17 @@ int measure_kernels(std::uint64_t bytes) {
 
 // ---- calls ----
 
-/// How calls follow each other.
+/// How a sequence of calls is made.
 struct Manner {
   std::string_view name;
   bool is_on_stream = false;
-  bool is_bound = false;  ///< The devices carry out the calls by themselves (Communicator::bind).
+  bool is_bound = false;  ///< The devices carry out the calls (Communicator::bind).
 };
 constexpr std::array kManners{Manner{"calls that are waited for, one by one"},
                               Manner{"calls in the order of a stream, back to back", true},
                               Manner{"calls of bound devices, back to back", true, true}};
 
-/// The times of the turns at each rank.
+/// For each turn, the time of the slowest rank.
 class Times {
  public:
   void add(std::size_t turn, double time) {
@@ -168,13 +168,13 @@ class Times {
 
  private:
   std::mutex mutex_;
-  std::array<double, kTurns> slowest_{};  // «mutex_» Of the slowest rank.
+  std::array<double, kTurns> slowest_{};  // Guarded by mutex_.
 };
 
-/// What one rank does.
+/// The calls of one rank.
 class CallingRank {
  public:
-  /// The devices of `bound` are bound.
+  /// The devices of `bound` must be bound.
   CallingRank(const Communicator& world,
               const Communicator& bound,
               CudaRanks& devices,
@@ -194,7 +194,7 @@ class CallingRank {
     std::ranges::fill(values_, 0.0F);
     memory_.write(static_cast<std::byte*>(output_.data), values_.data(), output_.bytes());
   }
-  /// The time of one call, in microseconds.
+  /// Makes calls, and returns the time of one call, in microseconds.
   double turn(const Manner& manner, int calls) {
     expect(world_.barrier().wait());
     const auto begin = Clock::now();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The half of tests/gpu/check that runs on the machine with the GPU. It needs Python 3.9, no more.
+"""The part of tests/gpu/check that runs on the machine with the GPU. It needs only Python 3.9.
 
     python3 run.py FOLDER RESULTS [--seconds N] [--only PARTS] [--stand-in] [--python PYTHON]
 """
@@ -44,7 +44,7 @@ def parse() -> argparse.Namespace:
 
 
 def unpack(folder: str, place: str) -> dict:
-    """Unpacks what was carried. Returns what --prepare says about it."""
+    """Unpacks the carried archive. Returns the facts that --prepare has stored in it."""
     with tarfile.open(os.path.join(folder, "carried.tar.gz")) as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(place, filter="tar")
@@ -56,7 +56,7 @@ def unpack(folder: str, place: str) -> dict:
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
             archive.extractall(target)
-        # A wheel does not say which of its files are programs.
+        # A wheel does not record which of its files are programs.
         for name in names if is_sanitizer else []:
             os.chmod(os.path.join(target, name), 0o755)
     with open(os.path.join(place, "prepared.json")) as file:
@@ -64,7 +64,9 @@ def unpack(folder: str, place: str) -> dict:
 
 
 def libraries(place: str) -> str:
-    """LD_LIBRARY_PATH with the carried libraries, and with the C++ compiler's if need be."""
+    """Returns LD_LIBRARY_PATH with the carried libraries, and with those of the C++ compiler if
+    necessary.
+    """
     before = os.environ.get("LD_LIBRARY_PATH", "")
     carried = os.path.join(place, "lib")
     for also in ("", os.path.join(place, "lib", "compiler")):
@@ -93,7 +95,7 @@ def environment(place: str, is_stand_in: bool) -> dict:
 def main() -> int:
     arguments = parse()
     os.makedirs(arguments.results, exist_ok=True)
-    # Ends what runs, so that the summary is complete when the run is cut off.
+    # On SIGTERM, ends the running step, so that the summary is complete if the run is cut short.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="xylem-gpu-") as place:
@@ -104,7 +106,7 @@ def main() -> int:
                  "kernel": platform.release()}
         runner = Runner(arguments.results, arguments.seconds - (time.monotonic() - begin), facts,
                         judges=not arguments.stand_in, groups={MACHINE, *arguments.only})
-        # A variable of the user must not change what is tested.
+        # Removes variables of the user that would change what is tested.
         for name in [name for name in runner.environment
                      if name.startswith("XYLEM_") or name == "CUDA_DEVICE_MAX_CONNECTIONS"]:
             del runner.environment[name]

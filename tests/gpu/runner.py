@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs steps one after the other, each with a deadline, and writes down how each of them ended.
+"""Runs steps one after another, each with a deadline, and records how each step ended.
 
-A step that fails or hangs does not keep the others from running. The summary is written anew after
-each step, so that it is there even if the run is cut off.
+If a step fails or hangs, the other steps still run. The summary is written after each step, so that
+it exists even if the run is cut short.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LAST_LINES, LAST_WORDS = 12, "; its last words:"
 
 @dataclass
 class Figure:
-    """A number that was measured. `target` is what it should be, if anything was hoped for."""
+    """A measured number. `target` is the value that it should reach, or None."""
 
     name: str
     value: float
     unit: str
     target: Optional[float] = None
-    is_upper_limit: bool = False  # Of the target: the value should be at most that.
+    is_upper_limit: bool = False  # Of `target`: the value should be at most this.
 
     def verdict(self) -> str:
         if self.target is None:
@@ -41,7 +41,7 @@ class Figure:
 
 @dataclass
 class Outcome:
-    """How a step ended."""
+    """The result of a step."""
 
     group: str
     name: str
@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Trouble(Exception):
-    """A step did not do what it should have done. `output` is what its command had printed."""
+    """A step has failed. `output` is what its command has printed."""
 
     def __init__(self, why: str, output: str = ""):
         super().__init__(why)
@@ -63,11 +63,11 @@ class Trouble(Exception):
 
 
 class Missing(Exception):
-    """A step cannot run here, and why."""
+    """A step cannot run here. The text is the reason."""
 
 
 class Runner:
-    """Runs commands for steps, and keeps what they say."""
+    """Runs commands for steps, and stores their output."""
 
     def __init__(self, results: str, seconds: float, facts: dict, judges: bool,
                  groups: Container[str]):
@@ -84,7 +84,7 @@ class Runner:
         return self.end - time.monotonic()
 
     def step(self, group: str, name: str, seconds: float, act: Callable[[], None]) -> None:
-        """Runs a step, if its group is wanted: `act` calls command() and the functions below.
+        """Runs a step if its group is selected. `act` calls command() and the functions below.
 
         Takes at most `seconds`.
         """
@@ -96,7 +96,7 @@ class Runner:
         self._step_end = min(begin + seconds, self.end)
         try:
             if self.left() < 5:
-                # A rehearsal is short, and worth nothing if parts are left out by chance.
+                # A rehearsal is short. It would prove nothing if steps were omitted by chance.
                 raise (Missing if self.judges else Trouble)("no time was left")
             act()
             outcome.status = PASSED
@@ -104,7 +104,7 @@ class Runner:
             outcome.reason = str(why)
         except Trouble as why:
             outcome.status, outcome.reason = FAILED, str(why)
-        except Exception as why:  # A step's own mistake must not end the run.
+        except Exception as why:  # An error in a step must not end the run.
             outcome.status, outcome.reason = FAILED, f"{type(why).__name__}: {why}"
         outcome.seconds = round(time.monotonic() - begin, 1)
         print(f"{outcome.status:8} {outcome.seconds:6.1f} s  {group}: {name}", flush=True)
@@ -127,7 +127,7 @@ class Runner:
         with open(base + ".out", "w+") as out, open(base + ".err", "w+") as err:
             err.write(f"$ {shown}\n")
             err.flush()
-            # A group of its own, so that all its processes can be ended.
+            # A new process group, so that all its processes can be killed.
             process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                        env={**self.environment, **(environment or {})},
                                        start_new_session=True)
@@ -151,9 +151,10 @@ class Runner:
 
     def rows(self, arguments: list[str], keep: Callable[[dict], None],
              environment: Optional[dict] = None) -> None:
-        """Runs a command whose output is a line of JSON for each result, and calls `keep` for each.
+        """Runs a command that prints a line of JSON for each result, and calls `keep` for each
+        line.
 
-        What it has printed is kept even if it fails or does not end.
+        Lines are also processed if the command fails or does not end.
         """
         trouble = None
         try:
@@ -168,7 +169,7 @@ class Runner:
 
     def figure(self, name: str, value: float, unit: str, target: Optional[float] = None,
                is_upper_limit: bool = False) -> None:
-        """Keeps a number. Over the stand-in nothing is judged."""
+        """Records a number. With the stand-in, it is not compared with the target."""
         self._outcome.figures.append(
             Figure(name, value, unit, target if self.judges else None, is_upper_limit))
 
@@ -189,7 +190,7 @@ class Runner:
         self.keep("summary.md", summary(self.facts, self.outcomes))
 
     def pack_logs(self) -> None:
-        """Puts all output into one file, for machines from which few files can be taken."""
+        """Packs all output into one file, for machines from which only few files can be copied."""
         with tarfile.open(os.path.join(self.results, "logs.tar.gz"), "w:gz") as archive:
             archive.add(self.logs, "logs")
         for name in os.listdir(self.logs):
@@ -198,7 +199,7 @@ class Runner:
 
 
 def end_group(process: subprocess.Popen) -> None:
-    """Ends a process and what it has started."""
+    """Kills a process and the processes that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -206,7 +207,7 @@ def end_group(process: subprocess.Popen) -> None:
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
-        pass  # The driver may hold it. The summary tells that it was late.
+        pass  # The driver may block its end. The summary reports the time-out.
 
 
 def cell(text: str) -> str:
@@ -214,7 +215,7 @@ def cell(text: str) -> str:
 
 
 def summary(facts: dict, outcomes: list[Outcome]) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     counts = {status: sum(o.status == status for o in outcomes)
               for status in (PASSED, FAILED, NOT_RUN)}
     lines = ["# Xylem on a machine with a GPU", ""]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of tests/gpu/check: the rest goes on if a step fails, hangs, or finds no time."""
+"""The runner of tests/gpu/check: other steps run even if one step fails, hangs, or has no time
+left.
+"""
 
 import json
 import os
@@ -42,7 +44,7 @@ class Steps(unittest.TestCase):
 
     def test_a_step_that_hangs_is_ended_with_its_children(self):
         own = os.path.join(self.results, "own")
-        # The child holds a lock for as long as it lives.
+        # The child process holds a lock until it ends.
         hung = self.run_shell(f"echo begun; flock {own} tail -f /dev/null & wait", seconds=1)
         self.assertEqual(hung.status, FAILED)
         self.assertIn("did not end within 1 s", hung.reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is tested, measured and asked on a machine with a GPU, most important first."""
+"""The tests, measurements and questions for a machine with a GPU, in the order of importance."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ PARTS = MACHINE, CONFORMANCE, QUESTIONS, RATES, TORCH, SANITIZER = (
 FORMATS = {"json": "json", "tree": "txt", "matrix": "txt", "xml": "xml", "nccl": "xml"}
 OPERATIONS, OPERATIONS_ON_STREAM = 15, 13
 KIB, MIB = 1 << 10, 1 << 20
-# What is hoped for.
+# Targets of the figures.
 KERNEL_SHARE, ALL_REDUCE_SHARE, MESSAGE_SHARE, SMALL_CALL_US = 90, 80, 85, 15
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the runs are: over the stand-in only their ways are tried."""
+    """The sizes of the runs. With the stand-in, they are small, and only show that the steps work.
+    """
 
     large: int  # Bytes of a large call.
     small: list[int]  # Bytes of small calls.
@@ -36,13 +37,13 @@ class Sizes:
     large_turn: int
     cpu: str  # Sizes of calls between CPUs.
     ranks_on_cpu: int
-    training: list[str]  # Of bench/torch/steps.py.
+    training: list[str]  # Options of bench/torch/steps.py.
     training_ranks: int
-    flags: list[str]  # Of xylem bench.
+    flags: list[str]  # Options of xylem bench.
     kernels: str  # The tests of kernels, as a filter of GoogleTest.
-    calls: str  # The tests of calls, likewise.
+    calls: str  # The tests of calls, as a filter of GoogleTest.
     suite: list[str]  # PyTorch's own tests.
-    patience: float = 1  # By which deadlines are multiplied.
+    patience: float = 1  # Factor for all deadlines.
 
 
 ON_GPU = Sizes(
@@ -60,21 +61,21 @@ ON_STAND_IN = Sizes(
     calls="*/all_reduce*",
     suite=["test_all_reduce_sum", "test_get_future"], patience=2)
 
-# For ranks that are threads: the streams of all of them share the hardware queues of the one GPU.
-# Each of five ranks lets two streams wait. With 32 queues, 12 streams could wait on an H200
-# (docs/gpu.md), and so they can with 13 of the stand-in's.
+# For ranks that are threads: their streams share the hardware queues of one GPU. Two streams of
+# each of the five ranks wait. With 32 queues, 12 streams can wait on an H200 (docs/gpu.md). With 13
+# queues, 12 streams can wait on the stand-in.
 MANY_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "FAKE_CUDA_QUEUES": "13"}
 
 
 class Steps:
-    """All steps. `place` is what check --prepare has made, unpacked."""
+    """All steps. `place` is the unpacked directory that check --prepare has made."""
 
     def __init__(self, runner: Runner, place: str, sizes: Sizes, stand_in: Optional[str],
                  python: Optional[str]):
         self.runner, self.place, self.sizes = runner, place, sizes
         self.stand_in, self.python = stand_in, python
         self.copied: Optional[float] = None  # GB/s that a copy within the device reads and writes.
-        self.suffix = ""  # Of the names of steps that run under MPS.
+        self.suffix = ""  # Suffix for the names of steps that run under MPS.
 
     def program(self, name: str) -> str:
         return os.path.join(self.place, "bin", name)
@@ -120,7 +121,7 @@ class Steps:
              lambda: self.run_tests("cuda_mesh_direct_test"))
         step(SANITIZER, "memcheck of the kernels", 60,
              lambda: self.sanitize("memcheck", "cuda_kernels_test", "*bfloat16*:*uint8*:*Scale*"))
-        # Only kernels that signal share memory among the threads of a block.
+        # Only kernels that signal use memory that the threads of a block share.
         step(SANITIZER, "racecheck of the kernels that signal", 40,
              lambda: self.sanitize("racecheck", "cuda_mesh_direct_test", "*"))
         step(SANITIZER, "memcheck of a conformance run", 40,
@@ -169,7 +170,7 @@ class Steps:
 
     def run_tests(self, name: str, tests: str = "*", environment: Optional[dict] = None,
                   before: Optional[list[str]] = None) -> None:
-        """Runs a program of GoogleTest, and notes how many of its tests ran and were skipped."""
+        """Runs a program of GoogleTest, and records how many of its tests ran and were skipped."""
         text = self.runner.command([*(before or []), self.program(name), f"--gtest_filter={tests}"],
                                    environment={**MANY_QUEUES, **(environment or {})}, name=name)
         passed = re.search(r"\[  PASSED  \] (\d+) test", text)
@@ -179,7 +180,8 @@ class Steps:
         self.runner.note(f"{passed[1]} tests" + (f", {skipped[1]} skipped" if skipped else ""))
 
     def test_kernels(self) -> None:
-        # The stand-in's streams need not be late, since numbers are checked, and no orders.
+        # The test checks numbers and not the order of work, so the stand-in need not delay its
+        # streams.
         self.run_tests("cuda_kernels_test", self.sizes.kernels, {"FAKE_CUDA_DELAY_US": "0"})
 
     def test_all_pairs(self, name: str) -> None:
@@ -191,7 +193,7 @@ class Steps:
                              self.program("c_cuda_ranks")])
 
     def bench(self, operation: str, *flags: str) -> list[dict]:
-        """The rows of a report. None of them may be wrong."""
+        """Returns the rows of a report. Fails if a row has wrong results."""
         report = self.runner.command([self.program("xylem"), "bench", operation, "--device", "cuda",
                                       "--json", "-", *flags], name="bench", accepts=(0, 1))
         rows = json.loads(report)["results"]
@@ -263,7 +265,9 @@ class Steps:
             "kernels", self.sizes.large)
 
     def large_share(self, what: str, ranks: int, bytes_: int, microseconds: float) -> None:
-        """Each rank's input is read and its output written, as fast as copies do that."""
+        """Records the time of a call, and its share of the rate of copies: each rank's input is
+        read, and its output written.
+        """
         bound = 2 * ranks * bytes_ / (self.ceiling() * 1e3)
         self.runner.figure(f"{what}: {ranks} ranks, {bytes_} B", microseconds, "us")
         self.runner.figure(f"{what}: share of the bound by memory traffic",
@@ -273,7 +277,7 @@ class Steps:
         self.ceiling()
         self.rates(lambda row: self.large_share(row["manner"], 4, row["bytes"], row["us"]),
                    "calls", 4, self.sizes.large_turn, self.sizes.large)
-        # Do more slices at a time make fewer and larger pieces of work?
+        # Tests whether more slices at a time result in fewer and larger pieces of work.
         for window in ("32", "64"):
             self.runner.rows(
                 [self.program("gpu_rates"), "calls", "4", str(self.sizes.large_turn),
@@ -313,7 +317,7 @@ class Steps:
         for flags in ([], ["--stream"]):
             (row,) = self.bench("ping_pong", "-n", "2", "-b", size, "-e", size, *flags,
                                 *self.sizes.flags)
-            # A copied byte is read once and written once.
+            # Each copied byte is read once and written once.
             share = 100 * 2 * row["algbw_GBps"] / ceiling
             self.runner.figure(" ".join(["message between processes", *flags])
                                + f", {size} B: share of a copy", share, "%", MESSAGE_SHARE)
@@ -325,7 +329,9 @@ class Steps:
         step(RATES, "small all_reduce, 2 processes" + self.suffix, 40, self.measure_small_processes)
 
     def measure_under_mps(self) -> None:
-        """The same with processes that share the device by MPS, if it can be started."""
+        """Repeats the measurements with processes that share the device by MPS, if MPS can be
+        started.
+        """
         try:
             self.only_on_gpu("MPS")
             with self.mps():
@@ -338,7 +344,9 @@ class Steps:
 
     @contextlib.contextmanager
     def mps(self) -> Iterator[None]:
-        """A control daemon of our own. It ends with us, and no setting of the device changes."""
+        """Starts a separate MPS control daemon. It ends with this program, and changes no setting
+        of the device.
+        """
         control = shutil.which("nvidia-cuda-mps-control")
         if not control:
             raise Missing("there is no nvidia-cuda-mps-control")
@@ -361,7 +369,9 @@ class Steps:
                 self.runner.environment = environment
 
     def compare_on_cpu(self) -> None:
-        """bench/compare tells its peer's rows by the torch of the Python that runs it."""
+        """bench/compare labels the rows of its peer with the version of torch in the Python that
+        runs it.
+        """
         ranks = self.sizes.ranks_on_cpu
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "compared.json")
@@ -381,7 +391,7 @@ class Steps:
             self.runner.note(f"left out: {skipped}")
 
     def measure_training(self) -> None:
-        """Training steps of ranks on CPUs, beside gloo."""
+        """Measures training steps of ranks on CPUs, with xylem and with gloo."""
         python, environment = self.python_with_package()
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "steps.json")
@@ -390,7 +400,7 @@ class Steps:
                  "--nproc-per-node", str(self.sizes.training_ranks),
                  os.path.join(self.place, "bench", "torch", "steps.py"), *self.sizes.training,
                  "--json", path],
-                # torchrun leaves a folder for the output of its ranks.
+                # torchrun leaves a directory for the output of its ranks.
                 environment={**environment, "OMP_NUM_THREADS": "1", "TMPDIR": directory},
                 name="training")
             with open(path) as file:
@@ -411,7 +421,9 @@ class Steps:
     # --- torch ---------------------------------------------------------------------------------
 
     def python_with_package(self) -> tuple[str, dict]:
-        """The Python that has torch, and the environment in which it finds the carried package."""
+        """Returns the Python that has torch, and the environment in which it finds the carried
+        package.
+        """
         package = os.path.join(self.place, "python")
         if not os.path.isdir(os.path.join(package, "xylem")):
             raise Missing("the package for torch was left out by --prepare")

@@ -27,7 +27,7 @@ constexpr std::size_t kSmall = std::size_t{1} << 20;
 
 // ---- threads beside a call that waits ----
 
-/// Calls that wait for a stream that waits. The stream is that of `waiting`.
+/// Calls that block until a waiting stream has finished. The stream is the one of `waiting`.
 std::vector<DriverCall> calls_that_wait(Device& device, const WaitingStream& waiting) {
   const Driver& driver = device.driver();
   const auto must = [&device](CUresult result, const char* name) { device.must(result, name); };
@@ -116,13 +116,14 @@ int ask_about_threads() {
 
 namespace {
 
-/// Streams of one priority, made one after the other.
+/// Streams of one priority, in the order of their creation.
 struct Streams {
   std::string name;
   std::vector<CUstream> all;
 };
 
-/// "none", "all", or the numbers of those that do not finish their work.
+/// Gives each stream work. Returns "none", "all", or the numbers of the streams that do not finish
+/// it within `limit`.
 std::string those_that_stand(const Device& device, const Streams& streams, milliseconds limit) {
   const CUdeviceptr target = device.allocate(kSmall), source = device.allocate(kSmall);
   for (const CUstream stream : streams.all) {
@@ -141,8 +142,9 @@ std::string those_that_stand(const Device& device, const Streams& streams, milli
   return count == streams.all.size() ? "all" : numbers;
 }
 
-/// Several streams wait. Others are busy for some milliseconds, and meanwhile more streams get
-/// work. Which of them stand still although the busy ones could have finished?
+/// Some streams wait. Others are busy for some milliseconds, and meanwhile more streams get work.
+/// Reports which of the other streams do not finish, although nothing but shared queues blocks
+/// them.
 void ask_about_busy_queues(const Device& device, std::size_t waiting) {
   constexpr std::size_t kLarge = std::size_t{8} << 20, kMany = 24;
   const CUdeviceptr target = device.allocate(kLarge), source = device.allocate(kLarge);
@@ -200,7 +202,7 @@ int ask_about_queues() {
     for (const Streams& kind : kinds) {
       waiting.begin();
       Streams others = kind;
-      // Its own work stands behind the wait, of course.
+      // Excludes the waiting stream, since its own work comes after the wait.
       std::erase(others.all, stream);
       const std::string text =
           others.all.empty() ? "" : those_that_stand(device, others, milliseconds(200));
@@ -227,14 +229,14 @@ int ask_about_queues() {
   return 0;
 }
 
-// ---- work that stands behind a wait ----
+// ---- work behind a wait ----
 
 namespace {
 
 constexpr std::array kKinds = {"a kernel", "a copy within the device", "a copy to the host",
                                "a copy from the host"};
 
-/// Gives a stream work of each kind.
+/// Enqueues work of each kind on a stream.
 class WorkOfKinds {
  public:
   WorkOfKinds(const Device& device, std::size_t bytes)
@@ -317,7 +319,7 @@ int ask_about_room() {
   const Watched watched = watch(
       device,
       [&] {
-        // As the gates of calls: a write, and a wait that is over at once.
+        // Like the gates of calls: a write, and a wait that is satisfied at once.
         for (int i = 0; i < kMost && result == CUDA_SUCCESS; ++i) {
           CUresult one = device.driver().cuStreamWriteValue64(waiting.stream(), word, 1, 0);
           if (one == CUDA_SUCCESS) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes components.txt: for each component and each part of one, what it links and where its
-# compiler looks for headers.
+# Writes components.txt: for each component and each part of a component, the targets to which it is
+# linked and its include directories.
 get_property(parts GLOBAL PROPERTY XYLEM_PARTS)
 set(manifest)
 foreach(part IN LISTS parts)

@@ -19,12 +19,13 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr std::uint64_t kSlab = std::uint64_t{16} << 20;
-constexpr int kSmallest = 8;  ///< Logarithm of the least that is allocated.
+constexpr int kSmallest = 8;  ///< Logarithm of the smallest allocation.
 constexpr unsigned char kGarbage = 0xe7;
-/// The shelf of what the test sees. No stream uses it when it is given back.
+/// The stream number of shelves for Room::seen. This memory can be reused at once, since no stream
+/// uses it when it is released.
 constexpr std::uint32_t kNoStream = ~0U;
 
-/// Test code has no use for an error of the driver.
+/// Ends the process on an error of the driver.
 void must(const cuda::Driver& driver, CUresult result, const char* function) {
   const Status status = driver.check(result, function);
   XYLEM_CHECK(status.is_ok(), status.message());
@@ -81,7 +82,7 @@ std::byte* CudaDevice::allocate(Kind kind, std::uint64_t bytes) const {
   return reinterpret_cast<std::byte*>(memory);
 }
 
-/// A part of a slab.
+/// Returns a part of a slab.
 std::byte* CudaDevice::carve(Kind kind, std::uint64_t bytes) {
   Slabs& slabs = kind == Kind::pinned ? pinned_ : device_;
   if (slabs.size - slabs.used < bytes) {

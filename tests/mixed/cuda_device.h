@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA device for mixed programs, by the driver libcuda.so.1.
+// A CUDA device for mixed programs, over the driver libcuda.so.1.
 #pragma once
 
 #include "cuda/driver.h"
@@ -14,11 +14,12 @@
 
 namespace xylem::test::mixed {
 
-/// Streams read and write its memory. When memory is given back, its last stream writes garbage
-/// over it, and it is the next that this stream uses again.
+/// Streams read and write the device's memory. When a test releases memory, the last stream that
+/// used it overwrites it with garbage. The next request for this stream and size gets the same
+/// memory.
 class CudaDevice final : public Device {
  public:
-  /// `number` is taken modulo the number of devices. Ends the process if there is no driver.
+  /// Uses device `number` modulo the number of devices. Ends the process if there is no driver.
   explicit CudaDevice(std::uint32_t number);
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -39,7 +40,8 @@ class CudaDevice final : public Device {
 
  private:
   static constexpr std::uint32_t kStreams = 4;
-  /// Its kind, the stream that may use it, and the logarithm of its size.
+  /// Free memory that is interchangeable: its kind, the stream that may use it, and the logarithm
+  /// of its size.
   using Shelf = std::tuple<Kind, std::uint32_t, int>;
 
   std::byte* allocate(Kind kind, std::uint64_t bytes) const;
@@ -50,20 +52,20 @@ class CudaDevice final : public Device {
 
   std::shared_ptr<const execution::cuda::Driver> driver_;
   decltype(&::cuMemsetD8Async) fill_ = nullptr;
-  unsigned long (*misuses_)() = nullptr;  ///< Of the stand-in; a GPU's driver has no such function.
+  unsigned long (*misuses_)() = nullptr;  ///< Of the stand-in; null for a GPU's driver.
   const char* (*last_misuse_)() = nullptr;
   int number_ = 0;
   CUcontext context_ = nullptr;
   std::array<CUstream, kStreams> streams_{};  ///< The first is the default stream.
   std::map<Shelf, std::vector<std::byte*>> free_;
-  /// Allocations from which memory is taken, and how much of the last one was taken.
+  /// Large allocations that are divided into parts, and the used bytes of the last one.
   struct Slabs {
     std::vector<std::byte*> all;
     std::uint64_t used = 0, size = 0;
   };
   Slabs device_, pinned_;
-  /// Allocations of calls that are over. They are freed when no stream waits: the driver waits for
-  /// those that do, and holds all threads meanwhile.
+  /// Allocations of calls that have ended. renew() frees them when no stream waits: a free would
+  /// wait for such streams, and block all threads in the meantime.
   std::vector<std::byte*> given_up_;
 };
 

@@ -8,7 +8,7 @@ namespace xylem::test::mixed {
 namespace {
 
 constexpr std::uint64_t kGuard = 64;
-/// For streams to go on.
+/// Time limit for the work on a stream.
 constexpr std::chrono::seconds kLimit{60};
 constexpr std::byte kGuardByte{0xa5}, kPattern{0x5c};
 
@@ -97,8 +97,8 @@ void Flight::make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint6
   in_ = input.data();
 }
 
-/// Writes `count` elements of this rank's input, beginning with its element `first`, at element
-/// `at` of the input buffer.
+/// Writes `count` elements of this rank's input to the input buffer, beginning with input element
+/// `first` at buffer element `at`.
 void Flight::write(std::uint64_t count, std::uint64_t at, std::uint64_t first) {
   const std::uint64_t element = size_of(call_.type);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -126,10 +126,12 @@ void Flight::for_rooms(const Do& act) const {
   }
 }
 
-/// Draws where the buffers are, what the call is told of it, and its order among streams.
+/// Draws the kind of memory of the buffers, whether the caller states it, and how the call is
+/// ordered with streams.
 void Flight::draw_order(bool is_mesh) {
   const bool is_message = call_.kind == Kind::message || call_.kind == Kind::message_any;
-  // Everywhere or nowhere: a mesh carries out all collectives on streams but this.
+  // On a mesh, either all ranks order a collective by streams, or none does. A mesh does not carry
+  // out all_to_all_v.
   const bool must_be_held = is_mesh && !is_message && call_.kind != Kind::all_to_all_v;
   if (!must_be_held && draw(call_.seed, 32, rank_) % 3 == 0) device_ = nullptr;
   if (device_ == nullptr) return;
@@ -179,7 +181,7 @@ Flight Flight::begin(
   if (!device->has_streams()) return flight;
   flight.consume();
   const std::uint64_t chance = draw(call.seed, 34, flight.rank_);
-  // A call that fails does not order its two streams.
+  // A call that fails does not make the stream `behind_` wait for the stream `before_`.
   const bool is_ordered = succeeds || flight.before_ == flight.behind_;
   if (is_ordered && chance % 2 == 0) {
     flight.input.release();
@@ -342,13 +344,14 @@ void Flight::start_message(const Communicator& comm) {
   if (!is_too_long_for(rank_)) expect(0, call_.count, from_, 0);
   source_ = comm.world_rank(from_);
   const bool is_any = call_.kind == Kind::message_any;
-  // Tags repeat. A receive from any source has a tag of its own, since it would otherwise match
-  // messages that are meant for other receives.
+  // Tags are reused. A receive from any source has a tag that no other receive uses, since it would
+  // otherwise match messages for other receives.
   const std::uint32_t tag = is_any ? 1000 + call_.number : call_.number % 3;
   const auto receive = [&] {
     receive_ = comm.recv(out(room), is_any ? std::nullopt : std::optional(from_), tag);
   };
-  // A stream that waits for a receive would never come to the send that the next rank waits for.
+  // With Order::held, the stream waits until a receive has ended. A send enqueued behind the
+  // receive would never run if the next rank waits for it.
   const bool receives_first = order_ != Order::held && draw(call_.seed, 31, rank_) % 2 == 0;
   (void)produce(comm);
   if (receives_first) receive();

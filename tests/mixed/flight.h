@@ -15,15 +15,15 @@
 
 namespace xylem::test::mixed {
 
-/// Memory for one buffer, at an odd address, with guard bytes before and after it.
+/// Memory for one buffer, at an odd address, with guard bytes before and after the buffer.
 class Place {
  public:
   Place() = default;
-  /// `bytes` bytes, `offset` bytes after the start of a cache line. The memory comes from
-  /// xylem::allocate() if `shared` is true, and otherwise from the heap.
+  /// Makes a buffer of `bytes` bytes that begins `offset` bytes after the start of a cache line.
+  /// The memory comes from xylem::allocate() if `shared` is true, and otherwise from the heap.
   Place(std::uint64_t bytes, std::uint64_t offset, bool shared);
-  /// `bytes` bytes in the memory of a device: `stream` is the first that uses them, `last` the
-  /// last.
+  /// Makes a buffer of `bytes` bytes in device memory. `stream` is the first stream that uses it,
+  /// and `last` the last stream.
   Place(std::uint64_t bytes,
         std::uint64_t offset,
         Device& device,
@@ -31,17 +31,18 @@ class Place {
         std::uint32_t stream,
         std::uint32_t last);
 
-  /// The address that is passed to calls for a position in data().
+  /// Converts an address in data() to the address that is passed to calls.
   std::byte* address_of(std::byte* place) const noexcept { return place + to_address_; }
   std::byte* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   bool guards_hold() const noexcept;
-  /// fill() writes a pattern over the buffer. is_filled() is true if the pattern is still there.
+  /// fill() writes a pattern to the buffer. is_filled() returns true if the buffer still contains
+  /// the pattern.
   void fill() noexcept;
   bool is_filled() const noexcept;
-  /// Of a device's memory; empty for memory of the host.
+  /// The device memory of the buffer; empty if the buffer is in host memory.
   const Room& room() const noexcept { return room_; }
-  /// Gives a device's memory back, although data() is still to be checked.
+  /// Releases the device memory. data() stays valid, so that the result can be checked.
   void release() noexcept { room_.memory.reset(); }
 
  private:
@@ -57,13 +58,14 @@ class Place {
 
 class Flight {
  public:
-  /// Makes the buffers, some of them on the device if there is one, and begins the call. On a
-  /// device with streams, a stream writes the inputs before the call. If the call is in a stream's
-  /// order, a stream reads the outputs right behind it, and the buffers are then often used again
-  /// at once, whether the call has ended or not. `succeeds` tells that no call of the program may
-  /// fail: then the test waits for some calls only by their stream. `is_mesh` tells that the
-  /// devices of the communicator form a mesh (Communicator::bind()), so all ranks make a collective
-  /// on streams, or none does.
+  /// Makes the buffers, and begins the call. If there is a device, some buffers are on the device.
+  /// On a device with streams, a stream writes the inputs before the call.
+  /// If the call is ordered by a stream, a stream reads the outputs directly after the call. The
+  /// buffers are then often released at once, even if the call has not ended.
+  /// `succeeds` is true if no call of the program may fail. Then the test waits for some calls only
+  /// through their stream.
+  /// `is_mesh` is true if the devices of the communicator form a mesh (Communicator::bind()). Then
+  /// either all ranks order a collective by streams, or none does.
   static Flight begin(const MixedCall& call,
                       const Communicator& comm,
                       Device* device = nullptr,
@@ -72,12 +74,13 @@ class Flight {
 
   const MixedCall& call() const noexcept { return call_; }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
-  /// Waits until the call ends and returns its outcome. Then the test sees what is in the buffers.
-  /// Fails with `internal` if a stream does not go on.
-  /// A message that is longer than its receive must fail there, and may fail at its sender; that
-  /// counts as a success.
+  /// Waits until the call ends, and returns its outcome. After that, the test can read the buffers.
+  /// Returns `internal` if a stream does not finish its work.
+  /// A message that is longer than its receive must fail at the receiver, and may fail at the
+  /// sender. wait() then returns success.
   Status wait() const;
-  /// Fills the buffers with a pattern. is_filled() is true if it is still there.
+  /// fill() writes a pattern to the buffers. is_filled() returns true if they still contain the
+  /// pattern.
   void fill();
   bool is_filled() const;
   /// Checks the output of a call that succeeded. Returns what is wrong, or an empty string.
@@ -87,16 +90,16 @@ class Flight {
   Place input, output;
 
  private:
-  /// How the calls of a rank on its device relate to its streams.
+  /// How a call is ordered with the streams of the rank's device.
   enum class Order : std::uint8_t {
-    none,   ///< The test waits for the producer, and for the call before the consumer.
+    none,   ///< The thread waits between producer, call and consumer.
     held,   ///< Communicator::on()
     after,  ///< Communicator::after() and Work::block()
   };
   void draw_order(bool is_mesh);
   void make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at);
   Place make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance);
-  /// Lets a stream write the inputs, and returns `comm`.
+  /// Enqueues copies of the inputs to the device on a stream, and returns `comm`.
   Communicator produce(const Communicator& comm) const;
   void consume() const;
   template <typename Do>
@@ -115,8 +118,9 @@ class Flight {
   ConstBuffer in(std::uint64_t count, std::uint64_t at = 0) const;
   Buffer out(std::uint64_t count) const;
 
-  /// Expected values: the output elements that begin at `at` equal the elements that begin at
-  /// `first` of the input of `rank` or, if there is no rank, of the reduction.
+  /// A range of expected output: `count` elements that begin at `at`. They are equal to the
+  /// elements that begin at `first` of the input of `rank` or, if `rank` is empty, of the
+  /// reduction.
   struct Part {
     std::uint64_t at = 0, count = 0;
     std::optional<std::uint32_t> rank;
@@ -127,16 +131,16 @@ class Flight {
   std::uint32_t rank_ = 0, size_ = 1, root_ = 0;
   bool in_place_ = false;
   Device* device_ = nullptr;    ///< Device of this call's buffers; null for the host.
-  bool is_all_on_host_ = true;  ///< No rank has a device. Only then may messages be too long.
-  Memory memory_;               ///< What the call is told of its buffers.
+  bool is_all_on_host_ = true;  ///< If true, messages may be longer than their receives.
+  Memory memory_;               ///< The kind of memory that is passed to the call.
   Order order_ = Order::none;
   std::uint32_t before_ = 0, behind_ = 0;  ///< Streams of the producer and the consumer.
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   Work work_, receive_;
-  Status refusal_;                       ///< Why a stream could not wait for the call.
-  std::optional<std::uint32_t> source_;  ///< World rank that a receive must report as its source.
-  std::uint32_t to_ = 0, from_ = 0;      ///< Of a message, in the communicator.
+  Status refusal_;                       ///< Why a stream could not be made to wait for the call.
+  std::optional<std::uint32_t> source_;  ///< World rank that the receive must report as its source.
+  std::uint32_t to_ = 0, from_ = 0;      ///< Ranks in the communicator.
   std::uint32_t world_to_ = 0;           ///< World rank of `to_`.
   std::vector<Part> parts_;
   std::uint64_t checked_ = 0;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs jobs of mixed_rank. Their programs are drawn from seeds and mix all calls, with or without a
-// fault at a random moment. Prints a line for each job that fails, with the command that repeats
-// it, and a summary.
+// Runs jobs of mixed_rank. Their programs are drawn from seeds. They mix all kinds of calls, with
+// or without a fault at a random moment. For each job that fails, a line with the command that
+// repeats the job is printed. A summary follows.
 //
 //   mixed_programs [--seed N] [--jobs N | --seconds N] [--programs N] [--calls N] [--ranks N]
 //                  [--transport shm|tcp|ucx-tcp] [--fault
 //                  none|kill|stop|pause|leave|abort|mismatch|cut|any] [--device none|cuda]
 //
-// A job's seed is the seed of its first program, and each further program has the next seed. The
-// seeds of two consecutive jobs differ by --programs, so a long run can be continued from any job
-// with --seed. Without --ranks a job has 1 to 8 ranks.
+// The seed of a job is the seed of its first program. Each further program has the next seed. The
+// seeds of consecutive jobs differ by --programs, so --seed can continue a long run at any job.
+// Without --ranks, a job has 1 to 8 ranks.
 #include "mixed/program.h"
 #include "support/subprocess.h"
 #include "xylem/base/clock.h"
@@ -65,7 +65,7 @@ Job job_of(const Plan& plan, std::uint64_t seed) {
   return job;
 }
 
-/// The exit status that a rank of the job should have.
+/// The expected exit status of a rank.
 int status_of(const Job& job, std::uint32_t rank) {
   return job.fault == "kill" && rank == job.victim ? 128 + SIGKILL : 0;
 }
@@ -77,12 +77,13 @@ std::string run(const Plan& plan, const Job& job, double& worst) {
                                      std::to_string(plan.calls), plan.device};
   std::map<std::string, std::string> environment{{"XYLEM_TRANSPORT", plan.transport},
                                                  {"XYLEM_LOG", "off"}};
-  // The delays of the stand-in's streams.
+  // Seed of the random delays of the stand-in's streams.
   environment["FAKE_CUDA_SEED"] = std::to_string(job.seed);
   if (!job.fault.empty()) {
     arguments.insert(arguments.end(), {job.fault, std::to_string(job.victim), directory.path()});
     environment["XYLEM_TIMEOUT"] = job.fault == "stop" ? "1500ms" : "60s";
-    // Measurements during the start would connect ranks, and such connections are never cut.
+    // Measurements at the start would connect the ranks, and connections that exist at the start
+    // are never cut.
     if (job.fault == "cut") environment["XYLEM_TUNING"] = "off";
   }
   auto ranks = start_ranks(directory, job.ranks, "mixed_rank", arguments, environment);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of the mixed programs, as a process.
+// One rank of the mixed programs, as a process.
 //
 //   mixed_rank SEED PROGRAMS CALLS DEVICE [FAULT VICTIM DIRECTORY]
 //
 // DEVICE is "none" or "cuda". With "cuda", some buffers are in device memory, over the driver
-// libcuda.so.1. Ranks share devices if there are more ranks than devices.
+// libcuda.so.1. If there are more ranks than devices, ranks share devices.
 //
-// Prints "worst SECONDS", the longest wait for an error, and exits with 0 if everything was right.
+// Prints "worst SECONDS", the longest time until a call returned an error. Exits with 0 if all
+// results were right.
 #include "mixed/rank.h"
 
 #ifdef XYLEM_TEST_CUDA
@@ -26,7 +27,7 @@
 namespace xylem::test::mixed {
 namespace {
 
-/// Null for "none". Ends the process if there is no such device.
+/// Returns null for "none". Ends the process if the device does not exist.
 std::unique_ptr<Device> make_device(std::string_view kind, [[maybe_unused]] std::uint32_t rank) {
   if (kind == "none") return nullptr;
 #ifdef XYLEM_TEST_CUDA
@@ -72,7 +73,7 @@ int run(int argc, char** argv) {
     std::printf("rank %u, %s\n", runtime->rank(), wrong.c_str());
   }
   if (is_victim && setting.fault == "stop") {
-    // After shutdown(), everything that this rank sent since it was continued has left it.
+    // After shutdown(), no message that this rank sent since its stop is still in its transports.
     (void)runtime->shutdown();
     const int fd = ::open(through.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) ::close(fd);

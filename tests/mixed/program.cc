@@ -23,8 +23,8 @@ bool is_float(DataType type) noexcept {
          type == DataType::float64;
 }
 
-/// Draws a size near those at which a transport changes its path: data within an entry, within a
-/// header, in small and in large slots, and in streams.
+/// Draws a size near those at which a transport changes the way of a message: within a queue entry,
+/// within a header, in small slots, in large slots, and as a stream.
 std::uint64_t draw_bytes(std::uint64_t seed) noexcept {
   constexpr std::uint64_t kEdges[] = {0,    1,    8,    40,    64,    96,     104,     200,
                                       4096, 4136, 8192, 16384, 65536, 131072, 300'000, 1 << 20};
@@ -39,7 +39,7 @@ std::uint64_t draw_bytes(std::uint64_t seed) noexcept {
   }
 }
 
-/// Converts to float16. Integers below 2048 are exact in it.
+/// Converts an integer to float16. This is exact for integers below 2048.
 std::uint16_t half_of(std::uint32_t value) noexcept {
   if (value == 0) return 0;
   const auto exponent = static_cast<std::uint32_t>(std::bit_width(value) - 1);
@@ -47,7 +47,7 @@ std::uint16_t half_of(std::uint32_t value) noexcept {
   return static_cast<std::uint16_t>((exponent + 15) << 10 | mantissa);
 }
 
-/// The value as an element of `type`. Only the first size_of(type) bytes are used.
+/// Returns the value as an element of `type`. Only the first size_of(type) bytes are used.
 std::array<std::byte, 8> encode(DataType type, std::uint32_t value) noexcept {
   std::array<std::byte, 8> bytes{};
   const auto put = [&](auto element) { std::memcpy(bytes.data(), &element, sizeof element); };
@@ -59,7 +59,7 @@ std::array<std::byte, 8> encode(DataType type, std::uint32_t value) noexcept {
       break;
     case DataType::float32: put(static_cast<float>(value)); break;
     case DataType::float64: put(static_cast<double>(value)); break;
-    // Works for all integers, since bytes are in little-endian order.
+    // Right for all integer types, since bytes are in little-endian order.
     default: put(std::uint64_t{value}); break;
   }
   return bytes;
@@ -72,7 +72,7 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t what, std::uint64_t of) noe
 }
 
 std::int32_t color_of(std::uint64_t seed, std::uint32_t comm, std::uint32_t rank) noexcept {
-  // In the last communicator, color -1 leaves some ranks out.
+  // In the last communicator, some ranks have color -1, which leaves them out.
   const auto color = static_cast<std::int32_t>(draw(seed, 100 + comm, rank) % 3);
   return comm + 1 == kComms ? color - 1 : color % 2;
 }
@@ -100,7 +100,8 @@ std::vector<MixedCall> make_program(std::uint64_t seed, std::uint32_t calls) {
 
 std::uint32_t value_of(const MixedCall& call, std::uint32_t rank, std::uint64_t index) noexcept {
   const std::uint64_t of_index = (index + call.seed) * 0x9e3779b97f4a7c15U;
-  // An average of equal values is exact. Of a product, at most one rank's factor is not 1.
+  // Values are equal on all ranks, so their average is exact. In a product, the value of at most
+  // one rank is not 1.
   if (call.op == RedOp::avg) return static_cast<std::uint32_t>(of_index >> 62);
   if (call.op == RedOp::product) return rank == (of_index >> 61) ? 3 : 1;
   return static_cast<std::uint32_t>((of_index ^ (rank + 1) * 0xc2b2ae3d27d4eb4fU) >> 62);

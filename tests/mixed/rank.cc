@@ -21,7 +21,7 @@ namespace {
 using std::chrono::duration;
 using std::chrono::seconds;
 
-/// After a fault, no call may take longer than this to end.
+/// After a fault, each call must end within this time.
 constexpr seconds kPromise{6};
 
 }  // namespace
@@ -40,7 +40,7 @@ std::string Rank::run() {
 
 std::string Rank::misuse() const {
   std::string what = setting_.device->misuse();
-  // After a fault, a message may announce memory that its sender has freed meanwhile.
+  // After a fault, a message may refer to memory that its sender has already freed.
   const bool is_late = !setting_.fault.empty() && what.ends_with("the memory is gone");
   return is_late ? std::string() : what;
 }
@@ -51,12 +51,12 @@ void Rank::fail(const std::string& what) {
 
 void Rank::run_program() {
   if (!make_comms()) return;
-  // The fault happens only after all ranks have made their communicators.
+  // Waits until all ranks have made their communicators. The fault may happen only after that.
   if (has_fault()) (void)world_.barrier().wait();
   auto program = make_program(seed_, setting_.calls);
   if (setting_.fault == "leave") {
-    // A receive from any source can be served by any rank that is left, so a leaving rank does not
-    // end it.
+    // A receive from any source can match a message of any other rank. So it does not end when one
+    // rank leaves.
     for (MixedCall& call : program) {
       if (call.kind == Kind::message_any) call.kind = Kind::message;
     }
@@ -75,7 +75,7 @@ void Rank::run_program() {
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
   if (has_fault()) {
-    // No rank leaves before the others have noticed the fault.
+    // Each rank stays in the job until all ranks have noticed the fault.
     for (const Communicator& comm : comms_) (void)comm.barrier().wait();
     watch();
   }
@@ -153,10 +153,11 @@ void Rank::judge(const Flight& flight, const Status& outcome, double took) {
   if (took > duration<double>(kPromise).count()) {
     return fail("after " + std::to_string(took) + " s: " + text);
   }
-  // UCX cannot withdraw messages. Their buffers stay alive in held_.
+  // UCX cannot withdraw messages. held_ keeps their buffers alive.
   if (outcome.holds_buffers() && setting_.withdraws)
     return fail("buffers are not given back: " + text);
-  // A rank that waits for the stopped rank is late in calls on other communicators.
+  // A rank waits until its calls with the stopped rank time out, so it may be late in calls on
+  // other communicators.
   const bool may_be_late = setting_.fault == "stop" && outcome.code() == Code::timed_out;
   if (!concerns(flight.call().comm)) return may_be_late ? void() : fail("not concerned: " + text);
   if (is_victim()) return;
@@ -198,7 +199,8 @@ bool Rank::commit_fault(const MixedCall& call) {
   if (fault == "mismatch") {
     MixedCall other = call;
     other.count = call.count + 1;
-    // One more element does not change these calls, or not for every rank. A message may have one.
+    // In these calls, one more element makes no difference, or not on every rank. A message may be
+    // shorter than its receive.
     const bool may_be_the_same = call.kind == Kind::barrier || call.kind == Kind::all_gather_v ||
                                  call.kind == Kind::reduce_scatter_v ||
                                  call.kind == Kind::all_to_all_v || call.kind == Kind::message ||
@@ -247,8 +249,8 @@ void Rank::pause_for(milliseconds time) {
   if (::fork() == 0) {
     ::close(ends[1]);
     ::poll(nullptr, 0, static_cast<int>(time.count()));
-    // Repeats the signal until the process runs again, since the first one may come before it has
-    // stopped.
+    // Sends the signal repeatedly until the process runs again, since the first signal may arrive
+    // before the process has stopped.
     pollfd gone_on{ends[0], 0, 0};
     do {
       ::kill(self, SIGCONT);
@@ -265,7 +267,7 @@ void Rank::watch() {
   if (setting_.fault == "stop") {
     std::printf("survived\n");
     std::fflush(stdout);
-    // Waiting for a message that never comes keeps this rank's transports going.
+    // A wait for a message that is never sent makes this rank's transports progress.
     std::byte nothing{};
     const Work never = alone_.recv(Buffer(&nothing, 1, DataType::uint8), 0);
     const Deadline deadline = Deadline::after(seconds(30));

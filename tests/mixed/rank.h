@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that runs programs drawn from seeds and checks every element of their outputs.
+// A rank that runs programs drawn from seeds, and checks every element of their outputs.
 //
 // If there is a fault, it happens at the rank `victim`, at a random call of the last program:
 //
@@ -8,14 +8,14 @@
 //   stop      it stops; the parent continues it after all other ranks have printed "survived"
 //   pause     it stops, and is continued after a moment
 //   leave     it shuts down in good order
-//   abort     it aborts one communicator, and the other communicators go on
+//   abort     it aborts one communicator, and the other communicators continue
 //   mismatch  it makes a call with other arguments
 //   cut       it cuts one of its connections for payload (only over tcp)
 //
-// The other ranks run the whole program. Calls on communicators that the fault does not concern
-// must succeed with right results; the others may succeed, or end soon with the fault's error. The
-// buffers of calls that end with an error are filled with a pattern, which must still be there
-// after the victim has ended or gone on.
+// The other ranks run the whole program. If a call is on a communicator that the fault does not
+// affect, the call must succeed with right results. Other calls may succeed, or fail soon with an
+// error that fits the fault. After a call has failed, its buffers are filled with a pattern. The
+// pattern must not change until the victim has ended or continued.
 #pragma once
 
 #include "mixed/flight.h"
@@ -36,8 +36,8 @@ struct Setting {
   std::uint32_t programs = 1, calls = 0;
   std::string fault;
   std::uint32_t victim = 0;
-  std::string directory;     ///< Where the victim reports that it has finished.
-  Device* device = nullptr;  ///< Device of some buffers, or null.
+  std::string directory;     ///< Directory in which the victim reports that it has finished.
+  Device* device = nullptr;  ///< Device for some of the buffers, or null.
   bool withdraws = true;  ///< False if the transport cannot withdraw messages from a stopped peer.
 };
 
@@ -60,32 +60,34 @@ class Rank {
   bool is_last_program() const { return program_ + 1 == setting_.programs; }
   bool has_fault() const { return !setting_.fault.empty() && is_last_program(); }
   void fail(const std::string& what);
-  /// What this process did that no correct program does to a device's driver, or an empty string.
+  /// Describes incorrect use of the device's driver by this process, or is empty.
   std::string misuse() const;
   void run_program();
   bool make_comms();
   bool bind_devices();
-  /// Waits for one of the calls under way, mostly the oldest.
+  /// Waits for one of the calls under way, usually the oldest.
   void take_one(std::uint64_t chance);
   /// Fails the test if `outcome` is not an error that the fault may cause in this call.
   void judge(const Flight& flight, const Status& outcome, double took);
-  /// A cut connection may be blamed on either end, since nobody can know better.
+  /// Like judge(), for the fault "cut". The error may blame either end of the connection, since no
+  /// rank can know which end has cut it.
   void judge_cut(const Status& outcome, const std::string& text);
   /// True if the fault may end calls on this communicator.
   bool concerns(std::uint32_t comm) const;
   std::uint32_t aborted() const { return 1 + static_cast<std::uint32_t>(draw(seed_, 4) % 4); }
-  /// Commits the fault at the victim. Returns true if the victim goes on with the program.
+  /// Executes the fault. Only the victim calls this. Returns true if the victim continues the
+  /// program.
   bool commit_fault(const MixedCall& call);
-  /// The descriptors of this process's TCP connections.
+  /// The file descriptors of this process's TCP connections.
   static std::set<int> connected_sockets();
-  /// Cuts a connection that was not there at the start, which means that it is not the control
-  /// plane's.
+  /// Cuts a connection that did not exist at the start, so that it is not a connection of the
+  /// control plane.
   void cut_a_connection() const;
-  /// Stops this process. A child continues it after `time`.
+  /// Stops this process. A child process continues it after `time`.
   static void pause_for(std::chrono::milliseconds time);
   std::string file(const std::string& what) const { return setting_.directory + "/" + what; }
-  /// Checks that nothing is written into the buffers of calls that ended with an error, also after
-  /// a stopped victim has gone on.
+  /// Checks that the buffers of failed calls were not written after the calls ended, not even after
+  /// a stopped victim has continued.
   void watch();
 
   Runtime& runtime_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests the verifier with mutants of right plans. If the verifier accepts a mutant, the mutant must
-// give right results in a hundred executions that differ in order, sizes, slots and aliasing.
+// Tests the verifier with mutants of correct plans. If the verifier accepts a mutant, the mutant
+// must give correct results in a hundred executions with different orders, sizes, slots and
+// aliasing.
 #include "model/executor.h"
 #include "model/mapped_plans.h"
 #include "model/mutations.h"
@@ -23,7 +24,8 @@ using model::Mutation;
 constexpr int kMutantsPerClass = 600;
 constexpr int kRuns = 100;
 
-// Every planner, and hand-written plans over mapped memory, each with a few numbers of ranks.
+// Every planner, and the hand-written plans over mapped memory. Each is tested with a few numbers
+// of ranks.
 std::vector<Planner> subjects() {
   std::vector<Planner> all(planners().begin(), planners().end());
   for (const auto mapped : {mapped_planners(), mapped_direct_planners()}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every planner is proved right for many numbers of ranks and roots, and is a pure function.
+// For each planner, the schedules are proved for many numbers of ranks and roots. The tests also
+// check that planners are pure functions.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/collectives/verify.h"
@@ -14,7 +15,7 @@ namespace {
 
 using model::plan_all;
 
-// One test case per planner, so that shards of the test share the work.
+// One test case per planner, so that test shards divide the work.
 class EveryPlanner : public testing::TestWithParam<Planner> {
  protected:
   void expect_proven(std::uint32_t ranks) const {

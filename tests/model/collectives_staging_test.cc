@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every staged plan is proved right, and accesses the user's memory only by copies.
+// Every staged plan is proved, and accesses the user's memory only by copies.
 #include "model/plans.h"
 #include "support/sanitizer.h"
 #include "xylem/collectives/pipeline.h"
@@ -17,8 +17,8 @@
 namespace xylem::collectives {
 namespace {
 
-/// What a rank may stage: its input, all its messages, only what it receives, as for peers that
-/// send device memory as it is, only the messages of some peers, and scratch that is computed.
+/// What a rank may stage: its input; all its messages; only the messages that it receives, as with
+/// peers that send device memory directly; only the messages of some peers; its computed scratch.
 std::vector<Staging> stagings(std::uint32_t ranks) {
   const Staging all = staged_messages(ranks);
   std::vector<bool> some(ranks);
@@ -117,7 +117,7 @@ TEST_P(EveryPlanner, ComputesInNoScratchThatReceives) {
     for_all_shapes(ranks, [&](const Shape& shape, const auto& plans, const Staging& staging) {
       if (!staging.separates_scratch) return;
       for (const Schedule& schedule : stage_all(plans, staging)) {
-        // For each chunk, what fills it: messages, and computation.
+        // For each scratch chunk: whether messages write to it, and whether computations do.
         std::vector<std::array<bool, 2>> fills(schedule.scratch.size());
         for (const Step& step : schedule.steps) {
           if (step.target == kNone) continue;
@@ -134,7 +134,7 @@ TEST_P(EveryPlanner, ComputesInNoScratchThatReceives) {
   }
 }
 
-// In an all_to_all whose output is its input, each chunk is copied before it is overwritten.
+// If an all_to_all is in place, each input chunk is copied before the output overwrites it.
 TEST(Staging, OfAnAllToAllSavesTheInputBeforeItIsOverwritten) {
   for (const Planner& planner : planners()) {
     if (planner.collective != Collective::all_to_all) continue;
@@ -169,7 +169,7 @@ TEST_P(EveryPlanner, StaysAsItIsWhereNothingIsStaged) {
   }
 }
 
-// Chunks are staged in rings of one chunk, so that scratch does not grow with the message.
+// Each chunk is staged through a ring of one chunk, so that scratch does not grow with the message.
 TEST_P(EveryPlanner, StagesSingleChunksThroughRings) {
   for (const Schedule& plan : model::plan_all(GetParam(), {GetParam().collective, 5})) {
     const Schedule staged = stage(plan, staged_messages(5));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proofs and estimates that use symmetry give the same answers as those that look at all ranks.
+// Proofs and estimates that use symmetry give the same results as those that examine all ranks.
 #include "model/mutations.h"
 #include "model/plans.h"
 #include "xylem/collectives/choose.h"
@@ -36,7 +36,7 @@ Status verify_by(const Symmetry& symmetry, const std::vector<Schedule>& ranks) {
       symmetry, [&](std::uint32_t rank) { return ranks[rank]; }, backwards);
 }
 
-// The planner's own symmetry, and its parts that map whole hosts to hosts.
+// The planner's symmetry, and its sub-symmetries, which map whole hosts to hosts.
 std::vector<Symmetry> symmetries(const Planner& planner, const Shape& shape) {
   std::vector<Symmetry> result = {planner.symmetry(shape)};
   for (std::uint32_t ranks = 2; ranks < shape.ranks; ++ranks) {
@@ -62,7 +62,7 @@ TEST_P(BySymmetry, PlansAreProven) {
   }
 }
 
-// The schedule of another rank that a symmetry makes from this one.
+// Maps a schedule by `symmetry` to that of another rank.
 Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t shift) {
   Schedule result = schedule;
   const auto block = [&](std::uint32_t of) {
@@ -79,7 +79,7 @@ Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t
       operand.rank = symmetry.image(operand.rank, shift);
       if (operand.buffer == Buffer::scratch) {
         const auto end = std::size_t{operand.chunk} + step.chunk_count;
-        if (end > result.scratch.size()) continue;  // Only in mutants.
+        if (end > result.scratch.size()) continue;  // Only mutants have such operands.
         const auto run = result.scratch.begin();
         std::sort(run + operand.chunk, run + static_cast<std::ptrdiff_t>(end));
       } else if (chunk_count(schedule, schedule.rank, operand.buffer) > 1) {
@@ -94,8 +94,8 @@ Schedule image(const Schedule& schedule, const Symmetry& symmetry, std::uint32_t
   return result;
 }
 
-// A mutation that all ranks share must be judged as by the proof of all ranks. A mutation at one
-// rank must be noticed as a break of the symmetry.
+// If all ranks have the same mutation, the proof by symmetry must have the same result as the proof
+// of all ranks. If one rank has a mutation, the proof must find that the plan is not symmetric.
 TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
   const Planner& planner = GetParam();
   std::mt19937_64 random(20261122);
@@ -114,7 +114,7 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
         << model::title(planner, shape) << ": proved although one rank breaks the symmetry";
     std::uint32_t changed = 0;
     while ((*mutant)[changed] == plan[changed]) ++changed;
-    // Every rank gets the image of the mutated schedule.
+    // Every rank gets the schedule that the symmetry makes from the mutated one.
     std::vector<Schedule> alike = plan;
     const std::uint32_t home = symmetry.inverse(symmetry.shift(changed));
     const Schedule model = image((*mutant)[changed], symmetry, home);
@@ -197,7 +197,7 @@ TEST(VerifySymmetry, RefusesWhatItCannotProve) {
   EXPECT_THAT(refusal(Collective::broadcast, "ring", turns), HasSubstr("not proven by symmetry"));
   EXPECT_THAT(refusal(Collective::barrier, "dissemination", turns),
               HasSubstr("not proven by symmetry"));
-  // This plan has two blocks.
+  // The plan has two blocks.
   EXPECT_THAT(refusal(Collective::all_reduce, "double_binary_tree", turns),
               HasSubstr("do not fall into its cycles"));
   const Symmetry still({{.radix = 4, .rank_stride = 1}});
@@ -209,8 +209,8 @@ TEST(VerifySymmetry, RefusesWhatItCannotProve) {
 TEST(VerifySymmetry, LooksAlsoAtWhatNoStepNames) {
   const Planner* ring = find_planner(Collective::reduce_scatter, "ring");
   const Shape shape{Collective::reduce_scatter, 4, 0};
-  // Operands in other ranks' memory change which slices wait for each other, even if no step uses
-  // them.
+  // Operands in other ranks' memory change the dependencies between slices, even if no step uses
+  // the operands.
   auto foreign = model::plan_all(*ring, shape);
   for (Schedule& schedule : foreign) schedule.operands.push_back({3, 0, Buffer::input});
   EXPECT_THAT(std::string(verify_by(ring->symmetry(shape), foreign).message()),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The next slice of a step may run when its dependencies have completed, it is the step's turn on
-// its lane, and there is a slot, message or signal for it. Running a slice reads, computes and
-// writes at once.
+// The next slice of a step may run when three conditions hold: its dependencies have completed, all
+// earlier steps on its lane have completed, and the slot, message or signal that it needs is
+// available. Running a slice reads, computes and writes at once.
 #include "model/executor.h"
 
 #include "xylem/base/hash.h"
@@ -178,7 +178,8 @@ bool Executor::is_enabled(const StepState& state) const {
   }
 }
 
-// The element at `position` of a run of `count` chunks. `slice` selects the place within a ring.
+// The element at `position` of an operand of `count` chunks. `slice` selects the slot if the
+// operand is a ring.
 Element& Executor::cell(const Operand& operand,
                         std::uint32_t count,
                         std::uint32_t slice,
@@ -286,7 +287,7 @@ std::optional<std::string> Executor::run(std::uint64_t seed) {
   problem_.clear();
   std::vector<StepState*> pending;
   for (StepState& state : steps_) pending.push_back(&state);
-  // Half of the runs prefer some steps throughout, so that the other steps wait as long as
+  // Half of the runs always prefer some steps, so that the other steps are delayed as long as
   // possible.
   const bool by_priority = random() % 2 == 0;
   std::sort(pending.begin(), pending.end(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reference executor. It runs all ranks' schedules in one thread, slice by slice, in an order
-// drawn from a seed, and checks the results. It shares with the verifier only what the engine
-// follows, too: pipeline() and the aliases.
+// A reference executor. It runs the schedules of all ranks in one thread, slice by slice, in an
+// order drawn from a seed, and checks the results. It shares with the verifier only code that the
+// engine also uses: pipeline() and the rules of aliasing.
 #pragma once
 
 #include "xylem/collectives/alias.h"
@@ -20,8 +20,8 @@
 
 namespace xylem::collectives::model {
 
-/// One element: the sum of its contributions, a hash of what was computed in which order, and
-/// whether it was ever stored.
+/// One element: the sum of its contributions, a hash of the operations that computed it and their
+/// order, and whether it was ever written.
 struct Element {
   std::uint64_t sum = 0;
   std::uint64_t bits = 0;
@@ -32,13 +32,13 @@ struct Element {
 
 class Executor {
  public:
-  /// Precondition: the schedules' indices are in bounds, and each lane has as many receives as
-  /// sends.
+  /// Precondition: all indices in the schedules are in bounds, and each lane has as many receives
+  /// as sends.
   explicit Executor(std::span<const Schedule> ranks);
 
-  /// Runs the schedules once. The seed determines block sizes, slots, window, which ranks are in
-  /// place, and the interleaving. Returns what went wrong, if anything did: a deadlock, a wrong
-  /// result, or a message of the wrong size.
+  /// Runs the schedules once. The seed determines block sizes, slots, window, which ranks call in
+  /// place, and the interleaving. Returns the first error: a deadlock, a wrong result, or a message
+  /// of the wrong size. Returns nothing if the run is correct.
   std::optional<std::string> run(std::uint64_t seed);
 
  private:
@@ -47,7 +47,7 @@ class Executor {
     std::uint32_t rank;
     StepId id;
     std::uint32_t lane;  // The lane of the step; kNone for copy, reduce and put.
-    std::uint32_t turn;  // Position among the steps of its kind on the lane.
+    std::uint32_t turn;  // Position among the steps of the same kind on the lane.
     std::uint32_t slices;
     std::uint32_t done;
     std::uint32_t priority;
@@ -55,9 +55,9 @@ class Executor {
   struct Message {
     std::vector<Element> data;
   };
-  struct Lane {  // The state of a lane, that is, of one (source, target, channel).
+  struct Lane {  // The state of a lane, which is a (source, target, channel).
     std::uint32_t senders = 0, receivers = 0, signals = 0, waits = 0;
-    // Numbers of steps that are done.
+    // Numbers of completed steps.
     std::uint32_t sent = 0, received = 0, signalled = 0, waited = 0;
     std::vector<std::uint32_t> recv_steps;
     std::deque<Message> in_flight;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages that stay in their sender's buffer until their receiver has read them there (segment.h,
- * IncomingStreams::fetch, OutgoingStreams::withdraw), as a model for spin. The sender announces a message.
- * When it sees that the message was read, it writes the next one into the same two words. It may
- * also withdraw the message; then the user may write into them at any time. Spin tries every interleaving and every
- * delay of a store, as in slot_protocol.pml.
+ * IncomingStreams::fetch, OutgoingStreams::withdraw), as a model for spin. The sender announces a
+ * message. When the receiver has reported that it has read the message, the sender writes the next
+ * message into the same two words. The sender may also withdraw a message. Then the user may write
+ * to the two words at any time. Spin tries every interleaving and every delay of a store, as in
+ * slot_protocol.pml.
  *
- * Loads happen in order in this model, so the receiver's fence cannot be left out here. Instead,
- * LOOK_BEFORE_READING shows what goes wrong without it.
+ * In this model, loads happen in order, so the receiver's fence cannot be removed to test it.
+ * Instead, LOOK_BEFORE_READING makes the two loads in the wrong order.
  *
- * Spin checks that every message which the receiver accepts as whole is what was sent.
- * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
+ * Spin checks that every message that the receiver accepts is equal to the message that was sent.
+ * Each #ifdef breaks the protocol in one way. tests/model/protocols expects that spin finds an error
+ * in each case.
  */
 #define MESSAGES 3
 
@@ -22,7 +24,7 @@
 #define WORDS 5
 byte memory[WORDS];
 
-/* Stores that are not visible yet. Plain stores overtake each other; release stores keep their order. */
+/* Stores that are not visible yet. Plain stores can overtake each other. Release stores cannot. */
 chan low_of[2] = [1] of { byte, byte };
 chan high_of[2] = [1] of { byte, byte };
 chan withdrawn_of[2] = [1] of { byte, byte };
@@ -62,7 +64,7 @@ proctype sender() {
     released[0]!TURN, next;
     if
     :: memory[GRANTED] == next -> next++
-    :: true -> /* It gives up: the buffer belongs to the user again. */
+    :: true -> /* Withdraws the message: from here on, the user may write. */
       withdrawn_of[0]!WITHDRAWN, 1;
 #ifndef NO_FENCE_AFTER_WITHDRAWING
       fence(0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hand-written plans over mapped memory: all_reduce by remote reads and by puts, with signals and
-// waits. No planner makes such plans, but the verifier must tell right ones from wrong ones.
+// waits. No planner makes such plans. They test that the verifier accepts correct ones and rejects
+// wrong ones.
 #pragma once
 
 #include "xylem/collectives/builder.h"
@@ -10,13 +11,13 @@
 
 namespace xylem::collectives::model {
 
-/// The same chunks in another rank's buffer.
+/// Returns the same chunks of the buffer of `rank`.
 inline Chunks at(std::uint32_t rank, Chunks chunks) {
   chunks.rank = rank;
   return chunks;
 }
 
-/// Signals every other rank after step `before`. Returns the last signal.
+/// After step `before`, signals every other rank. Returns the last signal.
 inline void signal_all(Builder& plan, const Shape& shape, std::uint32_t rank, StepId before) {
   for (std::uint32_t peer = 0; peer < shape.ranks; ++peer) {
     if (peer == rank) continue;
@@ -41,7 +42,7 @@ inline void after_all(Builder& plan, StepId step, const std::vector<StepId>& bef
   for (const StepId id : before) plan.after(step, id);
 }
 
-/// Each rank reads all inputs, keeps the sum in scratch until all ranks have read, and then writes
+/// Each rank reads all inputs, and keeps the sum in scratch. When all ranks have read, it writes
 /// its output.
 inline Schedule read_inputs(const Shape& shape, std::uint32_t rank) {
   Builder plan("read_inputs", shape, rank, 1);
@@ -59,7 +60,7 @@ inline Schedule read_inputs(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-/// Each rank copies its input into scratch and sums all ranks' scratch.
+/// Each rank copies its input into scratch. Then each rank sums the scratch of all ranks.
 inline Schedule read_scratch(const Shape& shape, std::uint32_t rank) {
   Builder plan("read_scratch", shape, rank, 1);
   const Chunks published = plan.add_scratch(0);
@@ -74,8 +75,8 @@ inline Schedule read_scratch(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-/// Each rank puts its input into its own chunk of every other rank's scratch, once the owner has
-/// signalled that the chunk is free.
+/// Each rank puts its input into its own chunk of every other rank's scratch. Before that, the
+/// owner of the scratch has signalled that the chunk is free.
 inline Schedule put_inputs(const Shape& shape, std::uint32_t rank) {
   Builder plan("put_inputs", shape, rank, 1);
   std::vector<Chunks> slots;

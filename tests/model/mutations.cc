@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations work on steps that own their operands and predecessors. The result is packed into a
-// schedule again.
+// Mutations edit steps that contain their operands and predecessors. Afterwards the steps are
+// packed into a schedule.
 #include "model/mutations.h"
 
 #include "xylem/collectives/alias.h"
@@ -74,7 +74,8 @@ T& pick(std::vector<T>& from, Random& random) {
   return from[random() % from.size()];
 }
 
-// Removes a step. If `inherit` is true, its successors follow its predecessors instead.
+// Removes a step. If `inherit` is true, the successors of the step depend on its predecessors
+// instead.
 void remove(OpenSteps& steps, StepId id, bool inherit) {
   const std::vector<StepId> inherited = inherit ? steps[id].after : std::vector<StepId>();
   steps.erase(steps.begin() + id);
@@ -120,7 +121,7 @@ bool retarget_peer(OpenSteps& steps, std::uint32_t ranks, Random& random) {
   return true;
 }
 
-// Moves one operand of a step, or all of them, by one chunk up or down.
+// Moves one operand or all operands of a step by one chunk up or down.
 bool shift_chunk(OpenStep& open, std::uint64_t choice) {
   auto operands = open.operands();
   if (operands.empty()) return false;
@@ -215,10 +216,10 @@ bool add_dependency(OpenSteps& steps, Random& random) {
   return true;
 }
 
-// Replaces one scratch chunk by another of the same block, or an input chunk by the output chunk
-// that may overlay it.
+// Replaces a scratch chunk by another chunk of the same block, or an input chunk by the output
+// chunk that may alias it.
 bool widen_alias(OpenSteps& steps, const Schedule& schedule, Random& random) {
-  // Chunks to be replaced, each with its replacement.
+  // Pairs of a chunk and its replacement.
   std::vector<std::pair<Operand, Operand>> pairs;
   for (std::uint32_t a = 0; a < schedule.scratch.size(); ++a) {
     for (std::uint32_t b = 0; b < schedule.scratch.size(); ++b) {
@@ -256,8 +257,9 @@ bool overlaps(const OpenStep& writer, const OpenStep& reader) {
   });
 }
 
-// True if the dependency of `step` on `before` makes it wait until memory that it overwrites has
-// been read, whether the call is in place or not.
+// True if `step` overwrites memory that `before` reads, in place or out of place, or if `before` is
+// a wait. Then the dependency of `step` on `before` delays the overwriting until the memory has
+// been read.
 bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& schedule) {
   if (before.step.kind == StepKind::wait || overlaps(step, before)) return true;
   if (!step.has_target || step.target.buffer != Buffer::output || step.step.chunk_count != 1)
@@ -270,7 +272,7 @@ bool is_slot_wait(const OpenStep& step, const OpenStep& before, const Schedule& 
 }
 
 bool remove_slot_wait(OpenSteps& steps, const Schedule& schedule, Random& random) {
-  // A step, and the index of one of its dependencies.
+  // Pairs of a step and the index of one of its dependencies.
   std::vector<std::pair<StepId, std::size_t>> places;
   for (StepId id = 0; id < steps.size(); ++id) {
     for (std::size_t i = 0; i < steps[id].after.size(); ++i) {
@@ -291,7 +293,7 @@ bool change_channel(OpenStep& open, std::uint32_t channels, std::uint64_t choice
   return true;
 }
 
-// A step of some rank: the other end of a message or signal, which has the same turn on its lane.
+// A step of a rank: the other end of a message or signal, at the same position on the lane.
 struct Place {
   std::uint32_t rank;
   StepId id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations: small errors put into a right plan, at one rank or at both ends of one message.
+// Mutations: small errors in a correct plan, at one rank or at both ends of one message.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -23,8 +23,8 @@ enum class Mutation {
   change_op,  ///< Changes a step's kind, its sources or their order, or how its reduction finishes.
   drop_dependency,   ///< Removes one dependency of a step.
   add_dependency,    ///< Adds a dependency to a step.
-  widen_alias,       ///< Uses one chunk in place of another of the same block.
-  remove_slot_wait,  ///< Removes the wait of a step for the reads of what it overwrites.
+  widen_alias,       ///< Uses a chunk in place of another chunk of the same block.
+  remove_slot_wait,  ///< A step overwrites memory without waiting for its reads.
   change_channel,    ///< Changes the channel of a step.
 };
 inline constexpr std::array kMutations = {
@@ -34,7 +34,8 @@ inline constexpr std::array kMutations = {
     Mutation::widen_alias,   Mutation::remove_slot_wait, Mutation::change_channel};
 std::string_view name(Mutation mutation);
 
-/// A mutant that differs from the plan. None if the draw found no place for this mutation.
+/// Returns a mutant that differs from the plan, or nothing if the drawn place does not allow this
+/// mutation.
 std::optional<std::vector<Schedule>> mutate(const std::vector<Schedule>& plan,
                                             Mutation mutation,
                                             std::mt19937_64& random);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All ranks' schedules of one plan, and the shapes with which planners are tested.
+// The schedules of all ranks of one plan, and the shapes for which planners are tested.
 #pragma once
 
 #include "support/sanitizer.h"
@@ -22,7 +22,7 @@ inline std::vector<Schedule> plan_all(const Planner& planner, const Shape& shape
   return ranks;
 }
 
-/// Numbers of ranks from 1 to `most`: all of them, or with a sanitizer all up to 9 and every
+/// Numbers of ranks from 1 to `most`. With a sanitizer, all numbers up to 9, and then every
 /// eleventh.
 inline std::vector<std::uint32_t> ranks_to_prove(std::uint32_t most) {
   std::vector<std::uint32_t> result;
@@ -31,8 +31,8 @@ inline std::vector<std::uint32_t> ranks_to_prove(std::uint32_t most) {
   return result;
 }
 
-/// Every root for up to 8 ranks; the first, second, middle and last for more ranks. Only 0 if the
-/// collective has no root.
+/// All roots for up to 8 ranks; the first, second, middle and last rank for more ranks; only 0 if
+/// the collective has no root.
 inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks) {
   if (!has_root(collective)) return {0};
   std::set<std::uint32_t> result = {0, 1 % ranks, ranks / 2, ranks - 1};
@@ -40,7 +40,7 @@ inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks)
   return result;
 }
 
-/// All possible numbers of ranks per host if the planner uses that number; otherwise only 1.
+/// All possible numbers of ranks per host if the planner depends on this number; otherwise only 1.
 inline std::vector<std::uint32_t> ranks_per_host(const Planner& planner, std::uint32_t ranks) {
   std::vector<std::uint32_t> result = {1};
   for (std::uint32_t per_host = 2; per_host <= ranks && planner.takes_hosts; ++per_host) {

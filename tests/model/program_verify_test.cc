@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program compiled from every plan is proved right, for 1 to 64 ranks and more. If a program
-// with changed fusions is accepted, its call over shared memory must end with the right result.
+// The programs compiled from every plan are proved, for 1 to 64 ranks and some larger numbers. The
+// verifier is tested with programs whose fusions are changed: if it accepts such a program, a call
+// over shared memory must have the right result.
 #include "model/plans.h"
 #include "support/engine_call.h"
 #include "support/engine_ranks.h"
@@ -38,8 +39,8 @@ constexpr std::uint32_t kWindow = 4;
 /// Which ranks have their buffers on a device.
 enum class OnDevice { none, all, odd };
 
-/// Compiles programs as the runtime does: the input of a scaled call is staged, and so is what a
-/// rank on a device receives from the ranks of its host.
+/// Compiles programs as the runtime does: if a call is scaled, its input is staged. If a rank is on
+/// a device, the messages that it receives from ranks of its host are staged.
 Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which = OnDevice::none) {
   Programs programs;
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
@@ -67,10 +68,10 @@ Status verify(const Programs& programs) {
 
 class EveryPlanner : public testing::TestWithParam<Planner> {
  protected:
-  /// Up to this number of ranks, all variants are tried.
+  /// The largest number of ranks for which all variants are tested.
   static constexpr std::uint32_t kFew = 16;
 
-  /// Tries chunks of one slice, of a window of slices, of one slice more, and of three windows; and
+  /// Tests chunks of one slice, of a window of slices, of one slice more, and of three windows, and
   /// a count so small that some chunks are empty.
   void expect_proven(std::uint32_t ranks) const {
     const Planner& planner = GetParam();
@@ -119,8 +120,9 @@ INSTANTIATE_TEST_SUITE_P(Registered,
                                            collectives::planners().end()),
                          collectives::model::label);
 
-// What a rank computes for others lies in the memory of its device, where they read it. Only what
-// is received and sent on as it is may be on the host.
+// If a rank sends scratch that contains computed data, this scratch must be in the memory of its
+// device, since peers read it there. Scratch for data that is received and forwarded unchanged may
+// be on the host.
 TEST_P(EveryPlanner, ComputesForOthersInTheMemoryOfItsDevice) {
   if (!reduces(GetParam().collective)) return;
   for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
@@ -139,7 +141,7 @@ TEST_P(EveryPlanner, ComputesForOthersInTheMemoryOfItsDevice) {
   }
 }
 
-// A call on devices reads messages where they lie, however its scratch is placed.
+// A call on devices reads as many messages in place (by views) as with scratch on the host.
 TEST_P(EveryPlanner, KeepsItsViewsWithScratchOnTheDevice) {
   for (const std::uint32_t ranks : {2, 3, 5, 8}) {
     const Shape shape{GetParam().collective, ranks};
@@ -160,17 +162,17 @@ TEST_P(EveryPlanner, KeepsItsViewsWithScratchOnTheDevice) {
 // ---- mutants ----
 
 enum class Mutation {
-  /// A receive loses its view, gets the view of another receive, or gets a view that it did not
-  /// have.
+  /// A receive loses its view, gets the view of another receive, or gets a view although it had
+  /// none.
   view_of_receive,
-  view_of_source,  ///< A source is no longer read from its view, or is read from another view.
+  view_of_source,  ///< A source is read from another view, or from no view.
   view_wait,       ///< A receive does not wait until its view has been read.
   cast_of_step,    ///< A step leaves its cast, changes to another cast, or joins a cast.
-  cast_of_send,    ///< One send of a cast is replaced by another.
-  cast_copy,       ///< A cast loses its copy or gets another one.
-  unawaited,       ///< The flag of an unawaited step changes.
-  exchange,        ///< The flag of an exchange changes.
-  stay,            ///< The flag that lets messages stay with their sender changes.
+  cast_of_send,    ///< A send of a cast is replaced by another send.
+  cast_copy,       ///< A cast loses its copy, or gets another copy.
+  unawaited,       ///< The flag of an unawaited step is inverted.
+  exchange,        ///< The flag of an exchange is inverted.
+  stay,            ///< Inverts the flag by which messages stay with their sender.
 };
 constexpr std::array kMutations = {
     Mutation::view_of_receive, Mutation::view_of_source, Mutation::view_wait,
@@ -188,7 +190,7 @@ std::uint32_t draw_or_none(std::uint64_t count, Random& random) {
   return drawn == count ? collectives::kNone : drawn;
 }
 
-/// A random step among those that `accepts` returns true for, or kNone.
+/// Returns a random step for which `accepts` returns true, or kNone if there is none.
 template <typename Accepts>
 StepId draw_step(const Program& program, Random& random, const Accepts& accepts) {
   std::vector<StepId> found;
@@ -261,7 +263,7 @@ void mutate(Program& program, Mutation mutation, Random& random) {
   }
 }
 
-/// True if two programs are equal in all that mutations change.
+/// True if two programs are equal in all fields that mutations change.
 bool same_fusions(const Program& a, const Program& b) {
   const auto same_step = [](const ProgramStep& x, const ProgramStep& y) {
     return x.target.view == y.target.view && x.cast == y.cast && x.is_unawaited == y.is_unawaited &&
@@ -277,10 +279,11 @@ bool same_fusions(const Program& a, const Program& b) {
          a.is_exchange == b.is_exchange && a.in_place == b.in_place;
 }
 
-/// The programs of a call, with one of them changed or all of them changed alike. None if the draw
-/// changed nothing.
+/// Returns the programs of a call after a mutation of one of them, or the same mutation of all.
+/// Returns nothing if the mutation changed nothing.
 std::optional<Programs> mutant_of(const Programs& programs, Mutation mutation, Random& random) {
-  // Ranks wait for each other in a circle only if all of them keep what they send.
+  // If the messages of all ranks stay with their senders, ranks can wait for each other in a
+  // circle.
   const bool is_everywhere = mutation == Mutation::stay && random() % 2 == 0;
   const std::size_t chosen = random() % programs.size();
   const Random drawn = random;
@@ -297,16 +300,16 @@ std::optional<Programs> mutant_of(const Programs& programs, Mutation mutation, R
   return has_changed ? std::optional(std::move(mutant)) : std::nullopt;
 }
 
-/// Ranks that share memory with each other.
+/// Ranks that share memory.
 struct SharedRanks {
   explicit SharedRanks(std::uint32_t count) {
     for (std::uint32_t rank = 0; rank < count; ++rank) {
       auto transport = transport::make_shm({.endpoints = count});
       EXPECT_TRUE(transport) << transport.status().to_string();
-      // All messages that may stay with their sender do.
+      // Makes all messages stay with their sender whose program allows it.
       (*transport)->views()->pull_from(1);
       ranks.emplace_back(rank, std::move(*transport));
-      // A call that runs alone ends without this. The other turns are too few to take so long.
+      // Without eviction. The turns of a deadlocked call end long before this delay.
       ranks.back().engine.set_eviction_delay(std::chrono::hours(1));
       // Odd ranks write all outputs with non-temporal stores.
       if (rank % 2 == 1) ranks.back().engine.set_non_temporal_from(1);
@@ -319,7 +322,7 @@ struct SharedRanks {
     for (Rank& rank : ranks) rank.disconnect();
   }
 
-  /// Runs a call. Returns what went wrong, if anything did.
+  /// Runs a call. Returns the first error, or nothing if the call is correct.
   std::optional<std::string> run(const EngineCall& call, const Programs& programs) {
     std::vector<Words> inputs, outputs;
     for (std::uint32_t rank = 0; rank < call.ranks; ++rank) {
@@ -387,7 +390,8 @@ TEST_P(Mutants, AreRejectedOrRight) {
   }
   std::cout << kNames[static_cast<std::size_t>(GetParam())] << ": " << text << "\n";
   EXPECT_EQ(made, kMutants);
-  // If every mutant of a class is harmless, the verifier has not been tested for that class.
+  // If every mutant of a class is harmless, the test has not shown that the verifier rejects this
+  // class.
   EXPECT_GT(made, harmless);
 }
 

@@ -2,22 +2,24 @@
  *
  * How the threads of one job wait and wake each other (runtime/src/progress/progress.h, progress_thread.h,
  * calls/scheduler.h), as a model for spin: two user threads and the progress thread share the token. A user thread
- * starts a call and waits for it, starts a call and leaves it, or acquires the token. Spin tries every interleaving
- * and every delay of a store. The stores of a thread become visible in their order; the full fences leave no other
- * order to matter. The store of an atomic increment or exchange may be delayed, too, as on ARM.
+ * starts a call and waits for it, or starts a call and does not wait, or acquires the token. Spin tries every
+ * interleaving and every delay of a store. The stores of a thread become visible in program order: full fences
+ * separate all stores whose order matters. The store of an atomic increment or exchange may be delayed, too, as on
+ * ARM.
  *
- * No sleep ends by itself: a sleep that C++ limits to 10 ms, 50 ms or 1 s lasts until something ends it. Only the
- * progress thread looks once in a while, unless it dozes, but not while a device works. So a lost wake-up shows as a
- * state in which nothing happens although a call, a waiter or a caller of acquire() is left.
+ * In this model, no sleep has a time limit: a sleep that C++ limits to 10 ms, 50 ms or 1 s lasts until another thread
+ * ends it. There is one exception: while no device works, a progress thread that does not doze checks for work
+ * repeatedly. So spin finds a lost wake-up as a state in which no thread can continue, although a call, a waiter or a
+ * caller of acquire() is left.
  *
- * Left out: waits with a deadline, the progress thread's ticks and events of the control plane, threads that wait
+ * Not modelled: waits with a deadline, the progress thread's ticks and events of the control plane, threads that wait
  * beside the program, XYLEM_PROGRESS_THREAD=off, and more than one call of a thread.
  *
- * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
+ * Each #ifdef breaks the protocol in one way. tests/model/protocols expects that spin finds an error in each case.
  */
 #define THREAD 2 /* the progress thread; 0 and 1 are user threads */
 
-/* What a user thread does. A `buffered` send ends at once, while its message waits for room. */
+/* What a user thread does. A `buffered` send ends at once, and its message is sent later. */
 mtype = { on_host, on_device, buffered, claims }
 mtype role[2];
 bool waits[2];
@@ -31,7 +33,7 @@ bool waits[2];
 #define LAUNCHING 5
 #define PENDING 6
 #define SENDING 7
-#define SUBMITTED 8 /* of each user thread, like the following */
+#define SUBMITTED 8 /* This and the following have one value for each user thread. */
 #define ENDED 10
 #define PARKED 12
 #define CLAIMS 14
@@ -41,12 +43,12 @@ bool bell[2]; /* the eventfds of the token holder and of the progress thread */
 #define HOLDER 0
 #define ATTENDANT 1
 
-/* What only the token holder changes. */
+/* Variables that only the token holder changes. */
 byte pending, sending;
 bool launched[2], ended[2], over[2];
 
-bool is_parked[2]; /* in the condition variable */
-bool arrived[2];   /* what a call waits for */
+bool is_parked[2]; /* The user thread waits in the condition variable. */
+bool arrived[2];   /* The data for which the call waits has arrived. */
 bool has_claimed;
 byte users_left = 2;
 
@@ -90,14 +92,14 @@ inline announce_ended(who) {
 #endif
     if
     :: memory[PARKED] || memory[PARKED + 1] ->
-      fence(who); /* The unlocked mutex shows all stores to who locks it next. */
+      fence(who); /* Unlocking the mutex makes all stores visible to the thread that locks it next. */
       is_parked[0] = false; is_parked[1] = false
     :: else
     fi
   }
 }
 
-/* launch() and finish() are part of an atomic step: others see only stores that have left the buffer. */
+/* launch() and finish() are parts of an atomic step. Other threads see only stores that have left the buffer. */
 inline launch(me, call) {
   launched[call] = true; pending++; buffer[me]!PENDING, pending;
   if
@@ -143,7 +145,7 @@ inline turn(who) {
   if :: done -> announce_ended(who) :: else fi
 }
 
-/* A device wakes nobody, so the holder polls while one works. */
+/* A device wakes no thread, so the token holder polls while a device works. */
 inline sleep(who) {
   buffer[who]!SLEEPING, 1;
 #ifndef NO_FENCE_BEFORE_SLEEPING
@@ -173,7 +175,7 @@ inline release(who) {
     buffer[who]!HELD, 0
   }
 #ifndef NO_FENCE_AFTER_RELEASE
-  announce_ended(who); /* Its fence is needed. That it wakes waiters here saves time only: the progress thread drives. */
+  announce_ended(who); /* Needed for its fence. Waking waiters only saves time, since the progress thread drives. */
 #endif
   if :: needs -> wake_if(SLEEPS) :: else fi;
   needs = false
@@ -234,7 +236,7 @@ inline wait(who) {
   od
 }
 
-/* It asks again and again. */
+/* The thread notifies the token holder until the token is free. */
 inline acquire(who) {
   buffer[who]!(CLAIMS + who), 1;
   do
@@ -252,7 +254,7 @@ proctype user(byte who) {
   users_left--
 }
 
-/* ProgressThread::has_work(). Calls move on from the first of these to the last. */
+/* ProgressThread::has_work(). It checks the variables in the order in which a call passes through them. */
 inline look_for_work() {
 #ifdef SENDING_BEFORE_PENDING
   work = memory[SENDING] > 0;
@@ -293,7 +295,7 @@ inline sleep_until_look() {
   atomic {
     if
     :: attends || bell[ATTENDANT] || is_job_over
-    :: !dozes && !needs_polling && !memory[HELD] /* time for the next look */
+    :: !dozes && !needs_polling && !memory[HELD] /* time for the next check */
     fi;
     memory[DOZES] = 0; memory[SLEEPS] = 0; dozes = false; attends = false
   }
@@ -301,7 +303,7 @@ inline sleep_until_look() {
 
 inline attend() {
   do :: turn(THREAD); if :: !done || is_claimed -> break :: else fi od;
-  if /* spin_for_device(), or not */
+  if /* with or without spin_for_device() */
   :: needs_polling && !is_claimed -> has_any_come || must_release_token || is_submitted
   :: true
   fi;
@@ -312,7 +314,7 @@ inline attend() {
 }
 
 proctype progress_thread() {
-  bool done, slept, needs, work, quiet, dozes, attends, polls; /* polls: looks every 50 us */
+  bool done, slept, needs, work, quiet, dozes, attends, polls; /* polls: checks for work every 50 us */
   do
   :: is_job_over -> break
   :: else ->
@@ -330,8 +332,8 @@ proctype progress_thread() {
   od
 }
 
-/* Other ranks and devices. Call 0 waits for the other user thread: the other ranks make its call first, or it is there
- * to abort call 0. */
+/* Other ranks and devices. Call 0 ends only after user thread 1 has launched its call or acquired the token: the other
+ * ranks make call 1 first, or user thread 1 aborts call 0. */
 proctype world() {
 end:
   do
@@ -340,7 +342,7 @@ end:
   od
 }
 
-/* Small cases come first, so that most faults are found soon. */
+/* Small cases come first, since most errors are found with them. */
 init {
   atomic {
     if :: waits[0] = false :: waits[0] = true fi;

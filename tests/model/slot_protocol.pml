@@ -2,13 +2,14 @@
  *
  * One channel of transport/shm as a model for spin: a sender, a receiver, a ring whose entries have
  * slots, credits, and the sleep of both ends (segment.h, owner.h, incoming.cc, outgoing_ring.h). Spin
- * tries every interleaving and every delay of a store. A release store becomes visible at some time
- * after all stores before it, which become visible in any order. A full fence waits until all stores
- * are visible. Loads happen in order, like acquire loads. This memory model is weaker than x86, and
- * for these accesses as weak as ARM.
+ * tries every interleaving and every delay of a store. A release store becomes visible after all
+ * stores before it. Plain stores become visible in any order. A full fence waits until all stores of
+ * the process are visible. Loads happen in order, like acquire loads. This memory model is weaker
+ * than that of x86. For the accesses in this protocol, it is as weak as that of ARM.
  *
- * Spin checks that the receiver reads of each message what was sent, and that nobody sleeps for ever.
- * Each #ifdef breaks the protocol in one way; tests/model/protocols expects that spin finds each.
+ * Spin checks that the receiver reads each message as it was sent, and that neither end sleeps
+ * forever. Each #ifdef breaks the protocol in one way. tests/model/protocols expects that spin finds
+ * an error in each case.
  */
 #define ENTRIES 2
 #define MESSAGES 5
@@ -18,13 +19,13 @@
 #define SLOT 2     /* for each entry: the slot that holds the message */
 #define DATA 4     /* for each of two slots */
 #define CONSUMED 6 /* entries that the sender may use again */
-#define SENDER 7   /* 1 while it sleeps */
-#define RECEIVER 8
+#define SENDER 7   /* 1 while the sender sleeps */
+#define RECEIVER 8 /* 1 while the receiver sleeps */
 #define WORDS 9
 byte memory[WORDS];
 bool bell[2]; /* the eventfds of sender and receiver */
 
-/* Stores that are not visible yet. Plain stores overtake each other; release stores keep their order. */
+/* Stores that are not visible yet. Plain stores can overtake each other. Release stores cannot. */
 chan data_of[2] = [1] of { byte, byte };
 chan slot_of[2] = [1] of { byte, byte };
 chan released[2] = [4] of { byte, byte };
@@ -45,7 +46,7 @@ end:
 
 inline fence(who) { empty(data_of[who]) && empty(slot_of[who]) && empty(released[who]) }
 
-/* Owner::wake(). What the other end should find was stored before. */
+/* Owner::wake(). The caller has already stored what the other end waits for. */
 inline wake(who, other, state) {
 #ifndef NO_FENCE_BEFORE_WAKING
   fence(who);
@@ -56,7 +57,7 @@ inline wake(who, other, state) {
   fi
 }
 
-/* ShmTransport::arm() and the sleep. Between them, `ready` is checked once more. */
+/* ShmTransport::arm(), and then the sleep. Between the two, `ready` is checked again. */
 inline sleep_unless(who, state, ready) {
   released[who]!state, 1;
 #ifndef NO_FENCE_BEFORE_SLEEPING
@@ -114,7 +115,7 @@ proctype receiver() {
       slot = memory[SLOT + entry];
       assert(memory[DATA + slot] == next + 1);
       next++;
-      /* The sender is told of this message now, or later together with others. */
+      /* The credit for this message is sent now, or later together with others. */
       if
       :: tell_sender()
       :: skip

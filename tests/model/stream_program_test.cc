@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs stream programs of several consecutive calls for all ranks, in random orders. Each rank
-// executes its steps in sequence. Flags are set, awaited and cleared as by a mesh
-// (execution/src/cuda/cuda_mesh.h). A flag must be clear when it is set.
+// executes its steps in sequence. Flags are set, awaited and cleared as in a mesh
+// (execution/src/cuda/cuda_mesh.h). The test checks that a flag is clear when it is set.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
@@ -30,7 +30,7 @@ using Words = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t kWord = sizeof(std::uint32_t);
 
-/// One call of all ranks.
+/// One call with the programs and buffers of all ranks.
 struct Call {
   Shape shape;
   std::uint64_t count = 0;
@@ -52,7 +52,7 @@ std::uint64_t words_in(const Call& call, bool is_input) {
   }
 }
 
-/// What a word of a rank's output must be; empty if the rank has no such output.
+/// The expected word `at` of a rank's output; empty if the rank has no such output.
 std::optional<std::uint32_t> expected(const Call& call, std::uint32_t rank, std::uint64_t at) {
   const auto& in = call.inputs;
   const bool is_root = rank == call.shape.root;
@@ -113,7 +113,7 @@ class Ranks {
     flags_.resize(ranks);
   }
 
-  /// Runs everything. Returns what went wrong, if anything did.
+  /// Runs all programs. Returns the first error, or nothing if the results are correct.
   std::optional<std::string> run(Random& random) {
     for (;;) {
       std::vector<std::uint32_t> able;
@@ -236,7 +236,7 @@ TEST(StreamPrograms, AreRightInEveryOrder) {
   for (int trial = 0; trial < 400; ++trial) {
     constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
     const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
-    // Little scratch makes many rounds.
+    // With little scratch, calls have many rounds.
     const std::uint64_t scratch_bytes = trial % 2 == 0 ? 64 * (ranks + 1) : 64 << 10;
     std::vector<Call> calls;
     for (int i = 0; i < 12; ++i) {
@@ -262,7 +262,8 @@ TEST(StreamPrograms, AreNotMadeOfOtherSchedules) {
     const auto program = compile_for_stream(planner.plan({planner.collective, 3, 0}, 0), options);
     EXPECT_EQ(program.status().code(), Code::unsupported) << planner.name;
   }
-  // Its one signal to each rank is not answered, so the next call might send it again too early.
+  // In this plan, each rank sends one signal to every other rank, and gets no answer. So the next
+  // call could set the flag while it is still set.
   const auto* const barrier = collectives::find_planner(Collective::barrier, "direct");
   const auto program = compile_for_stream(barrier->plan({Collective::barrier, 3, 0}, 0), options);
   EXPECT_EQ(program.status().code(), Code::unsupported);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Jobs on two hosts whose network has a long delay, loses packets, or stops. docs/starting.md
-// states how such jobs behave.
+// states what such jobs do.
 #include "process/bad_wire.h"
 #include "process/hosts.h"
 #include "support/subprocess.h"
@@ -24,7 +24,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Makes calls and checks them until a file appears.
+/// Makes calls and checks them until a file exists.
 const std::string kRank = std::string(XYLEM_TEST_BIN) + "/hostile_rank";
 /// Rank 0 is on host 0. Ranks 1 and 2 are on host 1 and share memory.
 constexpr std::size_t kRanks = 3;
@@ -36,7 +36,7 @@ class BadNetwork : public testing::Test {
     if (!hosts->ok()) GTEST_SKIP() << "this machine makes no network namespaces";
   }
 
-  /// Starts the ranks over a wire with these faults.
+  /// Starts the ranks over a network with these faults.
   void start(const BadWire::Faults& faults, const Command::Variables& settings = {}) {
     wire = std::make_unique<BadWire>(*hosts, faults);
     if (!wire->ok()) GTEST_SKIP() << "this machine makes no TUN devices";
@@ -57,7 +57,7 @@ class BadNetwork : public testing::Test {
       EXPECT_TRUE(rank->wait_for_output("first\n", deadline)) << rank->said();
     }
   }
-  /// Ends the job, and expects that all its sums were right.
+  /// Ends the job, and expects that all ranks got correct sums.
   void expect_good_end() {
     std::ofstream(end_file()) << "now";
     for (const auto& rank : ranks) {
@@ -113,7 +113,7 @@ TEST_F(BadNetwork, SilencesEndAJobIfAndOnlyIfTheyAreLong) {
     EXPECT_FALSE(rank->wait_for_output("lost", Deadline::after(milliseconds(0))));
   }
   wire->set_silent(false);
-  // A rank prints at most ten lines a second, so these are not all from before the silence.
+  // A rank prints at most ten lines a second, so some of these lines are printed after the silence.
   constexpr int kNew = 20;
   for (const auto& rank : ranks) {
     const auto lines = std::ranges::count(rank->said(), '\n');

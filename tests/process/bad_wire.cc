@@ -25,10 +25,10 @@ namespace {
 
 constexpr const char* kDevice = "bad0";
 
-/// A packet under way to a device.
+/// A packet on its way to a device.
 struct Packet {
   Clock::time_point arrives;
-  std::uint64_t number;  ///< Keeps the order of packets that arrive at the same time.
+  std::uint64_t number;  ///< The order of packets that arrive at the same time.
   int device;
   std::vector<std::byte> bytes;
 
@@ -37,7 +37,7 @@ struct Packet {
   }
 };
 
-/// Makes the TUN device in the network namespace of the calling thread.
+/// Creates the TUN device in the network namespace of the calling thread.
 UniqueFd make_device() {
   UniqueFd device(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
   ifreq request{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network between two Hosts that delays packets, changes their order, loses them, or falls
-// silent. A thread of the test carries the packets between a TUN device on each host.
+// A network between two Hosts that delays, reorders or drops packets, or falls silent. A thread of
+// the test forwards the packets between the TUN devices of the hosts.
 #pragma once
 
 #include "process/hosts.h"
@@ -18,22 +18,22 @@ namespace xylem::test {
 class BadWire {
  public:
   struct Faults {
-    std::chrono::milliseconds delay{0};   ///< One way.
-    std::chrono::milliseconds jitter{0};  ///< At most so much is added, which changes the order.
-    double loss = 0;                      ///< Share of the packets.
+    std::chrono::milliseconds delay{0};   ///< In each direction.
+    std::chrono::milliseconds jitter{0};  ///< Largest random extra delay, which reorders packets.
+    double loss = 0;                      ///< Fraction of packets that are lost.
   };
 
-  /// Needs /dev/net/tun. The hosts must outlive the wire.
+  /// Needs /dev/net/tun. The hosts must outlive this object.
   BadWire(const Hosts& hosts, const Faults& faults);
   BadWire(const BadWire&) = delete;
   BadWire& operator=(const BadWire&) = delete;
   ~BadWire();
 
-  /// True if this machine could make the devices.
+  /// True if the TUN devices could be created.
   bool ok() const { return ok_; }
-  /// The address of a host on this wire.
+  /// The address of a host in this network.
   static std::string address(std::size_t host) { return host == 0 ? "10.97.0.1" : "10.97.0.2"; }
-  /// Drops all packets from now on, or carries them again. Neither host is told.
+  /// While `is_silent` is true, drops all packets. The hosts get no notice of this.
   void set_silent(bool is_silent) { is_silent_ = is_silent; }
 
  private:

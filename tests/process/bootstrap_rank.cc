@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that only starts. It joins the job that its environment describes, gathers every rank's
-// number, and then prints the reports of the control plane until its standard input ends:
+// A rank that only starts. It joins the job that its environment describes, gathers the number of
+// every rank, and then prints the reports of the control plane until its standard input ends:
 //
 //   joined 1/3 by xylem over lo
 //   gathered 0 1 2
@@ -11,9 +11,10 @@
 //
 //   bootstrap_rank [--starts N | --fork]
 //
-// With --starts it starts N times, one after another, and does not wait for standard input. With
-// --fork it starts once, and then forks a child that does nothing. A line "flood N" on standard
-// input floods N messages. After a line "stay", the rank continues when its standard input ends.
+// With --starts, the program starts N times in sequence, and does not read standard input. With
+// --fork, it starts once, and then forks a child that does nothing. A line "flood N" on standard
+// input makes the rank flood N messages. After a line "stay", the rank continues when its standard
+// input ends.
 #include "bootstrap/control_plane.h"
 #include "bootstrap/launcher.h"
 #include "config.h"
@@ -66,14 +67,14 @@ Result<Job> start(const Environment& environment) {
     all += ' ';
     all.append(reinterpret_cast<const char*>(value.data()), value.size());
   }
-  // One write, so that the output of ranks which share a stream does not mix.
+  // Uses one write, so that the lines of ranks that share a stream are not mixed.
   std::printf("joined %u/%u by %s over %s\ngathered%s\n", placement.rank, placement.size,
               placement.launcher.c_str(), job.plane->interface().c_str(), all.c_str());
   std::fflush(stdout);
   return job;
 }
 
-/// Obeys the lines of standard input. Returns false at end of file.
+/// Executes the commands on standard input. Returns false at end of file.
 bool obey(ControlPlane& plane, std::string& unread, bool& stays) {
   std::array<char, 256> piece;
   const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starts of real processes under every launcher, and what the survivors report when a rank dies.
+// Starts of real processes under every launcher, and the reports of the survivors when a rank dies.
 #include "process/command.h"
 #include "process/hosts.h"
 #include "runtime/src/bootstrap/socket.h"
@@ -40,7 +40,7 @@ std::uint16_t free_port() {
   return SocketAddress::of_socket(listener->get())->port();
 }
 
-/// A meeting by TCP that nobody uses yet.
+/// A TCP rendezvous address that no other job uses.
 std::string new_meeting() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
 
 Command::Variables xylem_rank(std::size_t rank,
@@ -55,7 +55,7 @@ Command::Variables xylem_rank(std::size_t rank,
 
 using Ranks = std::vector<std::unique_ptr<Command>>;
 
-/// Starts the ranks of one job. `variables(rank)` gives the environment of each.
+/// Starts the ranks of one job. `variables(rank)` returns the environment of a rank.
 template <typename Variables>
 Ranks start_ranks(std::size_t size, Variables&& variables, const std::string& mode = "") {
   Ranks ranks;
@@ -84,7 +84,7 @@ void expect_gathered(const Ranks& ranks) {
     EXPECT_TRUE(rank->wait_for_output(gathered(ranks.size()), soon())) << rank->said();
 }
 
-/// Ends the input of all ranks: each must leave in good order.
+/// Closes the standard input of all ranks. Each rank must then leave the job normally.
 void expect_good_end(const Ranks& ranks) {
   for (const auto& rank : ranks) rank->write("");
   for (const auto& rank : ranks) {
@@ -135,7 +135,7 @@ TEST(BootstrapProcess, AStoppedRankIsNotDead) {
   const Ranks ranks = start_xylem(3);
   expect_gathered(ranks);
   ranks[1]->signal(SIGSTOP);
-  // Rank 1 does not read, and these messages exceed what its socket buffers hold.
+  // Rank 1 is stopped and reads nothing. The messages exceed the capacity of its socket buffers.
   ranks[0]->write("flood 300\nstay\n");
   EXPECT_TRUE(ranks[2]->wait_for_output("heard 300 from 0", soon()))
       << "the other ranks are not held up";
@@ -161,14 +161,14 @@ TEST(BootstrapProcess, AMissingRankIsNamedByAll) {
 TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
   const std::string rendezvous = new_meeting();
   Ranks ranks = start_ranks(2, [&](std::size_t rank) { return xylem_rank(rank, 3, rendezvous); });
-  // Rank 2 of the same job is killed right after it was started.
+  // Starts rank 2, and kills it at once.
   auto third =
       std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
   third->signal(SIGKILL);
   static_cast<void>(third->wait(soon()));
   third = std::make_unique<Command>(std::vector<std::string>{kRank}, xylem_rank(2, 3, rendezvous));
-  // Rank 2 may or may not have come before it was killed, so two outcomes are right. Waiting
-  // without a message is not.
+  // Rank 2 may have joined before it was killed, or not. So two outcomes are right. Waiting without
+  // a message is wrong.
   for (const auto& rank : ranks) {
     EXPECT_TRUE(rank->wait_for_output("gathered 0 1 2", Deadline::after(seconds(20))) ||
                 rank->said().find("failed peer_lost: rank 2") != std::string::npos)
@@ -176,14 +176,14 @@ TEST(BootstrapProcess, ARankThatDiesDuringTheStartIsNamed) {
   }
 }
 
-/// Waits for what a rank reports after `victim` was killed during the start. Empty if that is
-/// right.
+/// Waits for the report of `rank` after `victim` was killed during the start. Returns an empty
+/// string if the report is right.
 std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point killed) {
   const auto began = Clock::now();
   const std::string name = std::to_string(victim);
   const std::string died = "failed peer_lost: rank " + name;
   const std::string lost = "lost " + name + ": ";
-  // If the victim had not come yet, its death is not noticed: the start's time limit ends the wait.
+  // If the victim was killed before it joined, its death is not noticed. Then the start times out.
   const std::string never_came = "failed timed_out: rank " + name + " did not ";
   const auto has_said = [&](const std::string& text) {
     return rank.said().find(text) != std::string::npos;
@@ -192,17 +192,17 @@ std::string wrong_end(Command& rank, std::size_t victim, Clock::time_point kille
   if (has_said("gathered")) rank.wait_for_output(lost, Deadline::at(killed + seconds(2)));
   if (has_said(lost)) return {};
   if (has_said(never_came)) return {};
-  // The limit counts from `began`, since this test waited for other ranks before.
+  // The limit counts from `began`, since the test may have waited for other ranks after the kill.
   if (has_said(died) && Clock::now() < std::max(killed, began) + seconds(2)) return {};
   return rank.said() + " after " +
          std::to_string(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()) +
          " ms";
 }
 
-/// Starts a job many times, and kills one rank at a random moment of each start.
+/// Starts a job many times. In each start, one rank is killed at a random moment.
 void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& meet) {
   constexpr int kStarts = kHasSanitizer ? 5 : 12;
-  // --gtest_shuffle and --gtest_random_seed choose other moments.
+  // --gtest_shuffle and --gtest_random_seed select other moments.
   if (testing::GTEST_FLAG(shuffle)) {
     seed += static_cast<std::uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   }
@@ -213,7 +213,7 @@ void kill_during_starts(std::uint64_t seed, const std::function<std::string()>& 
     const std::string rendezvous = meet();
     const Ranks ranks = start_ranks(
         size, [&](std::size_t rank) { return xylem_rank(rank, size, rendezvous, "3s"); });
-    // Kills at the drawn moment, or as soon as the victim has started.
+    // Kills the victim at the drawn moment, or when it has joined, whichever is earlier.
     const std::chrono::microseconds moment(random() % 15'000);
     ranks[victim]->wait_for_output("joined", Deadline::after(moment));
     const auto killed = Clock::now();
@@ -257,7 +257,7 @@ TEST(BootstrapProcess, AnotherUserOfTheHostIsRefused) {
   if (::geteuid() != 0 || !has_program("setpriv")) {
     GTEST_SKIP() << "being another user needs root and setpriv";
   }
-  // A place that the other user can read.
+  // A directory that the other user can read.
   std::string pattern = "/tmp/xylem-other-XXXXXX";
   const std::filesystem::path directory = ::mkdtemp(pattern.data());
   std::filesystem::permissions(directory, std::filesystem::perms(0755));

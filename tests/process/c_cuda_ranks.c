@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUDA memory and streams in the C interface: a C11 program that `xylem run -n 2` runs. Each rank
-// uses one device, the same if there is only one.
+// uses one device. If there is only one device, the ranks share it.
 #include "support/c_expect.h"
 #include <xylem/xylem_c.h>
 
@@ -16,7 +16,7 @@ enum { kRanks = 2, kElements = 10000, kBytes = kElements * sizeof(int32_t) };
 
 #define CUDA(call) CHECK((call) == CUDA_SUCCESS)
 
-/// What this program calls of the driver.
+/// The functions of the CUDA driver that this program calls.
 static struct {
   CUresult (*init)(unsigned);
   CUresult (*count)(int*);
@@ -26,7 +26,7 @@ static struct {
   CUresult (*copy)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
   CUresult (*synchronize)(CUstream);
   CUresult (*allocate_pinned)(void**, size_t, unsigned);
-  int devices;  ///< How many there are.
+  int devices;  ///< The number of devices.
 } cuda;
 
 static void* find(void* library, const char* name) {
@@ -79,7 +79,7 @@ static bool are_sums(const int32_t* values, int round) {
   return true;
 }
 
-// The call finds out that its buffers are in device memory.
+// The caller does not state that its buffers are in device memory.
 static void without_stream(xylem_communicator* world, void* memory, CUstream stream) {
   static int32_t values[kElements];
   fill(values, xylem_communicator_rank(world), 0);
@@ -91,7 +91,8 @@ static void without_stream(xylem_communicator* world, void* memory, CUstream str
   CHECK(are_sums(values, 0));
 }
 
-// Nobody waits for the calls: the stream's order says when their results are there.
+// The thread waits only for the stream, not for the calls: in the stream's order, the results are
+// complete before the later copies run.
 static void on_stream(xylem_communicator* world, int device, void* memory, CUstream stream) {
   enum { kRounds = 10 };
   int32_t* pinned = NULL;
@@ -113,7 +114,7 @@ static void on_stream(xylem_communicator* world, int device, void* memory, CUstr
   for (int round = 0; round < kRounds; ++round) {
     CHECK(are_sums(pinned + (ptrdiff_t)(2 * round + 1) * kElements, round));
   }
-  // Pinned memory goes on a stream, other memory of the host does not.
+  // A call on a stream may use pinned host memory, but not pageable memory.
   OK(xylem_all_reduce(ordered, pinned, pinned, 1, XYLEM_INT32, XYLEM_MAX, NULL));
   int32_t pageable = 0;
   FAILS(XYLEM_INVALID_ARGUMENT,
@@ -123,8 +124,8 @@ static void on_stream(xylem_communicator* world, int device, void* memory, CUstr
   OK(xylem_barrier(world, NULL));
 }
 
-// The device of each rank is bound, so that calls on streams run on the devices alone. Processes
-// that share a device form no mesh.
+// The devices of the ranks are bound, so that calls on streams run without the CPU. Processes that
+// share a device form no mesh.
 static void bound(xylem_communicator* world, int device, void* memory, CUstream stream) {
   xylem_communicator* own = NULL;
   OK(xylem_communicator_duplicate(world, &own));

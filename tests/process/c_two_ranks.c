@@ -11,7 +11,7 @@
 
 enum { kRanks = 2, kElements = 100000 };
 
-// Rank r contributes r + 1, 2 (r + 1), ..., so the sums are 3, 6, ....
+// Element i of rank r is (i + 1) (r + 1), so the sums are 3, 6, ....
 static void reductions(xylem_communicator* world, uint32_t rank) {
   static float values[kElements], sums[kElements], halves[kElements / kRanks];
   for (int i = 0; i < kElements; ++i) values[i] = (float)((i % 1000 + 1) * ((int)rank + 1));
@@ -29,7 +29,7 @@ static void reductions(xylem_communicator* world, uint32_t rank) {
     const int at = (int)rank * (kElements / kRanks) + i;
     CHECK(halves[i] == (float)((at % 1000 + 1) * kRanks));
   }
-  // 10 * 1 from rank 0 and 100 * 2 from rank 1 are summed at the root.
+  // The root sums 10 * 1 from rank 0 and 100 * 2 from rank 1.
   float product = 0;
   OK(xylem_reduce_premul_sum(world, values, &product, 1, XYLEM_FLOAT32, rank == 0 ? 10.0 : 100.0, 1,
                              NULL));
@@ -41,14 +41,15 @@ static void moves(xylem_communicator* world, uint32_t rank) {
   OK(xylem_broadcast(world, from_root, from_root, 2, XYLEM_INT64, 1, NULL));
   CHECK(from_root[0] == 1 && from_root[1] == 5);
 
-  // Rank 0 contributes one element and rank 1 two.
+  // Rank 0 contributes one element, and rank 1 two elements.
   const uint64_t counts[kRanks] = {1, 2};
   const int32_t mine[2] = {(int32_t)rank * 10, (int32_t)rank * 10 + 1};
   int32_t all[3] = {-1, -1, -1};
   OK(xylem_all_gather_v(world, mine, all, counts, XYLEM_INT32, NULL));
   CHECK(all[0] == 0 && all[1] == 10 && all[2] == 11);
 
-  // Each rank sends one element to rank 0 and two to rank 1, and so receives rank + 1 from each.
+  // Each rank sends one element to rank 0 and two elements to rank 1. So it receives rank + 1
+  // elements from each rank.
   const uint64_t received[kRanks] = {rank + 1, rank + 1};
   const uint8_t parts[3] = {(uint8_t)(rank * 100), (uint8_t)(rank * 100 + 1),
                             (uint8_t)(rank * 100 + 2)};
@@ -91,7 +92,8 @@ static void messages(xylem_communicator* world, uint32_t rank) {
   }
 }
 
-// Rank 1 makes calls that are refused, and rank 0 makes none: a refused call does not count.
+// Rank 1 makes invalid calls, and rank 0 makes none. The calls are refused, and a refused call does
+// not count.
 static void refusals(xylem_communicator* world, uint32_t rank) {
   int32_t one = 1, sum = 0, got = 0;
   if (rank == 1) {
@@ -111,8 +113,8 @@ static void refusals(xylem_communicator* world, uint32_t rank) {
   CHECK(sum == kRanks);
 }
 
-// A communicator with the ranks in reverse order, and a call on which they disagree: both ranks get
-// the error, and the world goes on.
+// The ranks disagree on a call of a communicator in which they are in reverse order. Both ranks get
+// the error, and the world stays usable.
 static void disagreement(xylem_communicator* world, uint32_t rank) {
   xylem_communicator* reversed = NULL;
   OK(xylem_communicator_split(world, 3, -(int32_t)rank, &reversed));

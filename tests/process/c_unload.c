@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that loads libxylem.so, closes it while a runtime lives, and goes on with that.
+// Loads libxylem.so, closes it while a runtime exists, and continues to use the runtime.
 //
 //   c_unload LIBRARY
 #include <xylem/xylem_c.h>

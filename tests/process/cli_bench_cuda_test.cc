@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem bench --device cuda` end to end, over the driver in LD_LIBRARY_PATH, which in CI is the
-// stand-in of tests/fakes/cuda_driver. Each rank loads the driver by itself.
+// `xylem bench --device cuda` end to end, over the driver in LD_LIBRARY_PATH. In CI this is the
+// stand-in of tests/fakes/cuda_driver. Each rank loads the driver separately.
 #include "process/command.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ test::Finished bench(std::vector<std::string> arguments,
   return run_command(arguments, variables, kLimit);
 }
 
-/// The operations of a report none of whose rows is wrong.
+/// The operations of a report, after a check that no row has wrong results.
 std::set<std::string> right_operations(const Json& report, bool on_stream) {
   std::set<std::string> names;
   for (const Json& row : report["results"]) {
@@ -82,7 +82,7 @@ TEST(BenchOnCuda, LetsNoStreamWaitIfAllShareOneHardwareQueue) {
   EXPECT_THAT(refused.err, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS=1 gives all streams one"));
 }
 
-// Each rank has a device of its own, and the devices reach each other's memory.
+// Each rank has its own device, and the devices can access each other's memory.
 TEST(BenchOnCuda, MeasuresCallsOfTheDevicesAlone) {
   const auto done = bench({"all", "-n", "2", "-b", "60", "-e", "64K", "-f", "32", "--iters", "5",
                            "--device", "cuda", "--stream", "--json", "-"});
@@ -91,14 +91,15 @@ TEST(BenchOnCuda, MeasuresCallsOfTheDevicesAlone) {
   EXPECT_EQ(right_operations(report, true).size(), 13U);
   for (const Json& row : report["results"]) {
     const std::string algorithm = row["algorithm"];
-    // The sizes of an all_to_all_v are known to two ranks only. Messages have no algorithm.
+    // An all_to_all_v is not run by the devices, since each of its sizes is known to two ranks
+    // only. Messages have no algorithm.
     const bool is_other = row["op"] == "all_to_all_v" || algorithm == "point_to_point";
     EXPECT_EQ(algorithm.starts_with("mapped"), !is_other) << row.dump();
   }
   EXPECT_THAT(done.err, HasSubstr("calls in the order of a stream, by the devices alone"));
 }
 
-// More calls than may be under way on a stream.
+// Enqueues more calls than may be under way on a stream.
 TEST(BenchOnCuda, GivesAStreamManyCalls) {
   const auto done = bench({"all_reduce", "-n", "2", "-b", "8", "-e", "8", "--iters", "1500",
                            "--in-place", "--device", "cuda", "--stream", "--back-to-back"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem bench` end to end: exit statuses, table, JSON, and its messages when a rank dies.
+// `xylem bench` end to end: exit statuses, the table, JSON, and the messages when a rank dies.
 #include "process/command.h"
 #include "support/temporary_directory.h"
 
@@ -49,7 +49,7 @@ Finished run_bench(const std::vector<std::string>& arguments,
   return run_command(bench(arguments), variables, kLimit, prepare);
 }
 
-/// The rows of the table: all lines except comments.
+/// The rows of the table, which are all lines except comments.
 std::vector<std::vector<std::string>> rows_of(const std::string& table) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(table);
@@ -102,7 +102,7 @@ TEST(Bench, TakesPartsAndOffsetsAsAsked) {
   }
 }
 
-// Neither a build without CUDA nor a machine without devices can hold the buffers.
+// The build has no CUDA, or the machine has no device, so there is no memory for the buffers.
 TEST(Bench, OnDevicesThatAreNotThereSaysWhatIsMissing) {
   const auto done = run_bench({"all_reduce", "-n", "2", "--device", "cuda"},
                               {{"CUDA_VISIBLE_DEVICES", "-1"}, {"LD_LIBRARY_PATH", ""}});
@@ -202,7 +202,7 @@ TEST(Bench, ComparesWithAnEarlierReport) {
   }
 }
 
-/// The ranks that a command has started. Its other child belongs to another session.
+/// The ranks that a command has started. Its other child process is in another session.
 std::vector<pid_t> ranks_of(const Command& command) {
   auto ranks = test::children_of(command.pid());
   std::erase_if(ranks, [&](pid_t pid) { return ::getsid(pid) != ::getsid(command.pid()); });
@@ -229,7 +229,7 @@ TEST(Bench, ExitsWith3AndTheReasonWhenARankDies) {
   expect_gone(ranks);
 }
 
-// The ranks are started by hand, so nothing but Xylem tells them of each other.
+// The test starts the ranks without a launcher, so only Xylem can end the other ranks.
 TEST(Bench, EndsOnAllRanksIfOneCannotReadTheFileOfSchedules) {
   const test::TemporaryDirectory meeting;
   std::vector<std::unique_ptr<Command>> ranks;
@@ -273,7 +273,7 @@ TEST(Bench, KeepsTheRowsSoFarAndNoRankAtCtrlC) {
   interrupt({"all_reduce", "--iters", "100000000"}, "algorithm\n", SIGINT);
   EXPECT_EQ(text(json), "before") << "there is no row to replace it";
   EXPECT_FALSE(std::filesystem::exists(csv));
-  // 23 rows are left when the first one is printed, and each takes 0.2 s.
+  // When the first row is printed, 23 rows follow, and each takes 0.2 s.
   interrupt({"all_reduce"}, "\n           8  ", SIGTERM);
   const Json report = Json::parse(text(json));
   EXPECT_EQ(report["complete"], false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem info` end to end: how much memory ranks share, depending on the configured budget; and
-// machines that lack UCX, descriptors or files.
+// `xylem info` end to end: the memory that ranks share, depending on the configured budget. Also
+// machines without UCX, and limits on file descriptors and file sizes.
 #include "process/command.h"
 #include "support/temporary_directory.h"
 
@@ -29,7 +29,7 @@ Finished info(const test::Command::Variables& variables = {}) {
 TEST(Info, TellsTheMemoryThatRanksOfAHostShare) {
   const Finished done = info();
   EXPECT_EQ(done.exit_status, 0) << done.err;
-  // 8 ranks share at most 16 MiB.
+  // The memory that 8 ranks share is limited to 16 MiB.
   EXPECT_THAT(done.out, ContainsRegex(" 8 ranks  1\\.[0-9]+ MiB each, 15\\.[0-9]+ MiB in all"));
   EXPECT_THAT(done.out, Not(HasSubstr(" 3 ranks")));
 }
@@ -38,7 +38,7 @@ TEST(Info, TellsOfGpus) {
   EXPECT_THAT(info().out, ContainsRegex("\nGPUs \\(xylem topo shows [^\n]*\n  (none found|GPU0 )"));
 }
 
-// Otherwise a script could take a truncated answer for a complete one.
+// A script must be able to detect that the output is truncated.
 TEST(Output, ThatCannotBeWrittenIsAnError) {
   for (const std::string arguments :
        {"info", "plan all_reduce", "topo", "bench all_reduce --end 64", "--help"}) {
@@ -56,7 +56,7 @@ TEST(Info, TellsWhyABudgetDoesNotServe) {
                               HasSubstr(" 8 ranks  262144 bytes of shared memory do not serve 7")));
 }
 
-// UCX would end the process in this case.
+// Without this error, UCX would end the process.
 TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
   const Finished done =
       test::run_command({"/bin/sh", "-c",
@@ -69,7 +69,7 @@ TEST(Descriptors, ThatAreTooFewForUcxAreAnError) {
               AllOf(HasSubstr("raise ulimit -n from 25 to"), Not(HasSubstr("backtrace"))));
 }
 
-/// A job of two ranks under a limit on the size of files, in units of the shell.
+/// A job of two ranks. `limit` is the largest size of files, as an argument of `ulimit -f`.
 Finished bench_with_files_of(const std::string& limit, const std::string& transport) {
   return test::run_command({"/bin/sh", "-c",
                             "ulimit -f " + limit + "; exec " + kXylem + " run -n 2 -- " + kXylem +
@@ -77,7 +77,8 @@ Finished bench_with_files_of(const std::string& limit, const std::string& transp
                            {}, kLimit);
 }
 
-// The system counts shared memory as files, and would end the ranks by SIGXFSZ.
+// The limit on file sizes also applies to shared memory, and the system would end the ranks by
+// SIGXFSZ.
 TEST(FilesThatAreLimited, AreAnErrorThatNamesTheLimit) {
   for (const std::string limit : {"0", "1", "1000"}) {
     const Finished done = bench_with_files_of(limit, "shm");
@@ -93,7 +94,8 @@ TEST(FilesThatAreLimited, LeaveTheNetwork) {
   EXPECT_THAT(done.err + done.out, HasSubstr("raise ulimit -f); tcp is used"));
 }
 
-/// A folder in which libucp.so.0 is no library, for LD_LIBRARY_PATH: a machine without UCX.
+/// A directory for LD_LIBRARY_PATH in which libucp.so.0 is not a library. It simulates a machine
+/// without UCX.
 class NoUcx {
  public:
   NoUcx() { folder_.write("libucp.so.0", ""); }

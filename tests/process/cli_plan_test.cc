@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem plan` end to end: the chosen plan, its proof, its steps, and what it refuses.
+// `xylem plan` end to end: the chosen plan, its proof, its steps, and its errors.
 #include "process/command.h"
 #include "xylem/collectives/text.h"
 
@@ -67,8 +67,8 @@ TEST(Plan, ReckonsWithGpusWhereEachRankHasOne) {
   EXPECT_THAT(direct, HasSubstr("4 MiB (assumed for GPUs)"));
   EXPECT_THAT(direct, HasSubstr("\n  today                    "));
   EXPECT_THAT(direct, HasSubstr("in slices of 256 KiB, through pinned memory between hosts"));
-  // Each host sends and receives 1.5 GiB over 400 GB/s, and each GPU 1.75 GiB over 450 GB/s: 4.0
-  // and 4.2 ms, which overlap more or less.
+  // Each host sends and receives 1.5 GiB over 400 GB/s, which takes 4.0 ms. Each GPU moves 1.75 GiB
+  // over 450 GB/s, which takes 4.2 ms. These times overlap partly.
   std::smatch time;
   ASSERT_TRUE(std::regex_search(direct, time, std::regex("chosen +[a-z_]+, ([0-9.]+) ms")));
   EXPECT_GT(std::stod(time[1]), 4.2);
@@ -133,7 +133,7 @@ TEST(Plan, SaysWhatIsTooMuchToProve) {
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("verified                 no: the schedules of all ranks are too "
                                   "many to hold at once, and no symmetry"));
-  // The proof covers all ranks, whichever rank is shown.
+  // The proof covers all ranks, and does not depend on the rank whose steps are shown.
   for (const char* rank : {"0", "1"}) {
     EXPECT_THAT(plan({"gather", "-n", "2048", "--rank", rank}).out,
                 HasSubstr("verified                 2048 ranks, "));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `xylem run`: the environment and output of its ranks, how a job ends, and that it leaves nothing
-// behind.
+// `xylem run`: the environment and output of its ranks, how a job ends, and that no files or
+// processes remain.
 #include "process/command.h"
 #include "support/sanitizer.h"
 #include "support/temporary_directory.h"
@@ -58,7 +58,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// The numbers that ranks printed, each on a line "[rank] number".
+/// The process numbers that ranks printed, each on a line "[rank] number".
 std::vector<pid_t> pids_of(const std::string& text) {
   std::vector<pid_t> pids;
   for (const std::string& line : lines_of(text)) {
@@ -102,7 +102,7 @@ TEST(Run, BindsRanksToCpusOfTheirOwn) {
   const auto free = run_command(shell_ranks(1, script, {"--no-prefix"}));
   const auto alone = run_command(shell_ranks(1, script, {"--no-prefix", "--bind"}));
   EXPECT_EQ(alone.exit_status, 0) << alone.err;
-  if (std::thread::hardware_concurrency() < 2) return;  // There are no two sets of cores.
+  if (std::thread::hardware_concurrency() < 2) return;  // Needs two sets of cores.
   const auto two = run_command(shell_ranks(2, script, {"--no-prefix", "--bind"}));
   EXPECT_EQ(two.exit_status, 0) << two.err;
   const auto sets = lines_of(two.out);
@@ -156,7 +156,7 @@ TEST(Run, SaysWhichSignalKilledARank) {
 }
 
 TEST(Run, KillsWhatIgnoresBeingEnded) {
-  // Rank 1 ignores SIGTERM before rank 0 fails.
+  // Rank 1 ignores SIGTERM. Rank 0 fails only after that.
   const auto done = run_command(shell_ranks(2,
                                             "meeting=${XYLEM_RENDEZVOUS#file://}; echo $$;"
                                             "if [ $XYLEM_RANK = 1 ]; then trap '' TERM; "

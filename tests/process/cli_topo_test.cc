@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `xylem topo` end to end: what it prints about a file and about this machine, how it compares two
-// topologies, and what it refuses.
+// topologies, and its errors.
 #include "process/command.h"
 #include "support/temporary_directory.h"
 #include "xylem/base/unique_fd.h"
@@ -124,7 +124,7 @@ TEST(Topo, ThatWaitsForAPipeEndsAtCtrlC) {
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   test::Command command({XYLEM_TEST_BIN "/xylem", "topo", fifo});
   const Deadline limit = Deadline::after(kLimit);
-  UniqueFd writer;  // It can be opened once the command reads.
+  UniqueFd writer;  // The open succeeds only after the command has opened the FIFO for reading.
   while (!writer && !limit.passed()) writer.reset(::open(fifo.c_str(), O_WRONLY | O_NONBLOCK));
   command.signal(SIGINT);
   const Finished done = command.wait(limit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starts, reads and ends the programs of tests.
+// Starts the programs of tests, reads their output, and ends them.
 #include "process/command.h"
 
 #include "xylem/base/check.h"

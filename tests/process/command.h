@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command: a program that a test runs. It captures the program's output and how the program ended.
-// Every wait has a deadline, and the program and its children do not outlive the test.
+// Command: a program that a test runs. It captures the program's output and its exit status. Every
+// wait has a deadline, and the program and its children do not outlive the test.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -18,10 +18,10 @@
 
 namespace xylem::test {
 
-/// How a program ended, and all of its output.
+/// How a program ended, and its output.
 struct Finished {
-  bool in_time = false;  ///< False if it was killed at the deadline.
-  int exit_status = -1;  ///< -1 if a signal ended it.
+  bool in_time = false;  ///< False if the program was killed at the deadline.
+  int exit_status = -1;  ///< -1 if a signal ended the program.
   int signal = 0;
   std::string out, err;
 };
@@ -29,11 +29,11 @@ struct Finished {
 class Command {
  public:
   using Variables = std::vector<std::pair<std::string, std::string>>;
-  /// Changes the child process before it becomes the program; false if it cannot.
+  /// Runs in the child process before it executes the program. Returns false on failure.
   using Preparation = std::function<bool()>;
   static constexpr int kNotPrepared = 125;  ///< The exit status if the preparation fails.
 
-  /// Starts a program in its own process group. Adds `variables` to this process's environment.
+  /// Starts a program in a new process group. Adds `variables` to the environment of this process.
   explicit Command(const std::vector<std::string>& arguments,
                    const Variables& variables = {},
                    const Preparation& prepare = {});
@@ -44,22 +44,22 @@ class Command {
   pid_t pid() const noexcept { return pid_; }
   /// Sends a signal to the program, but not to its children.
   void signal(int number) const;
-  /// Writes to the program's standard input and then closes it.
+  /// Writes `text` to the program's standard input, and then closes it.
   void write(const std::string& text);
-  /// Waits until `text` appears on standard output. Returns false if the deadline passes or the
-  /// program ends first.
+  /// Waits until `text` appears on standard output. Returns false if the deadline passes, or the
+  /// program ends, before `text` appears.
   bool wait_for_output(const std::string& text, Deadline deadline);
-  /// Waits for `count` whole lines; otherwise like wait_for_output().
+  /// Waits until standard output has `count` whole lines. Otherwise like wait_for_output().
   bool wait_for_lines(std::ptrdiff_t count, Deadline deadline);
-  /// Closes our end of the program's standard output, like a reader that stops early.
+  /// Closes the reading end of the program's standard output, like a reader that stops early.
   void stop_reading() { out_.reset(); }
   /// The standard output read so far.
   const std::string& said() const noexcept { return finished_.out; }
-  /// Waits until the program ends. Reads its output meanwhile, unless `silently` is true.
+  /// Waits until the program ends. If `silently` is false, reads its output meanwhile.
   Finished wait(Deadline deadline, bool silently = false);
 
  private:
-  /// Reads the available output, and waits for some until the deadline if there is none. Returns
+  /// Reads the available output. If there is none, waits for output until the deadline. Returns
   /// false when both streams are at their end.
   bool read_some(Deadline deadline);
   bool read_until(const std::function<bool()>& enough, Deadline deadline);
@@ -69,16 +69,16 @@ class Command {
   Finished finished_;
 };
 
-/// Runs a program until it ends.
+/// Runs a program until it ends, or until `limit` passes.
 Finished run_command(const std::vector<std::string>& arguments,
                      const Command::Variables& variables = {},
                      std::chrono::seconds limit = std::chrono::seconds(30),
                      const Command::Preparation& prepare = {});
 
-/// The children of a process, in the order of their numbers.
+/// The child processes of a process, in the order of their numbers.
 std::vector<pid_t> children_of(pid_t parent);
 
-/// Waits until a process has ended, which need not be a child of this one.
+/// Waits until a process has ended. The process need not be a child of the caller.
 bool wait_until_gone(pid_t pid, Deadline deadline);
 
 }  // namespace xylem::test

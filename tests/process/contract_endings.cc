@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks of contract_test whose program ends without a shutdown of the runtime, or uses the runtime
-// while it ends.
+// while the program ends.
 #include "process/contract_endings.h"
 
 #include "xylem/xylem.h"
@@ -34,7 +34,7 @@ constexpr std::uint32_t kSmall = 1, kLarge = 2, kLast = 3, kReady = 4;  // Tags.
 constexpr std::size_t kMany = 1 << 20;
 constexpr std::string_view kFromAHandler = "from_a_handler";
 
-/// Never destroyed.
+/// The state of a rank. It is never destroyed, so that it can be used while the process ends.
 struct Ending {
   Runtime runtime;
   Communicator world;
@@ -66,7 +66,8 @@ Status all_reduce(const Communicator& comm, std::size_t count) {
   return status;
 }
 
-/// Plans, messages, communicators, errors, logs and memory: whatever calls use must be there.
+/// Uses everything that must still work while the process ends: plans, messages, communicators,
+/// errors, logs and memory.
 void use_everything(Ending& end) {
   const auto n = end.world.size(), me = end.world.rank();
   for (const std::size_t count : {1, 5'000, 300'000}) check(all_reduce(end.world, count), "sum");
@@ -80,7 +81,7 @@ void use_everything(Ending& end) {
   check(half->barrier().wait(), "barrier");
   check(half->destroy(), "destroy");
   check(allocate(1000).status(), "allocate");
-  // The last error of this thread was set before the program ended, too.
+  // The thread already had a last error before the program began to end.
   for (int i = 0; i < 2; ++i) {
     check(xylem_barrier(nullptr, nullptr) == XYLEM_INVALID_ARGUMENT, "xylem_barrier");
     check(std::string_view(xylem_last_error()) == "communicator is null", "xylem_last_error");
@@ -112,7 +113,7 @@ void end_as(const std::string& how) {
             }) == 0,
             "atexit");
     }
-    // The handler interrupts a wait, whose thread drives the transports.
+    // The signal handler interrupts a wait, during which the thread drives the transports.
     signal(SIGALRM, [](int) { std::exit(0); });
     const itimerval soon{{0, 0}, {0, 100'000}};
     setitimer(ITIMER_REAL, &soon, nullptr);
@@ -124,14 +125,15 @@ void end_as(const std::string& how) {
   if (how == "_exit") _exit(0);
 }
 
-/// Waits until the process has ended. Fails if that takes too long.
+/// Waits until a process has ended. Fails after 20 s.
 void wait_for_end_of(std::int32_t process) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
   pollfd ended{fd, POLLIN, 0};
   check(fd < 0 || poll(&ended, 1, 20'000) == 1, "the end of rank 0");
 }
 
-/// A receive from the rank that has ended. Says so within some seconds.
+/// Receives from rank 0, which has ended. Checks that the receive fails within 3 s and states the
+/// reason.
 void receive_nothing(const char* why) {
   const auto begin = std::chrono::steady_clock::now();
   const Status status = ending->world.recv(std::span(ending->buffer).first(1), kEnds, kLast).wait();
@@ -141,7 +143,8 @@ void receive_nothing(const char* why) {
   check(std::chrono::steady_clock::now() - begin < milliseconds(3000), "the time");
 }
 
-/// What rank 0 has sent has arrived, and those that go on without it can do so. Then they call it.
+/// Rank 0 has ended normally. Checks that its last message arrives, and that the others can
+/// exchange messages without rank 0. Then checks that a call with rank 0 fails.
 void go_on_after_a_good_end(std::uint32_t me) {
   const auto& world = ending->world;
   float& word = ending->buffer.front();
@@ -182,7 +185,7 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
       check(ending->runtime.shutdown(), "shutdown");
       return 0;
     }
-    // Nobody waits for the large message, nor for one that nobody sends.
+    // Rank 0 waits neither for the large message, nor for a receive whose message is never sent.
     (void)world.recv(std::span<float>(), kGoesOn, kLast);
     end_as(how);
     return 0;
@@ -194,11 +197,12 @@ int end_while_others_go_on(const std::string& how, bool is_good) {
   }
   wait_for_end_of(processes[kEnds]);
   if (!is_good) {
-    // After exit() in a handler, rank 0 leaves in good order if it can.
+    // After exit() in a signal handler, rank 0 may leave normally or be lost. So only "rank 0" is
+    // expected.
     receive_nothing(how.starts_with(kFromAHandler) ? "rank 0" : "was lost");
   } else {
     go_on_after_a_good_end(me);
-    // A send to a rank that has left is an error, too, although it would need no receive.
+    // A send to a rank that has left fails, although a small send needs no matching receive.
     const Status sent = apart->send(sends.first(1), kEnds, kSmall).wait();
     std::printf("%s\n", sent.to_string().c_str());
     check(sent.code() == Code::peer_lost && sent.peer() == kEnds, "a send to rank 0");

@@ -5,8 +5,8 @@
 
 namespace xylem::test {
 
-/// Runs a rank whose program ends in this way. Returns its exit status. Wrong results end the
-/// process with status 9.
+/// Runs a rank whose program ends as `mode` says. Returns its exit status. If a result is wrong,
+/// the process exits with status 9.
 int test_ending(const std::string& mode);
 
 }  // namespace xylem::test

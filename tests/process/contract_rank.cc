@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of contract_test, which checks what docs/threading.md and docs/errors.md promise about
+// A rank of contract_test. It checks the promises of docs/threading.md and docs/errors.md about
 // fork, signals and stopped processes.
 //
 //   contract_rank fork | signals | loop | ports | silence | two_silent | more_time
@@ -42,7 +42,7 @@ xylem::Status all_reduce(const xylem::Communicator& comm, std::size_t count) {
   return status;
 }
 
-/// A job of this process alone.
+/// Starts a job that consists of this process.
 xylem::Result<xylem::Runtime> start_alone() {
   xylem::Options options;
   options.rank = 0;
@@ -50,9 +50,10 @@ xylem::Result<xylem::Runtime> start_alone() {
   return xylem::Runtime::create(options);
 }
 
-/// The forked child: every call is refused, and its end disturbs nobody. Returns its exit status.
+/// The forked child process. Checks that every call is refused. The end of the child must not
+/// affect the ranks. Returns the child's exit status.
 int child(xylem::Runtime& runtime, const xylem::Work& pending) {
-  // A loop over test() must end, and status() must say why.
+  // A loop over test() must end, and status() must return the reason.
   if (!pending.test() || !pending.ended()) return 9;
   if (pending.status().code() != Code::invalid_argument) return 10;
   if (pending.wait().code() != Code::invalid_argument) return 5;
@@ -78,8 +79,9 @@ int ended_well(pid_t pid) {
   return 0;
 }
 
-/// The runtime of rank 0 has shut down before it forks; the other ranks still use theirs. Each
-/// child drops the last handles of the runtime that it inherited. That of rank 0 may use Xylem.
+/// Rank 0 shuts down its runtime before it forks. The other ranks fork while their runtimes are in
+/// use. Each child drops the last handles of the inherited runtime. After that, the child of rank 0
+/// may use Xylem, and the other children may not.
 int test_fork_after_shutdown(xylem::Runtime& runtime) {
   auto world = runtime.world();
   const bool leaves_first = world.rank() == 0;
@@ -99,7 +101,8 @@ int test_fork(xylem::Runtime& runtime) {
   const auto world = runtime.world();
   enum class End { at_once, unwinds, exits };
   for (const End end : {End::at_once, End::unwinds, End::exits}) {
-    // The messages are sent after all ranks have forked: the all_reduce below separates the two.
+    // Each message is sent only after all ranks have forked: the all_reduce below separates forks
+    // and sends.
     std::vector<float> from_before(8), to_next(8, 1.0F);
     const auto n = world.size(), me = world.rank();
     const auto pending = world.recv(std::span(from_before), (me + n - 1) % n, 1);
@@ -108,7 +111,7 @@ int test_fork(xylem::Runtime& runtime) {
       const int result = child(runtime, pending);
       if (end == End::exits) std::exit(result);
       if (end == End::unwinds) {
-        // Destroyed like in a worker of a data loader that leaves by exit().
+        // Destroys the runtime in the child, as the unwinding in a data loader's worker does.
         const xylem::Runtime goes = std::move(runtime);
       }
       _exit(result);
@@ -126,14 +129,14 @@ int test_fork(xylem::Runtime& runtime) {
 
 volatile sig_atomic_t ticks = 0;
 
-/// The program has a signal handler of its own, and is interrupted a thousand times a second.
+/// The program has its own signal handler, and signals interrupt it a thousand times a second.
 int test_signals(xylem::Runtime& runtime) {
   struct sigaction action {};
   action.sa_handler = [](int) { ticks = ticks + 1; };
   sigaction(SIGALRM, &action, nullptr);
   const itimerval every{{0, 1000}, {0, 1000}};
   setitimer(ITIMER_REAL, &every, nullptr);
-  // All ranks stop after the same call: they agree on it after every call.
+  // After each call, the ranks agree on whether to stop, so all ranks stop after the same call.
   for (float enough = 0; enough == 0;) {
     if (const auto status = all_reduce(runtime.world(), 5000); !status)
       return fail("interrupted", status.to_string());
@@ -147,7 +150,8 @@ int test_signals(xylem::Runtime& runtime) {
   return 0;
 }
 
-/// Makes calls until a rank is lost or the parent kills this one. Prints a line per hundred calls.
+/// Makes calls until a rank is lost, or until the parent process kills this rank. Prints one line
+/// per hundred calls.
 int test_loop(xylem::Runtime& runtime) {
   for (int i = 0;; ++i) {
     if (const auto status = all_reduce(runtime.world(), 100); !status)
@@ -159,7 +163,7 @@ int test_loop(xylem::Runtime& runtime) {
   }
 }
 
-/// Counts the descriptors on which this process listens.
+/// Counts the sockets on which this process listens.
 int count_listeners() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -178,8 +182,8 @@ int test_ports(const xylem::Runtime& runtime) {
   return open == 0 ? 0 : fail("ports that are open", std::to_string(open));
 }
 
-/// Ranks 0 and 1 of four make a call. Ranks 2 and 3 answer that they have not made it; then rank 3
-/// stops. A rank passes if its call blames rank 3.
+/// Ranks 0 and 1 of four make a call. In the roll call, ranks 2 and 3 answer that they have not
+/// made it. Then rank 3 stops. A rank passes if its call blames rank 3.
 int test_silence(const xylem::Runtime& runtime) {
   const auto world = runtime.world();
   constexpr std::uint32_t kStops = 3;
@@ -188,7 +192,7 @@ int test_silence(const xylem::Runtime& runtime) {
   if (world.rank() >= 2) {
     std::vector<float> nothing(1);
     const auto never = apart->recv(std::span(nothing), 0, 1);
-    // The waiting ranks ask 0.2 s after their call.
+    // The ranks in the call start the roll call after 0.2 s.
     (void)never.wait_for(std::chrono::milliseconds(world.rank() == kStops ? 800 : 5000));
     if (world.rank() == kStops) raise(SIGSTOP);
   }
@@ -201,7 +205,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The last two of four ranks stop. A rank passes if its call names both of them and blames
+/// The last two of four ranks stop. A rank passes if its error names both of them and blames
 /// neither.
 int test_two_silent(const xylem::Runtime& runtime) {
   const auto world = runtime.world();
@@ -209,8 +213,7 @@ int test_two_silent(const xylem::Runtime& runtime) {
   if (world.rank() >= 2) raise(SIGSTOP);
   const auto begin = std::chrono::steady_clock::now();
   if (status) status = all_reduce(world, 100);
-  // The time limit is 2 s. The roll call begins 0.3 s before it, and silent ranks get 1.5 s to
-  // answer.
+  // The time limit is 2 s. The roll call begins 0.3 s earlier, and ranks have 1.5 s to answer.
   const double took = seconds_since(begin);
   const bool is_right =
       status.code() == Code::timed_out && !status.peer() && took > 3.0 && took < 4.7 &&
@@ -226,7 +229,7 @@ bool is_stopped(std::int32_t pid) {
   return name_ends != std::string::npos && stat.compare(name_ends, 3, ") T") == 0;
 }
 
-/// The process ids of all ranks; empty if they could not be gathered.
+/// The process ids of all ranks; empty if the all_gather fails.
 std::vector<std::int32_t> processes_of(const xylem::Communicator& comm) {
   const std::int32_t mine = getpid();
   std::vector<std::int32_t> all(comm.size());
@@ -234,9 +237,9 @@ std::vector<std::int32_t> processes_of(const xylem::Communicator& comm) {
   return told ? all : std::vector<std::int32_t>();
 }
 
-/// Rank 0 makes a call, and gets more time for it after the others have been asked about it. Rank 2
-/// answers and then stops. Rank 0 passes if its call blames rank 2, because it asks everybody again
-/// at the new limit.
+/// Rank 0 makes a call. After its roll call has begun, it extends the call's time limit. Rank 2
+/// answers, and then stops. Rank 0 passes if its call blames rank 2: for this it must hold a second
+/// roll call at the new limit.
 int test_more_time(const xylem::Runtime& runtime) {
   using std::chrono::milliseconds;
   const auto world = runtime.world();
@@ -253,7 +256,8 @@ int test_more_time(const xylem::Runtime& runtime) {
   while (!is_stopped(all[1]) || !is_stopped(all[2])) sched_yield();
   std::vector<float> in(100), out(100);
   const auto call = world.all_reduce(std::span<const float>(in), std::span(out));
-  // The roll call begins after 0.3 s. Two ranks are silent, so it does not end before 1.8 s.
+  // The roll call begins after 0.3 s. Ranks 1 and 2 are stopped, so the roll call does not end
+  // before 1.8 s.
   call.set_timeout(milliseconds(600));
   (void)call.wait_for(milliseconds(700));
   call.set_timeout(milliseconds(4500));
@@ -261,7 +265,7 @@ int test_more_time(const xylem::Runtime& runtime) {
   for (const std::uint32_t rank : {1U, 2U}) {
     if (!apart->recv(std::span(word), rank).wait()) return fail("recv", "of one that goes on");
   }
-  (void)call.wait_for(milliseconds(500));  // Time for rank 2's answer to arrive.
+  (void)call.wait_for(milliseconds(500));  // In this time, rank 2's answer arrives.
   kill(all[2], SIGSTOP);
   const auto status = call.wait();
   if (!apart->send(std::span<const float>(word), 1).wait()) return fail("send", "to 1");
@@ -269,13 +273,13 @@ int test_more_time(const xylem::Runtime& runtime) {
   return is_right ? 0 : fail("more time", status.to_string());
 }
 
-/// How rank 0 gives up a message, and whether the message should keep its buffer.
+/// How rank 0 ends a message, and whether the transport is expected to hold the buffer.
 struct GivesUp {
   bool sends, aborts, is_held;
 };
 
-/// Rank 0 exchanges a large message with rank 1, stops rank 1 in the middle, and gives the message
-/// up.
+/// Rank 0 exchanges a large message with rank 1, stops rank 1 while the message is under way, and
+/// then aborts the message or lets it time out.
 int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
   const auto world = runtime.world();
   auto apart = world.duplicate();
@@ -286,7 +290,7 @@ int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
   std::vector<float> large(32 << 20, sends ? 1.0F : 0.0F);
   const auto work = sends ? apart->send(std::span<const float>(large), is_first ? 1 : 0)
                           : apart->recv(std::span(large), is_first ? 1 : 0);
-  // Waits until some of the data has come, which means that the message has met its partner.
+  // Waits until some of the data has arrived, so the message has matched.
   const volatile float& first = large.front();
   while (!sends && first == 0.0F && !work.test()) {
   }
@@ -302,8 +306,8 @@ int test_giving_up(const xylem::Runtime& runtime, const GivesUp& how) {
     work.set_timeout(std::chrono::milliseconds(500));
   }
   const auto status = work.wait();
-  // Timing out takes up to 0.8 s, and withdrawing a held buffer 1.7 s. The rest is for slow
-  // machines.
+  // Timing out takes up to 0.8 s. Withdrawing a held buffer takes up to 1.7 s. The rest is
+  // tolerance for slow machines.
   const double took = seconds_since(begin), least = how.is_held ? 1.5 : 0.0;
   const double most = least + (how.aborts ? 1.0 : 1.8) + (how.is_held ? 1.0 : 0.0);
   const bool says_so = status.message().find(

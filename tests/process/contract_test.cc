@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of docs/threading.md and docs/errors.md that need real processes: fork, signals,
-// stopped ranks, ends of programs, and shared memory without remains.
+// Promises of docs/threading.md and docs/errors.md whose tests need processes: fork, signals,
+// stopped ranks, ends of programs, and complete removal of shared memory.
 #include "support/shared_memory.h"
 #include "support/subprocess.h"
 #include "xylem/base/unique_fd.h"
@@ -28,7 +28,7 @@ using std::chrono::seconds;
 
 using Variables = std::map<std::string, std::string>;
 
-/// Starts ranks in a mode. The first `count` of them must exit with status 0.
+/// Starts `size` ranks of contract_rank in a mode. The first `count` ranks must exit with status 0.
 std::vector<Process> expect_well(const std::string& mode,
                                  std::uint32_t size,
                                  const Variables& variables,
@@ -47,7 +47,7 @@ TEST(Contract, AForkedChildMayUseNothingAndDisturbsNobody) {
   expect_well("fork", 3, {{"XYLEM_TRANSPORT", "tcp"}});
 }
 
-/// A port that is free right now.
+/// A port that is currently free.
 std::string free_port() {
   const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -75,7 +75,8 @@ TEST(Contract, AStoppedRankIsStalledAndNotLost) {
   auto ranks = start_ranks(directory, 3, "contract_rank", {"loop"});
   for (auto& rank : ranks) ASSERT_TRUE(rank.wait_for_output("going", seconds(30)));
   ranks[1].signal(SIGSTOP);
-  // This wait is longer than the report of any death takes: a stopped rank ends nobody's calls.
+  // This time is longer than the report of a death takes. A stopped rank must not end the calls of
+  // other ranks.
   EXPECT_FALSE(ranks[0].wait_for_output("ended", seconds(4)));
   ranks[1].signal(SIGCONT);
   ranks[2].signal(SIGKILL);
@@ -106,8 +107,8 @@ using GivesUp = std::tuple<const char*, const char*, const char*>;
 
 class MessageWithAStoppedRank : public testing::TestWithParam<GivesUp> {};
 
-// UCX cannot withdraw a message, so its end comes late and the buffer is held. With the other
-// transports it comes soon and the buffer is free.
+// UCX cannot withdraw a message, so the message ends late and its buffer is held. With the other
+// transports, the message ends soon and its buffer is free.
 TEST_P(MessageWithAStoppedRank, EndsAndSaysWhetherTheBufferIsHeld) {
   const auto& [transport, direction, way] = GetParam();
   const bool is_held = std::string(transport) == "ucx-tcp";
@@ -135,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Over,
 
 // --- Programs that end -----------------------------------------------------------
 
-/// Whether ending in this way is normal, and the exit status of the rank that ends.
+/// A way to end the program, and the expected exit status of the rank that ends.
 struct Ending {
   const char* how;
   int status;
@@ -143,8 +144,9 @@ struct Ending {
 
 class ProgramThatEnds : public testing::TestWithParam<std::tuple<const char*, Ending>> {};
 
-// Normal: the rank leaves in good order after its messages have been delivered, and others go on
-// without it. Otherwise it counts as lost. In both cases, calls that need it get an error.
+// If the program ends normally, the rank leaves the job after its messages have been delivered, and
+// other ranks continue. If it ends in another way, the rank is lost. In both cases, calls that need
+// the rank fail.
 TEST_P(ProgramThatEnds, LeavesInGoodOrderIfItEndsNormallyAndIsLostOtherwise) {
   const auto& [transport, ending] = GetParam();
   const TemporaryDirectory directory;
@@ -175,7 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// Destructors of the program run after those of all C++ objects, also of those of the library.
+// The program's functions with the attribute `destructor` run after the destructors of all C++
+// objects, including those of the library.
 TEST(Contract, DestructorsAndExitHandlersOfTheProgramMayUseEverything) {
   for (const char* const transport : {"shm", "tcp", "ucx-tcp"}) {
     for (const char* const mode : {"calls_in_destructor", "calls_at_exit"}) {

@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 
-/// While this exists, calls of the driver by this thread are the test's own.
+/// While an object of this class exists, no planned fault affects this thread's calls of the
+/// driver.
 class OwnCalls {
  public:
   OwnCalls() { StandIn::get().exempt(1); }
@@ -93,7 +94,8 @@ CudaBench::State CudaBench::wait() {
   const OwnCalls own;
   driver_->cuStreamWriteValue64(stream_, address(marker_), ++number_, 0);
   const Deadline deadline = Deadline::after(kSoon);
-  // Few, since a thread that yields often gets no core for seconds if others compute.
+  // The number of yields is small: if other processes compute, a thread that yields often may get
+  // no core for seconds.
   constexpr int kYields = 100;
   int tries = 0;
   while (std::atomic_ref(*marker_).load(std::memory_order_acquire) != number_) {

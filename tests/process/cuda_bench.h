@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program needs that tests calls on device memory over the stand-in for the CUDA driver: a
-// stream and buffers, and the test's own calls of the driver, which no planned fault makes fail.
+// A stream and buffers for programs that test calls on device memory over the stand-in for the CUDA
+// driver. Planned faults do not affect the driver calls of CudaBench itself.
 #pragma once
 
 #include "cuda/driver.h"
@@ -14,11 +14,11 @@
 
 namespace xylem::test {
 
-/// For each thing to happen that must happen after a fault.
+/// Time limit for events that must follow a fault.
 inline constexpr std::chrono::seconds kSoon{8};
 
-/// The functions by which a test talks to the stand-in (fake_cuda.h). Ends the process if
-/// libcuda.so.1 is not the stand-in.
+/// The functions of the stand-in for tests (fake_cuda.h). get() ends the process if libcuda.so.1 is
+/// not the stand-in.
 struct StandIn {
   void (*exempt)(int) = nullptr;
   void (*forbid_opened)(int) = nullptr;
@@ -30,15 +30,16 @@ struct StandIn {
   static const StandIn& get();
 };
 
-/// A stream of the test on a device, an input and an output there, and what the stream writes and
-/// reads. For one thread, which has the device's context as its current one meanwhile.
+/// A stream on a device, an input and an output in the device's memory, and host memory for their
+/// contents. Only one thread may use an object. The device's context is current in this thread
+/// during the object's lifetime.
 class CudaBench {
  public:
-  /// Buffers of twice `count` words.
+  /// Makes buffers of twice `count` words.
   CudaBench(int device, std::uint64_t count);
   CudaBench(const CudaBench&) = delete;
   CudaBench& operator=(const CudaBench&) = delete;
-  /// Leaves everything to the end of the process, since streams may not have gone on.
+  /// Frees nothing, since streams may still use the memory. The end of the process frees it.
   ~CudaBench();
 
   Memory kind() const noexcept { return {MemoryKind::cuda, device_}; }
@@ -48,13 +49,14 @@ class CudaBench {
   std::uint32_t* before() noexcept { return before_; }
   const std::uint32_t* after() const noexcept { return after_; }
 
-  /// Lets the stream write words of before() to memory, or read them to after(). Do not wait.
+  /// produce() enqueues a copy of words from before() to `memory`, consume() a copy from `memory`
+  /// to after(). Neither waits for the copy.
   void produce(void* memory, std::uint64_t count);
   void consume(const void* memory, std::uint64_t count);
 
   enum class State : std::uint8_t { done, lost, stalled };
-  /// Waits until the stream has done what it was given. `lost` if the device is lost, and `stalled`
-  /// if the stream does not go on within kSoon.
+  /// Waits until the stream has finished its work. Returns `lost` if the device is lost, and
+  /// `stalled` if the work is not finished within kSoon.
   State wait();
 
  private:

@@ -3,14 +3,14 @@
 // A rank whose peer is killed while streams wait for a call. The ranks make calls on device memory
 // over the stand-in for the CUDA driver, in the order of a stream. At a given phase of a call, the
 // victim kills itself. The survivors check that their streams continue in time, that the Work names
-// the victim, that no command uses the victim's memory any more, and that they can make further
-// calls without the victim.
+// the victim, that no later command uses the victim's memory, and that they can make further calls
+// without the victim.
 //
 //   cuda_death_rank OP VICTIM PHASE COUNT
 //
-// OP is a call, or mesh_ and a collective: then each rank has a device of its own, and these form a
-// mesh. PHASE says when the victim dies: 0 before the call, 1 right after submitting it, and n
-// after n - 1 turns of progress. COUNT is the number of words of a rank.
+// OP is a call, or mesh_ followed by a collective. With mesh_, each rank has its own device, and
+// the devices form a mesh. PHASE is the moment at which the victim dies: 0 before the call, 1 right
+// after submitting it, and n after n - 1 turns of progress. COUNT is the number of words of a rank.
 #include "process/cuda_bench.h"
 #include "xylem/base/clock.h"
 
@@ -27,11 +27,11 @@
 namespace xylem::test {
 namespace {
 
-/// Streams go on within this time after the death (docs/errors.md).
+/// Streams continue within this time after the death, in seconds (docs/errors.md).
 constexpr double kPromise = 2;
 constexpr std::uint32_t kMostRanks = 3;
 
-/// The Works of one call. Only send_recv has a second one, for its receive.
+/// The Works of one call. Only send_recv has a second Work, for its receive.
 struct Pending {
   Work work;
   Work receive{};
@@ -51,7 +51,7 @@ class Survivor {
         count_(count),
         bench_(static_cast<int>(rank_ % (is_mesh_ ? kMostRanks : 2)), world_.size() * count) {}
 
-  /// Returns what is wrong, or an empty string. Kills the victim.
+  /// Kills the victim, and checks the survivors. Returns what is wrong, or an empty string.
   std::string run(int phase) {
     auto rest = world_.split(rank_ == victim_ ? -1 : 0, static_cast<std::int32_t>(rank_));
     if (!rest) return "split: " + rest.status().to_string();
@@ -63,7 +63,7 @@ class Survivor {
   }
 
  private:
-  /// Lets all ranks open each other's memory, and tells them their processes.
+  /// Makes all ranks open each other's memory, and exchanges their process ids.
   Status start() {
     const std::int32_t own = ::getpid();
     if (is_mesh_) {
@@ -74,7 +74,7 @@ class Survivor {
     XYLEM_TRY(world_.all_gather(std::span<const std::int32_t>(&own, 1), std::span(pids_)).wait());
     for (int i = 0; i < 3; ++i) XYLEM_TRY(call(world_).wait());
     if (bench_.wait() != CudaBench::State::done) return failure(Code::internal, "no stream");
-    // The victim does not die before all others are here.
+    // The victim dies only after all other ranks have finished the calls above.
     std::int32_t word = 0;
     if (rank_ != victim_) return world_.send(Buffer(&word, 1, DataType::int32), victim_).wait();
     for (std::uint32_t rank = 0; rank < world_.size(); ++rank) {
@@ -97,7 +97,8 @@ class Survivor {
   std::string lose_victim() {
     const auto begin = Clock::now();
     Status status;
-    // Some calls need nothing more from the victim and succeed. Repeats until one fails.
+    // Some calls need no data from the victim at this point, and succeed. Repeats the call until it
+    // fails.
     while (status) {
       const Pending pending = call(world_);
       if (bench_.wait() != CudaBench::State::done) return "the stream does not go on";
@@ -111,7 +112,7 @@ class Survivor {
     return {};
   }
 
-  /// Calls with the victim fail, and calls of the others go on.
+  /// Checks that calls with the victim fail, and that calls without the victim succeed.
   std::string go_on(const Communicator& rest) {
     for (std::uint32_t number = 1; number <= 5; ++number) {
       const Pending failing = call(world_);
@@ -140,7 +141,7 @@ class Survivor {
     return static_cast<std::uint32_t>(1000 * number + 3 * i + rank);
   }
 
-  /// Between a producer and a consumer on the stream.
+  /// Enqueues a producer, the call and a consumer on the stream.
   Pending call(const Communicator& comm) {
     const std::uint64_t all = comm.size() * count_;
     bench_.produce(bench_.input(), all);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One of two ranks whose driver fails. They run the same short program of calls on device memory
-// over and over. In each run, one call of one function of the stand-in for the CUDA driver fails in
-// one of the two processes.
+// One of two ranks whose driver fails. The ranks run the same short program of calls on device
+// memory many times. In each run, one call of one function of the stand-in for the CUDA driver
+// fails in one of the two processes.
 //
 //   cuda_fault_rank VICTIM CODE CALLS DIRECTORY
 //
-// CALLS are the calls that fail, such as "1,2,5". CODE is the error that they return. After each
-// run, the ranks have either right results or an error, and streams have continued. Prints the
-// first error of each run, and at the end the functions that the victim did not call.
+// CALLS lists the numbers of the failing calls of each function, such as "1,2,5". CODE is the error
+// that they return. After each run, the ranks must have correct results or an error, and the
+// streams must have continued. Prints the first error of each run, and at the end the functions
+// that the victim did not call.
 #include "process/cuda_bench.h"
 #include "xylem/xylem.h"
 
@@ -27,7 +28,8 @@ namespace {
 constexpr std::uint64_t kCount = 50'000;
 constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 
-// As the driver's library exports them: the header has macros for newer versions.
+// These are the names that the driver's library exports. The header defines macros that rename some
+// functions to newer versions.
 #define XYLEM_TEXT_OF(name) #name
 #define XYLEM_CUDA(name) XYLEM_TEXT_OF(name),
 constexpr const char* kFunctions[] = {
@@ -43,7 +45,7 @@ class Program {
   explicit Program(const Runtime& runtime)
       : rank_(runtime.rank()), bench_(static_cast<int>(rank_), kCount), world_(runtime.world()) {}
 
-  /// The first error of a call; what is wrong goes to wrong().
+  /// Returns the first error of a call. If something is wrong, wrong() describes it.
   Status run() {
     auto part = world_.duplicate();
     if (!part) return part.status();
@@ -54,7 +56,7 @@ class Program {
           &Program::broadcast_to_host, &Program::bind, &Program::reduce_on_stream,
           &Program::reduce_on_stream, &Program::gather_behind, &Program::reduce_scaled}) {
       const Status status = (this->*step)();
-      // Whatever failed, the stream goes on.
+      // The stream must continue, whatever has failed.
       if (bench_.wait() == CudaBench::State::stalled) wrong_ = "the stream does not go on";
       if (!wrong_.empty()) return {};
       if (status) continue;
@@ -66,7 +68,7 @@ class Program {
   const std::string& wrong() const noexcept { return wrong_; }
 
  private:
-  /// What a program does that gives up after an error, so that its peers need not wait for it.
+  /// Aborts the communicators after an error, so that peers do not wait for this rank.
   void give_up(const Status& why) {
     (void)part_.abort(why.message());
     (void)world_.abort(why.message());
@@ -81,7 +83,7 @@ class Program {
   Buffer of(void* memory, std::uint64_t count = kCount) const {
     return {memory, count, DataType::uint32, bench_.kind()};
   }
-  /// Checks what the stream has read. A lost device has read nothing.
+  /// Checks the words that the stream has copied to the host. A lost device has copied nothing.
   template <typename Expected>
   void check(std::uint64_t count, const Expected& expected, const char* what) {
     const auto state = bench_.wait();
@@ -96,7 +98,7 @@ class Program {
   }
   std::uint32_t sum(std::uint64_t i) const { return value(0, i) + value(1, i); }
 
-  /// On memory of xylem::allocate(), whose kind is not stated.
+  /// Uses memory of xylem::allocate(). The call does not state its kind.
   Status reduce_own_memory() {
     XYLEM_TRY(auto allocation, allocate(kBytes, bench_.kind()));
     fill();
@@ -109,7 +111,7 @@ class Program {
         kCount, [&](std::uint64_t i) { return sum(i); }, "all_reduce");
     return deallocate(allocation.release());
   }
-  /// From now on the calls on streams are carried out by the devices.
+  /// Binds the devices. From here on, devices carry out the calls on streams.
   Status bind() {
     XYLEM_TRY(auto made, world_.duplicate());
     part_ = std::move(made);
@@ -159,7 +161,7 @@ class Program {
     check_passed(kCount);
     return {};
   }
-  /// Without a stream, and with memory whose kind is not stated.
+  /// Without a stream. The call does not state the kind of its memory.
   Status pass_little() {
     constexpr std::uint64_t kFew = 10;
     fill();
@@ -170,7 +172,8 @@ class Program {
     check_passed(kFew);
     return {};
   }
-  /// Each rank in turn has the bytes on its device, and the other one on the host.
+  /// Each rank in turn is the root. The root's buffer is in device memory, and the other rank's
+  /// buffer in host memory.
   Status broadcast_to_host() {
     for (const std::uint32_t root : {0U, 1U}) {
       fill();
@@ -225,7 +228,7 @@ Outcome run_once() {
     outcome.status = program.run();
     outcome.wrong = program.wrong();
   }
-  // The calls are right, and nothing may stand still.
+  // The calls are correct and both ranks make them, so these errors must not occur.
   if (outcome.status.code() == Code::timed_out || outcome.status.code() == Code::mismatch ||
       outcome.status.code() == Code::invalid_argument || outcome.status.holds_buffers()) {
     outcome.wrong = outcome.status.to_string();
@@ -234,8 +237,8 @@ Outcome run_once() {
   return outcome;
 }
 
-/// What this process did that no correct program does to the driver, or an empty string. After an
-/// error the other rank frees its memory, which this one may be about to open.
+/// Describes incorrect use of the driver by this process, or is empty. One misuse is allowed after
+/// an error: the other rank has freed memory that this rank then opens.
 std::string misuse(bool has_error) {
   if (StandIn::get().misuses() == 0) return {};
   const std::string last = StandIn::get().last_misuse();

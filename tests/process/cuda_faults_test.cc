@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Faults while ranks, which are processes, make calls on device memory: a call of the driver fails,
-// a device is lost, a process is killed. Every call ends soon, with a right result or with an
-// error, and the streams that wait for it continue.
+// a device is lost, or a process is killed. Every call must end soon, with a correct result or an
+// error, and the streams that wait for it must continue.
 #include "support/sanitizer.h"
 #include "support/subprocess.h"
 
@@ -25,15 +25,15 @@ using testing::Not;
 
 struct Fault {
   const char* name;
-  const char* code;          ///< Of CUDA, as a number.
-  std::uint32_t victim = 0;  ///< The rank at which it happens.
+  const char* code;          ///< CUDA error code, as a number.
+  std::uint32_t victim = 0;  ///< The rank at which the fault happens.
 };
 
 class DriverFault : public testing::TestWithParam<Fault> {};
 
 TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
   const auto& [name, code, victim] = GetParam();
-  // Calls of each function that fail. XYLEM_TEST_CALLS=1,2,3 tries others.
+  // Numbers of the calls that fail, for each function. XYLEM_TEST_CALLS=1,2,3 selects others.
   const char* const wanted = std::getenv("XYLEM_TEST_CALLS");
   const char* const usual = kHasSanitizer ? "1,4" : "1,2,5,30";
   const TemporaryDirectory directory;
@@ -45,7 +45,7 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
     const Exit exit = ranks[rank].wait(seconds(kHasSanitizer ? 300 : 200));
     EXPECT_EQ(exit.status, 0) << exit.output;
     if (rank != victim || wanted != nullptr) continue;
-    // The program calls what the library needs, so the faults above have happened.
+    // The program calls each of these functions, so the planned faults have happened.
     for (const char* const function :
          {"cuCtxPushCurrent_v2", "cuPointerGetAttributes", "cuIpcGetMemHandle",
           "cuIpcOpenMemHandle_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All calls on device memory, with ranks that are processes. Ranks share devices, and their
-// processes open each other's memory by CUDA IPC. Also on two hosts.
+// All calls on device memory, with ranks that are processes, on one host and on two. Ranks share
+// devices, and processes open each other's memory by CUDA IPC.
 #include "process/hosts.h"
 #include "support/sanitizer.h"
 #include "support/subprocess.h"
@@ -27,13 +27,13 @@ using testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 
-/// Slices so small that even small messages have several.
+/// Slices are so small that even small messages have several.
 const Variables kSmallSlices{{"XYLEM_SLICE", "1K"}, {"XYLEM_WINDOW", "3"}, {"XYLEM_LOG", "off"}};
 constexpr const char* kNone = "none";
 
 struct World {
   std::uint32_t ranks = 2;
-  std::string on_host = kNone;  ///< The rank whose buffers are on the host.
+  std::string on_host = kNone;  ///< The rank whose buffers are in host memory.
 };
 
 void run(const World& world, std::uint32_t most_cases, const Variables& variables) {
@@ -43,7 +43,7 @@ void run(const World& world, std::uint32_t most_cases, const Variables& variable
   for (std::uint32_t rank = 0; rank < world.ranks; ++rank) {
     const Exit exit = ranks[rank].wait(seconds(100));
     EXPECT_EQ(exit.status, 0) << exit.output;
-    // Two ranks of which one is on the host have no memory to open.
+    // If there are two ranks, and one uses host memory, no rank opens device memory of the other.
     const bool opens =
         world.on_host == kNone || (world.ranks > 2 && world.on_host != std::to_string(rank));
     if (opens) {
@@ -60,7 +60,7 @@ TEST_P(CudaProcesses, AreRightInAllCalls) {
   run(GetParam(), kHasSanitizer ? 40 : 300, kSmallSlices);
 }
 
-// In turn, each operation uses each of its algorithms.
+// Each operation uses each of its algorithms in turn.
 TEST_P(CudaProcesses, AreRightWithAllAlgorithms) {
   std::map<collectives::Collective, std::vector<std::string>> algorithms;
   std::size_t most = 0;
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
              (world.on_host == kNone ? "" : "_without_" + world.on_host);
     });
 
-// Without CUDA IPC, messages of device memory go through the host.
+// Without CUDA IPC, messages in device memory are copied through host memory.
 TEST(CudaProcess, AreRightWithoutIpc) {
   const TemporaryDirectory directory;
   Variables variables = kSmallSlices;
@@ -104,11 +104,11 @@ TEST(CudaProcess, AreRightWithoutIpc) {
   }
 }
 
-// Ranks 0 and 1 are on one host, 2 and 3 on another.
+// Ranks 0 and 1 are on one host, and ranks 2 and 3 on another.
 TEST(CudaProcess, AreRightOnTwoHosts) {
   const Hosts hosts;
   if (!hosts.ok()) GTEST_SKIP() << "this machine makes no network namespaces";
-  // The namespaces belong to this test, so every port in them is free.
+  // The network namespaces belong to this test, so every port in them is free.
   const std::string meeting = "tcp://" + Hosts::address(0) + ":29400";
   std::vector<std::unique_ptr<Command>> ranks;
   for (std::size_t rank = 0; rank < 4; ++rank) {

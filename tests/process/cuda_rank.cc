@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank with buffers in the memory of a CUDA device, over the driver libcuda.so.1. It makes all
-// calls, and checks every element of their outputs.
+// kinds of calls, and checks every element of their outputs.
 //
 //   cuda_rank HOST_RANK MOST
 //
-// The buffers of HOST_RANK are in host memory, and those of the other ranks on devices. "none": all
-// are on devices. At most MOST cases of each operation are run. Prints "opened N": how many
-// allocations of other processes this process opened, as the stand-in for the driver counts them.
+// The buffers of rank HOST_RANK are in host memory, and those of the other ranks on devices. If
+// HOST_RANK is "none", all buffers are on devices. At most MOST cases of each operation are run.
+// Prints "opened N". N is the number of allocations of other processes that this process has
+// opened. The stand-in for the driver counts them.
 #include "conformance/run_case.h"
 #include "support/cuda_memory.h"
 #include "xylem/xylem.h"
@@ -30,13 +31,14 @@ using collectives::Collective;
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr std::size_t kBytes = std::size_t{32} << 20;
 
-/// A rank's buffers: on a device, or on the host if there is no device.
+/// A rank and its buffers, which are in device memory if there is a device, and otherwise in host
+/// memory.
 class Rank {
  public:
   Rank(const Communicator& world, std::unique_ptr<CudaMemory> memory, Memory kind)
       : world_(world), memory_(std::move(memory)), kind_(kind) {}
 
-  /// Returns what is wrong, or an empty string.
+  /// Runs at most `most` cases of each operation. Returns what is wrong, or an empty string.
   std::string run(std::size_t most) {
     for (std::uint32_t i = 0; i < collectives::kCollectiveCount; ++i) {
       for (const Case& one : sample(static_cast<Collective>(i), world_.size(), most)) {
@@ -51,7 +53,8 @@ class Rank {
   std::uint64_t cases() const noexcept { return cases_; }
 
  private:
-  /// In the order of a stream, or not; with memory that is stated, or not.
+  /// Runs a case. The case's number determines whether the call is ordered by a stream, and whether
+  /// it states the kind of its memory.
   std::string run(const Case& one) {
     const std::uint64_t number = cases_++;
     if (memory_ == nullptr) return run_case(world_, one);
@@ -60,7 +63,7 @@ class Rank {
   }
   Communicator on_stream() const { return world_.on({memory_->stream(), kind_}); }
 
-  /// A message to every rank, from the next one to itself.
+  /// Sends a message to every rank, first to the next rank and last to itself.
   std::string run_messages(std::uint64_t count) {
     using Words = std::vector<std::uint32_t>;
     const std::uint32_t ranks = world_.size(), rank = world_.rank();
@@ -102,7 +105,7 @@ class Rank {
   std::uint64_t cases_ = 0;
 };
 
-/// What the stand-in for the driver tells; 0 if the driver is a GPU's.
+/// Calls a function of the stand-in. Returns 0 with the driver of a GPU.
 unsigned long ask(const char* function, const char* argument = nullptr) {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
   void* const found = library == nullptr ? nullptr : ::dlsym(library, function);

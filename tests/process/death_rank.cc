@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of death_test. It calls one operation over and over, and the victim kills itself at a
-// given phase of a given call. Each survivor checks that its Work soon ends with peer_lost naming
-// the victim, and that nothing accesses its buffers afterwards.
+// A rank of death_test. It makes the same call many times, and the victim kills itself at a given
+// phase of a given call. Each survivor checks that its Work soon fails with peer_lost naming the
+// victim, and that nothing accesses its buffers afterwards.
 //
 //   death_rank OP VICTIM CALLS PHASE BYTES MEMORY
 //
-// PHASE says when the victim dies: 0 before the call, 1 right after submitting it, and n after n -
-// 1 turns of progress. If MEMORY is "allocated", buffers come from xylem::allocate().
+// PHASE is the moment at which the victim dies: 0 before the call, 1 right after submitting it, and
+// n after n - 1 turns of progress. If MEMORY is "allocated", buffers come from xylem::allocate().
 #include "support/buffer_allocator.h"
 #include "xylem/xylem.h"
 
@@ -34,7 +34,7 @@ struct Buffers {
   Values input, output;
 };
 
-/// The Works of one call. Only send_recv has a second one, for its send.
+/// The Works of one call. Only send_recv has a second Work, for its send.
 struct Pending {
   Work work;
   Work send{};
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
       std::string(argv[6]) == "allocated" ? BufferSource::library : BufferSource::heap;
   Buffers buffers{Values(world.size() * count, 1.0F), Values(world.size() * count)};
   const bool dies = runtime->rank() == victim;
-  // No rank passes this barrier before all have started.
+  // When this barrier ends, all ranks have started.
   xylem::Status status = world.barrier().wait();
   for (int i = 0; i < calls && status; ++i) status = call(op, world, buffers, count).wait();
   if (dies && phase == 0) kill(getpid(), SIGKILL);
@@ -109,7 +109,8 @@ int main(int argc, char** argv) {
     }
     status = work.wait();
   }
-  // Some calls need nothing more from the victim and succeed. Repeat until one fails.
+  // Some calls need no data from the victim at this point, and succeed. Repeats the call until it
+  // fails.
   while (status) status = call(op, world, buffers, count).wait();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

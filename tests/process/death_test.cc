@@ -15,8 +15,9 @@ namespace {
 struct World {
   const char* transport;
   std::uint32_t ranks;
-  /// How receivers read the data: from "slots" of shared memory, or directly from the sender's
-  /// memory, which is "pulled" from its process or "allocated" by xylem::allocate().
+  /// How receivers read the data: from "slots" in shared memory, or directly from the sender's
+  /// memory. In the second case they map memory of xylem::allocate() ("allocated"), or read from
+  /// the sender's process ("pulled").
   const char* memory = "slots";
 };
 

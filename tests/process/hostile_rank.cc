@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A rank of a job that other processes disturb. It makes all_reduces with the other ranks until a
-// file appears, and checks each sum.
+// file exists, and checks each sum.
 //
 //   hostile_rank FILE
 //
 // It prints:
 //
 //   first                      once, after the first call
-//   going 12345                now and then: the number of calls that have ended
+//   going 12345                repeatedly: the number of calls that have ended
 #include "xylem/base/clock.h"
 #include "xylem/xylem.h"
 
@@ -29,7 +29,7 @@ int fail(const char* what, const std::string& detail) {
   return 1;
 }
 
-/// Makes one all_reduce and checks it. The inputs differ by rank, element and call.
+/// Makes one all_reduce and checks the sums. The inputs depend on rank, element and call.
 xylem::Status add_up(const xylem::Communicator& world, unsigned call, std::size_t count) {
   std::vector<float> in(count);
   std::vector<float> out(count);
@@ -47,7 +47,7 @@ xylem::Status add_up(const xylem::Communicator& world, unsigned call, std::size_
   return {};
 }
 
-/// True if any rank has seen the file. All ranks get the same answer, so all end after the same
+/// True if any rank has found the file. All ranks get the same result, so all end after the same
 /// call.
 xylem::Result<bool> is_over(const xylem::Communicator& world, const char* file) {
   const float mine = ::access(file, F_OK) == 0 ? 1 : 0;
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   const auto deadline = xylem::Deadline::after(kLimit);
   Clock::time_point next_line;
   for (unsigned call = 0; !deadline.passed(); ++call) {
-    // Small and large sums, which take different ways through the transport.
+    // Small and large sums use different paths in the transport.
     const std::size_t count = call % 10 == 9 ? 100'000 : 100;
     if (const auto status = add_up(world, call, count); !status)
       return fail("sum", status.to_string());

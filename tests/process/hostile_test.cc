@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job on two hosts, and a process of another user on one of them. That process disturbs the job
-// while it starts, while its ranks connect, and while it computes.
+// A job on two hosts, and a process of another user on one of these hosts. The process disturbs the
+// job while it starts, while its ranks connect, and while it computes.
 #include "process/hosts.h"
 #include "support/subprocess.h"
 
@@ -49,7 +49,7 @@ Deadline soon() { return Deadline::after(seconds(40)); }
 
 std::size_t host_of(std::size_t rank) { return rank == 0 ? 0 : 1; }
 
-/// Runs the job, and ends it through a file.
+/// Starts the job, and ends it by creating a file.
 class HostileProcess : public testing::Test {
  protected:
   void SetUp() override {
@@ -82,7 +82,7 @@ class HostileProcess : public testing::Test {
       return rank->wait_for_lines(lines + 2, soon());
     });
   }
-  /// The sockets of a host, as its kernel shows them to the ranks.
+  /// The TCP sockets of a host. Any process on the host can list them.
   std::vector<SocketEntry> sockets_of(std::size_t host) const {
     return sockets_beside(std::to_string(ranks[host == 0 ? 0 : 1]->pid()));
   }
@@ -92,18 +92,18 @@ class HostileProcess : public testing::Test {
     };
     return on_host(0) || on_host(1);
   }
-  /// Polls the sockets of both hosts until nobody listens.
+  /// Polls the sockets of both hosts until none of them listens.
   bool is_closed_within(milliseconds limit) {
     const Deadline deadline = Deadline::after(limit);
     while (anybody_listens()) {
       if (deadline.passed()) return false;
-      // The rank never prints "port"; this reads its output meanwhile.
+      // The rank never prints "port". The call reads the rank's output during the wait.
       static_cast<void>(ranks[0]->wait_for_output("port", Deadline::after(milliseconds(5))));
     }
     return true;
   }
-  /// Ends the job and expects that all its sums were right. Returns the log of each rank, which may
-  /// hold at most `sources` lines for each second.
+  /// Ends the job, and expects that all ranks got correct sums. Returns the log of each rank. It
+  /// may contain at most `sources` lines for each second.
   std::vector<std::string> expect_good_end(int sources) {
     std::vector<std::string> logs;
     std::ofstream(end_file()) << "now";
@@ -121,19 +121,19 @@ class HostileProcess : public testing::Test {
   std::string end_file() const { return directory.path() + "/end"; }
 
   const TemporaryDirectory directory;
-  /// Variables of all ranks, besides the variables with which ranks are started.
+  /// Variables of all ranks, in addition to those with which ranks are started.
   std::map<std::string, std::string> settings = {{"XYLEM_SECRET", "only-the-ranks-know-this"}};
   std::unique_ptr<Hosts> hosts;
   std::vector<std::unique_ptr<Command>> ranks;
   std::vector<Clock::time_point> began;
 };
 
-// --- What strangers do --------------------------------------------------------------
+// --- Actions of strangers -----------------------------------------------------------
 
 void send_garbage(int fd, std::mt19937& random) {
   std::string garbage(random() % 300, '\0');
   for (char& byte : garbage) byte = static_cast<char>(random());
-  // A third of the garbage begins with the magic number of the protocol.
+  // One third of the garbage begins with the magic number of the protocol.
   if (random() % 3 == 0) garbage.insert(0, "\x8cXYLEM\r\n");
   static_cast<void>(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL));
 }
@@ -143,7 +143,8 @@ struct Target {
   std::uint16_t port;
 };
 
-/// Connects to a port. If that succeeds, reports it, sends garbage and keeps the connection.
+/// Connects to a port. If that succeeds, reports the port, sends garbage and keeps the connection
+/// open.
 void try_port(const Target& target,
               const Stranger::Line& line,
               std::mt19937& random,
@@ -155,14 +156,14 @@ void try_port(const Target& target,
   kept.push_back(std::move(fd));
 }
 
-/// For two seconds, connects to the ports that the ranks use, over and over. Between these attempts
-/// it tries all other ports of both hosts, as many as time allows.
+/// For two seconds, connects repeatedly to the ports that the ranks use. Between these attempts,
+/// tries as many other ports of both hosts as time permits.
 void flood_ports(const Stranger::Line& line, const std::vector<Target>& used) {
   constexpr unsigned kPorts = 65'536;
   std::mt19937 random(3);
   std::vector<UniqueFd> kept;
   unsigned long calls = 0;
-  // Linux assigns ports from the upper half, so the scan begins there.
+  // Linux assigns ports from the upper half of the range, so the scan begins there.
   unsigned scanned = 0;
   const Deadline deadline = Deadline::after(seconds(2));
   while (!deadline.passed()) {
@@ -177,9 +178,8 @@ void flood_ports(const Stranger::Line& line, const std::vector<Target>& used) {
            " ports\ndone\n");
 }
 
-/// Opens 2000 connections to the rendezvous that stay silent, and 500 that send garbage. Then,
-/// until it is stopped, opens more of both kinds to each port on its host that it sees
-/// listening.
+/// Opens 2000 idle connections to the rendezvous, and 500 that send garbage. Then, until it is
+/// stopped, opens more connections of both kinds to every listening port on its host.
 void crowd_the_start(const Stranger::Line& line) {
   constexpr std::size_t kIdle = 2000;
   constexpr std::size_t kLoud = 500;
@@ -215,7 +215,7 @@ void crowd_the_start(const Stranger::Line& line) {
   line.say("disturbed " + std::to_string(disturbed.size()) + " ports of its host\ndone\n");
 }
 
-/// The datagram that ranks of one host send each other, as in transport/src/shm/peer_socket.h.
+/// The datagram that ranks of one host send to each other, as in transport/src/shm/peer_socket.h.
 struct PeerMessage {
   enum Kind : std::uint32_t { hello, accept, share, forget };
   Kind kind = hello;
@@ -225,7 +225,8 @@ struct PeerMessage {
   std::uint64_t nonce_at = 0;
 };
 
-/// Sends datagrams to the sockets of the ranks on its host, and has one of its own for answers.
+/// Sends datagrams to the sockets of the ranks on its host. Answers arrive at a socket of the
+/// object.
 class Intruder {
  public:
   explicit Intruder(std::uint64_t number)
@@ -243,7 +244,7 @@ class Intruder {
   }
 
   bool is_open() const { return is_open_; }
-  /// Sends a datagram to the socket called `to`. Returns true if the kernel delivered it.
+  /// Sends a datagram to the socket named `to`. Returns true if the kernel delivered the datagram.
   bool send(const std::string& to, PeerMessage::Kind kind) const {
     PeerMessage content{.kind = kind, .bytes = 1 << 20, .from = nonce_};
     iovec data{&content, sizeof content};
@@ -271,10 +272,11 @@ class Intruder {
     std::byte any{};
     return ::recv(socket_.get(), &any, sizeof any, 0) >= 0;
   }
-  /// The sockets of all ranks that are visible on this host.
+  /// The sockets of the ranks on this host.
   std::set<std::string> sockets() const {
     std::set<std::string> found;
-    // A thread of this process may be on another host, so this reads the entry of the thread.
+    // A thread of this process may be in another network namespace, so this reads
+    // /proc/thread-self.
     for (const std::string& name : names_beside("thread-self")) {
       if (name.starts_with("xylem-") && !name.starts_with("xylem-0000006b6e6f636b"))
         found.insert(name);
@@ -295,7 +297,7 @@ class Intruder {
   bool is_open_ = false;
 };
 
-/// Sends every kind of datagram to the sockets of the ranks on its host, until it is stopped.
+/// Sends all kinds of datagrams to the sockets of the ranks on its host, until it is stopped.
 void write_to_sockets(const Stranger::Line& line) {
   const Intruder intruder(1);
   const auto sockets = intruder.sockets();
@@ -349,7 +351,8 @@ TEST_F(HostileProcess, AnotherUserAtTheSocketsOfSharedMemoryIsNotHeard) {
   EXPECT_THAT(said, HasSubstr("done"));
   EXPECT_THAT(said, Not(HasSubstr("answered")));
 
-  // A process of the ranks' own user is heard, but what it sends is refused.
+  // A process of the same user as the ranks can send messages to them, but the ranks refuse the
+  // messages.
   hosts->within(1, [] {
     const Intruder intruder(2);
     const Deadline deadline = soon();
@@ -392,7 +395,7 @@ TEST_F(HostileProcess, ACrowdAtThePortsOfAStartKeepsNobodyOut) {
         sockets_beside(std::to_string(ranks[0]->pid())),
         [](const SocketEntry& socket) { return socket.listens && socket.port == kRendezvous; });
   };
-  // The rank prints nothing yet; this reads its output meanwhile.
+  // The rank prints nothing yet. The call reads the rank's output during the wait.
   while (!listens() && !deadline.passed() && ranks[0]->said().empty())
     static_cast<void>(ranks[0]->wait_for_output("first", Deadline::after(milliseconds(5))));
   ASSERT_TRUE(listens()) << ranks[0]->said();
@@ -407,7 +410,8 @@ TEST_F(HostileProcess, ACrowdAtThePortsOfAStartKeepsNobodyOut) {
   EXPECT_TRUE(is_closed_within(seconds(1)));
   std::printf("%s", stranger.stop(soon()).c_str());
   EXPECT_TRUE(goes_on());
-  // The rendezvous, the control plane and the meetings may each log one line a second.
+  // The rendezvous, the control plane and the connections for payload may each log one line a
+  // second.
   expect_good_end(3);
 }
 

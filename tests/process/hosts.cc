@@ -27,17 +27,17 @@ namespace {
 
 /// The user id of `nobody`.
 constexpr uid_t kOtherUser = 65534;
-/// More descriptors than a stranger has open at a time.
+/// More file descriptors than a stranger has open at a time.
 constexpr rlim_t kDescriptors = 8192;
 
-/// Opens the network namespace of this name.
+/// Opens the network namespace with this name.
 UniqueFd space_of(const std::string& name) {
   UniqueFd space(::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
   XYLEM_CHECK(static_cast<bool>(space), errno);
   return space;
 }
 
-/// The stranger's part after the fork. It never returns into the code of the test.
+/// What the stranger does after the fork. It exits at the end, and does not continue the test.
 [[noreturn]] void become_stranger(int host,
                                   const Stranger::Line& line,
                                   const std::function<void(const Stranger::Line&)>& body) {

@@ -20,19 +20,19 @@
 
 namespace xylem::test {
 
-/// A TCP socket of a host, as the kernel shows it to every process on that host.
+/// A TCP socket of a host. Every process on the host can list it.
 struct SocketEntry {
   std::uint16_t port = 0;
   bool listens = false;
 };
 
-/// The TCP sockets in the network namespace of a process; `self` is the calling process.
+/// The TCP sockets in the network namespace of a process. `self` means the calling process.
 std::vector<SocketEntry> sockets_beside(const std::string& process);
-/// The names of the Unix sockets in that namespace that have no file. Every process there sees
-/// them.
+/// The names of the Unix sockets without a file in the network namespace of a process. Every
+/// process in the namespace can list them.
 std::vector<std::string> names_beside(const std::string& process);
 
-/// Two network namespaces, which are removed at the end with all they contain. Needs root and the
+/// Two network namespaces. The destructor removes them with their contents. Needs root and the
 /// program `ip`.
 class Hosts {
  public:
@@ -43,23 +43,23 @@ class Hosts {
   Hosts& operator=(const Hosts&) = delete;
   ~Hosts();
 
-  /// True if this machine could make the namespaces.
+  /// True if the namespaces could be created.
   bool ok() const { return ok_; }
-  /// Waits until the system reports both ends of the cable as up, which UCX asks before it uses a
-  /// device. The report comes up to a second after the cable can be used.
+  /// Waits until the system reports that both ends of the cable are up. UCX uses a device only
+  /// after this report. It comes up to a second after the cable can be used.
   bool wait_for_wire(Deadline deadline) const;
   static std::string address(std::size_t host) { return host == 0 ? "10.98.0.1" : "10.98.0.2"; }
-  /// Runs a program on a host. The pid of the returned command is the program's.
+  /// Runs a program on a host. pid() of the returned command is the pid of the program.
   std::unique_ptr<Command> run(std::size_t host,
                                const std::vector<std::string>& program,
                                const Command::Variables& variables) const;
   const std::string& name(std::size_t host) const { return names_[host]; }
-  /// Runs `body` on a host, in a thread of this process and therefore as its user.
+  /// Runs `body` on a host, in a thread of this process, and so with the user id of this process.
   void within(std::size_t host, const std::function<void()>& body) const;
 
-  /// Runs the program `ip`; true if it succeeds.
+  /// Runs the program `ip`. Returns true if it succeeds.
   static bool ip(std::vector<std::string> arguments);
-  /// Cuts the cable, which neither host is told.
+  /// Cuts the cable. The hosts get no notice of this.
   bool cut() const { return ip({"-n", names_[0], "link", "set", "wire0", "down"}); }
 
  private:
@@ -67,15 +67,15 @@ class Hosts {
   bool ok_ = false;
 };
 
-/// A process of another user on a host: a fork of this process without any privileges.
+/// A process of another user on a host: a fork of this process without privileges.
 class Stranger {
  public:
-  /// The stranger's pipes to its test. `stop` becomes readable when the stranger should end.
+  /// The stranger's pipes to the test. `stop` becomes readable when the stranger should end.
   struct Line {
     int stop;
     int out;
     bool is_over() const;
-    /// Sends text to the test in one write.
+    /// Writes text to the test, in one system call.
     void say(const std::string& text) const;
   };
 
@@ -84,9 +84,9 @@ class Stranger {
   Stranger& operator=(const Stranger&) = delete;
   ~Stranger();
 
-  /// Waits until the stranger has said `text`.
+  /// Waits until the stranger has written `text`.
   bool wait_for(std::string_view text, Deadline deadline);
-  /// Asks the stranger to end, waits for it, and returns all that it has said.
+  /// Signals the stranger to end, waits for it, and returns its whole output.
   std::string stop(Deadline deadline);
 
  private:
@@ -97,10 +97,11 @@ class Stranger {
   std::string said_;
 };
 
-/// Starts to connect to a port of a host. Returns an invalid descriptor if that is refused at once.
+/// Starts to connect to a port of a host. Returns an invalid descriptor if the kernel refuses at
+/// once.
 UniqueFd call(const std::string& address, std::uint16_t port);
-/// Waits up to a second, and returns true if the connection was accepted. A socket that the kernel
-/// has connected to itself, which happens now and then, does not count.
+/// Waits up to a second. Returns true if the connection was accepted. Returns false for a socket
+/// that the kernel has connected to itself, which happens occasionally.
 bool is_answered(int fd);
 
 }  // namespace xylem::test

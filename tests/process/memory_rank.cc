@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of memory_test. It calls one operation, which the last rank begins late. Until then the
-// last rank waits for another message, so its transports continue to receive. Before the call, all
-// buffers are written. Each rank prints by how much the peak of its resident memory exceeded its
-// resident memory before the call. With a limit, the process can use only that much more address
-// space (as with `ulimit -v`), and the call may also end with `exhausted`.
+// A rank of memory_test. It makes one call, which the last rank makes late. Until then the last
+// rank waits for another message, so its transports continue to receive. Before the call, all
+// buffers are written. Each rank prints how much the peak of its resident memory exceeds its
+// resident memory before the call. With a limit, the address space of the process may grow by this
+// limit (as with `ulimit -v`), and the call may also end with `exhausted`.
 //
 //   memory_rank OPERATION BYTES [MILLISECONDS OF LATENESS [MIB OF LIMIT]]
 #include "xylem/xylem.h"
@@ -28,7 +28,7 @@ using xylem::Status;
 
 constexpr std::uint32_t kNeverSent = 7, kSent = 8;
 
-/// A line of /proc/self/status, in MiB.
+/// A value of /proc/self/status, in MiB.
 double status_of(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -38,7 +38,7 @@ double status_of(const std::string& name) {
   return -1;
 }
 
-/// Resets VmHWM: from now on it is the peak since this call.
+/// Resets VmHWM, the peak of resident memory, to the current value.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void limit_memory(double mib) {
@@ -54,7 +54,7 @@ struct Buffers {
   Buffer out(std::size_t count) { return {output.data(), count, DataType::uint8}; }
 };
 
-/// Many messages of 8 bytes or 4 KiB from all other ranks to the last one.
+/// All other ranks send many messages of 8 bytes or 4 KiB to the last rank.
 Status exchange_messages(const xylem::Communicator& world, Buffers& buffers, std::size_t bytes) {
   const std::uint32_t last = world.size() - 1;
   const auto size_of = [](std::size_t i) { return i % 8 == 0 ? std::size_t{4096} : 8; };
@@ -85,7 +85,7 @@ Status call(const std::string& name,
         .wait();
   }
   if (name == "broadcasts") {
-    // The root does not wait for the late rank, so it runs ahead as far as it can.
+    // The root does not wait for the late rank, so it gets as far ahead as the transport allows.
     for (std::size_t at = 0; at < bytes; at += 2048) {
       const Status ended = world.broadcast(buffers.in(2048), buffers.out(2048), 0).wait();
       if (!ended) return ended;
@@ -113,8 +113,8 @@ int main(int argc, char** argv) {
   if (Status begun = world.barrier().wait(); !begun) return fail(begun);
   auto apart = world.duplicate();
   if (!apart) return fail(apart.status());
-  // After this barrier no rank is still starting: neither an error of the call nor the exit of a
-  // rank can disturb that.
+  // When this barrier ends, all ranks have started. A later error, or the exit of a rank, cannot
+  // make a start fail.
   auto meeting = world.duplicate();
   if (!meeting) return fail(meeting.status());
   if (Status met = meeting->barrier().wait(); !met) return fail(met);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A late rank must not make resident memory grow by more than 64 MiB beyond the buffers. If memory
-// runs out, calls end with an error and no rank dies.
+// While a rank is late, the resident memory of the others must not grow by more than 64 MiB beyond
+// the buffers. If memory is exhausted, calls end with an error and no rank dies.
 #include "support/subprocess.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ class MemoryOfALateRank : public testing::TestWithParam<Case> {};
 TEST_P(MemoryOfALateRank, IsBounded) {
   const auto& [transport, operation, size] = GetParam();
   const TemporaryDirectory directory;
-  // Messages have fewer bytes in total, since each small message is a call and a switch between
-  // ranks.
+  // In the test of messages, there are fewer bytes, since each small message costs a call and a
+  // context switch.
   const std::uint64_t bytes = std::string(operation) == "messages" ? 20 << 20 : 160 << 20;
   const std::uint64_t even = bytes - bytes % size;
   auto ranks = start_ranks(directory, size, "memory_rank", {operation, std::to_string(even)},
@@ -52,12 +52,12 @@ INSTANTIATE_TEST_SUITE_P(OverTcp,
 
 // --- Too little memory ---------------------------------------------------------------
 
-/// Makes a call while each rank may take only 16 MiB more than it has. All ranks must exit with
-/// status 0. Returns their output.
+/// Makes a call while each rank may allocate only 16 MiB more address space. All ranks must exit
+/// with status 0. Returns their output.
 std::vector<std::string> call_with_little(const std::string& operation,
                                           std::map<std::string, std::string> environment) {
-  // When a thread gets an arena of its own, the allocator maps 128 MiB for a moment. A limit that
-  // was computed in that moment would be far too high.
+  // When a thread gets its own arena, the allocator maps 128 MiB for a moment. A limit computed at
+  // this moment would be far too high.
   environment["MALLOC_ARENA_MAX"] = "1";
   const TemporaryDirectory directory;
   constexpr std::uint64_t kBytes = 30 << 20;
@@ -76,7 +76,7 @@ using Little = std::tuple<const char*, const char*>;
 
 class TooLittleMemory : public testing::TestWithParam<Little> {};
 
-// The call may succeed or end with an error.
+// The call may succeed or fail.
 TEST_P(TooLittleMemory, EndsACallAndNoRank) {
   const auto& [transport, operation] = GetParam();
   call_with_little(operation, {{"XYLEM_TRANSPORT", transport}});
@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Of,
                                   std::get<0>(row.param);
                          });
 
-// With this algorithm rank 1 of 3 needs scratch of twice its input; the other ranks need none.
+// With this algorithm, rank 1 of 3 needs scratch of twice its input. The other ranks need no
+// scratch.
 TEST(TooLittleScratch, IsSaidOnAllRanksNamingTheOneThatLacksIt) {
   const auto said = call_with_little(
       "all_reduce", {{"XYLEM_TRANSPORT", "tcp"}, {"XYLEM_ALGORITHM", "all_reduce=rabenseifner"}});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UCX moves device memory between two processes by CUDA IPC, without Xylem. This tests a driver,
-// found as libcuda.so.1, together with a UCX that supports CUDA. In CI these are the stand-in
-// (tests/fakes/cuda_driver) and the unmodified wheel of UCX from PyPI. Both processes execute this
-// program anew instead of forking, since a process that uses UCX must not fork.
+// UCX moves device memory between two processes by CUDA IPC, without Xylem. This tests the driver
+// libcuda.so.1 together with a UCX that supports CUDA. In CI these are the stand-in
+// (tests/fakes/cuda_driver) and the unmodified UCX wheel from PyPI. Both processes are started by
+// executing this program, since a process that uses UCX must not fork.
 #include "fakes/cuda_driver/fake_cuda.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -29,7 +29,7 @@
 #include <string_view>
 #include <vector>
 
-/// A function of the driver by the name that cuda.h's macros give it.
+/// Finds a function of the driver by the name to which the macros of cuda.h expand.
 #define CU(name) (function<decltype(&(name))>(XYLEM_TEXT(name)))
 #define XYLEM_TEXT(name) XYLEM_TEXT_OF(name)
 #define XYLEM_TEXT_OF(name) #name
@@ -41,13 +41,13 @@ constexpr int kSocket = 3;
 constexpr std::chrono::seconds kPatience{60};
 constexpr ucp_tag_t kTag = 5;
 
-/// Both processes run a scenario from its beginning to its end.
+/// A test that both processes run.
 struct Scenario {
   const char* name;
-  std::size_t bytes;  ///< Of each message.
-  int rounds;         ///< Each round allocates the memory anew.
+  std::size_t bytes;  ///< Size of each message.
+  int rounds;         ///< Each round allocates the memory again.
   int devices;        ///< 1: both processes use device 0; 2: the peer uses device 1.
-  bool is_virtual;    ///< Memory of cuMemCreate, for which UCX has no IPC without fabric handles.
+  bool is_virtual;    ///< Memory of cuMemCreate. UCX has no IPC for it without fabric handles.
 };
 
 constexpr Scenario kScenarios[] = {
@@ -57,7 +57,7 @@ constexpr Scenario kScenarios[] = {
     {"VirtualMemory", 8 << 20, 2, 1, true},
 };
 
-/// The driver that UCX has, too. It stays until the process ends.
+/// The library of the driver that UCX also uses. It stays loaded until the process ends.
 void* driver() {
   static void* opened = dlopen("libcuda.so.1", RTLD_NOW);
   return opened;
@@ -73,13 +73,14 @@ Function function(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-/// The stand-in's own functions; nullptr with the driver of a GPU.
+/// A function that only the stand-in has; nullptr with the driver of a GPU.
 template <typename Function>
 Function own_function(const char* name) {
   return reinterpret_cast<Function>(dlsym(driver(), name));
 }
 
-/// Ends the process: a scenario cannot go on, and the other process then sees the socket close.
+/// If `holds` is false, prints `what` and ends the process. The other process then fails, since the
+/// socket closes.
 void require(bool holds, std::string_view what) {
   if (holds) return;
   std::fprintf(stderr, "failed: %.*s\n", static_cast<int>(what.size()), what.data());
@@ -92,7 +93,7 @@ void require(CUresult result, std::string_view what) {
   require(result == CUDA_SUCCESS, std::string(what) + ": CUDA error " + std::to_string(result));
 }
 
-/// What the two processes tell each other besides the messages.
+/// The socket over which the two processes exchange data outside of UCX.
 class Socket {
  public:
   explicit Socket(int fd) : fd_(fd) {
@@ -155,7 +156,7 @@ class Rank {
     finish(ucp_tag_recv_nbx(worker_, data(to), bytes, kTag, ~ucp_tag_t{0}, &none),
            "ucp_tag_recv_nbx");
   }
-  /// Returns when the other process is here, too. Serves its requests until then.
+  /// Waits for the other process, and progresses UCX until then, so that its requests are served.
   void meet() {
     const char byte = 1;
     socket_.give(&byte, 1);
@@ -215,7 +216,7 @@ std::vector<unsigned char> contents(std::size_t bytes, int sender, int round) {
   return values;
 }
 
-/// Whole granules, which `bytes` have to be, too.
+/// Allocates whole granules. `bytes` must be a multiple of the granularity.
 CUdeviceptr allocate_virtual(std::size_t bytes) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -248,7 +249,7 @@ void release(const Scenario& scenario, CUdeviceptr address) {
   }
 }
 
-/// Sends to the other process, and receives what it sends.
+/// Sends a message to the other process, and receives one.
 void run_round(Rank& rank, const Scenario& scenario, int me, int round) {
   const std::size_t bytes = scenario.bytes;
   const CUdeviceptr out = allocate(scenario);
@@ -267,7 +268,8 @@ void run_round(Rank& rank, const Scenario& scenario, int me, int round) {
   release(scenario, in);
 }
 
-/// 1 for a driver that does not count calls: that of a GPU.
+/// The number of calls of a function of the driver. It is 1 with the driver of a GPU, which does
+/// not count calls.
 unsigned long calls_of(const char* name) {
   const auto count = own_function<decltype(&fake_cuda_calls)>("fake_cuda_calls");
   return count == nullptr ? 1 : count(name);
@@ -280,7 +282,7 @@ void run(const Scenario& scenario, int me, int fd) {
     for (int round = 0; round < scenario.rounds; ++round) {
       run_round(rank, scenario, me, round);
     }
-    // UCX reads or writes, so one process has opened the other's memory, or both have.
+    // UCX reads or writes peer memory, so at least one process must have opened the other's memory.
     const unsigned long opened = calls_of("cuIpcOpenMemHandle_v2");
     unsigned long of_peer = 0;
     socket.give(&opened, sizeof opened);
@@ -294,7 +296,7 @@ void run(const Scenario& scenario, int me, int fd) {
   require(false, std::string("UCX misused the driver: ") + last());
 }
 
-/// Starts this executable in one of the two roles.
+/// Starts this executable as process `me` of a scenario.
 pid_t start(const Scenario& scenario, int me, int fd) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a UCX transport behaves when its peer's process is killed while messages are under way. The
-// peer executes this program with --peer, since a process that uses UCX must not fork.
+// The behavior of a UCX transport when its peer's process is killed while messages are under way.
+// The peer is started by executing this program with --peer, since a process that uses UCX must not
+// fork.
 #include "unit/transport_fixture.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/transport/ucx.h"
@@ -30,7 +31,7 @@ namespace {
 
 constexpr int kPeerSocket = 3;
 constexpr std::chrono::seconds kDeathSeenWithin{2};
-/// The size of a message that takes so long that the peer dies in the middle of it.
+/// The size of a message that takes so long that the peer is killed while the message is under way.
 constexpr std::uint64_t kLarge = 64 << 20;
 
 constexpr Tag kPing = 1, kToPeer = 2, kFromPeer = 3, kNeverReceived = 4, kNeverSent = 5;
@@ -39,7 +40,7 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
   return ::send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
 }
 
-// An address is far smaller than a socket's buffer, so it is written in one piece.
+// An address is far smaller than a socket buffer, so one write sends it.
 bool give_address(int fd, std::span<const std::byte> address) {
   const std::uint64_t bytes = address.size();
   return write_all(fd, &bytes, sizeof bytes) && write_all(fd, address.data(), bytes);
@@ -59,7 +60,7 @@ Result<std::unique_ptr<Transport>> make() {
   return make_ucx(options, Logger());
 }
 
-// The peer answers pings and moves two large messages, until it is killed.
+// The peer answers pings, and sends and receives one large message each, until it is killed.
 int run_peer() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto transport = make();
@@ -139,7 +140,7 @@ class UcxPeerDeath : public ::testing::Test {
     return drive({transport.get()}, condition, patience);
   }
 
-  // Pings the peer and waits for the answer, `rounds` times.
+  // Pings the peer `rounds` times, and waits for each answer.
   void ping(int rounds) {
     for (int round = 0; round < rounds; ++round) {
       std::uint64_t word = 0;
@@ -180,7 +181,7 @@ TEST_F(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   RecordProperty("seen_after_ms",
                  static_cast<int>((Clock::now() - death) / std::chrono::milliseconds(1)));
   EXPECT_EQ(unreceived.code, Code::peer_lost);
-  // The peer may have received all of this message before it died.
+  // The peer may have received the whole message before it died.
   EXPECT_THAT(flowing.code, ::testing::AnyOf(Code::ok, Code::peer_lost));
 
   Tracked late;
@@ -188,7 +189,8 @@ TEST_F(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   ASSERT_TRUE(progress_until([&] { return late.ended(); }));
   EXPECT_EQ(late.code, Code::peer_lost);
 
-  // `arriving` was cut in its middle and ends with the endpoint; `unsent` had no sender yet.
+  // The message of `arriving` is interrupted, so the receive ends when the endpoint closes. The
+  // message of `unsent` has not been sent.
   transport->cancel(arriving);
   transport->cancel(unsent);
   transport->close(to_peer);
@@ -201,8 +203,8 @@ TEST_F(UcxPeerDeath, EndsEverySendAndLetsReceivesBeCancelled) {
   }
 }
 
-// The control plane may see the death first, so the owner closes the endpoint first. Messages to
-// living peers go on meanwhile; here the process sends to itself.
+// The control plane may learn of the death before UCX, so the transport's owner closes the endpoint
+// first. Messages to living peers continue; here the process sends to itself.
 TEST_F(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   auto self = transport->connect(transport->address());
   ASSERT_TRUE(self.is_ok()) << self.status().to_string();
@@ -222,7 +224,7 @@ TEST_F(UcxPeerDeath, OwnerThatClosesFirstGetsEverythingBack) {
   ASSERT_TRUE(progress_until([&] { return sent[0].ended() && sent[1].ended() && arriving.ended(); },
                              kDeathSeenWithin));
   EXPECT_EQ(sent[0].code, Code::peer_lost);
-  // As in the test above, the peer may have received all of the message before it died.
+  // As in the test above, the peer may have received the whole message before it died.
   EXPECT_THAT(sent[1].code, ::testing::AnyOf(Code::ok, Code::peer_lost));
   EXPECT_NE(arriving.code, Code::ok);
   // A sanitizer reports any later access to these buffers.
@@ -239,7 +241,7 @@ TEST_F(UcxPeerDeath, IsSeenByOneThatSendsOnlySmallMessages) {
   std::deque<Tracked> sent;
   ASSERT_TRUE(progress_until(
       [&] {
-        // Only a few sends are in flight, since the queue fills up if nobody reads.
+        // Only a few sends are in flight, since the send queue fills up if the peer does not read.
         while (!sent.empty() && sent.front().ended()) {
           if (sent.front().code != Code::ok) last = sent.front().code;
           sent.pop_front();

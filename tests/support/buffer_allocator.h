@@ -12,14 +12,14 @@
 
 namespace xylem::test {
 
-/// The source of new buffers. Each thread has its own.
+/// Where a BufferAllocator takes memory from. Each thread has its own setting.
 struct BufferSource {
   enum Kind { heap, library };
   static inline thread_local Kind of_thread = heap;
 };
 
-/// An allocator for standard containers. A container uses the source that its thread had when the
-/// container was made.
+/// An allocator for standard containers. A container keeps the source that was set for its thread
+/// when the container was constructed.
 template <typename T>
 struct BufferAllocator {
   using value_type = T;

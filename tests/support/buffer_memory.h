@@ -5,7 +5,7 @@
 
 namespace xylem::test {
 
-/// Memory of a device, for the buffers of tests. For one thread.
+/// Device memory for the buffers of tests. Only one thread may use an object.
 class BufferMemory {
  public:
   BufferMemory() = default;
@@ -15,7 +15,7 @@ class BufferMemory {
 
   /// Returns a device address, aligned to 256 bytes.
   virtual std::byte* allocate(std::size_t bytes) = 0;
-  /// Frees everything that was allocated.
+  /// Frees all memory that allocate() has returned.
   virtual void clear() noexcept = 0;
   virtual void write(std::byte* device, const void* source, std::size_t bytes) const = 0;
   virtual void read(void* target, const std::byte* device, std::size_t bytes) const = 0;

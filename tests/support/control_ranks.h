@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that are threads of one process. They find each other through a store in memory, and have a
-// control plane.
+// Ranks that are threads of one process. They find each other through a store in memory, and are
+// joined by a control plane.
 #pragma once
 
 #include "runtime/src/bootstrap/control_join.h"
@@ -21,7 +21,8 @@
 
 namespace xylem::test {
 
-/// A store as a user could write one. All ranks share one object, so they must be in one process.
+/// A store as a user could write one. It lives in one process, so all ranks must be threads of this
+/// process.
 class MemoryStore final : public Store {
  public:
   Status set(std::string_view key, std::span<const std::byte> value) override;
@@ -33,10 +34,10 @@ class MemoryStore final : public Store {
   std::map<std::string, std::vector<std::byte>, std::less<>> values_;
 };
 
-/// A deadline that no correct test reaches, even on a busy machine.
+/// A deadline that a passing test never reaches, even on a busy machine.
 Deadline soon_enough();
 
-/// The placement of a rank whose program sets rank, size and job.
+/// The placement of a rank whose rank, size and job are set by the user.
 runtime::Placement placement_of(std::uint32_t rank,
                                 std::uint32_t size,
                                 const std::string& job = "test");
@@ -63,8 +64,7 @@ struct Recorder final : runtime::ControlListener {
   std::map<std::uint32_t, Status> failed;
 };
 
-/// Serves the control plane until `enough` returns true. Returns false if the deadline passes
-/// first.
+/// Serves `plane` until `enough` returns true. Returns false if the deadline passes first.
 bool serve_until(runtime::ControlPlane& plane,
                  Recorder& recorder,
                  const std::function<bool()>& enough,
@@ -73,7 +73,8 @@ bool serve_until(runtime::ControlPlane& plane,
 /// Calls `body` once for each rank, each time on a new thread, and waits for all threads.
 void on_each_rank(std::uint32_t size, const std::function<void(std::uint32_t rank)>& body);
 
-/// Ends the use of a shared store. Rank 0 returns last, since it may serve the store.
+/// Each rank calls this when it has finished with `store`. Rank 0 returns only after all ranks have
+/// called, since rank 0 may be the store's server.
 void finish(Store& store, std::uint32_t rank, std::uint32_t size);
 
 using Planes = std::vector<Result<std::unique_ptr<runtime::ControlPlane>>>;

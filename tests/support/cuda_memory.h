@@ -11,7 +11,8 @@
 
 namespace xylem::test {
 
-/// Device memory for a rank's buffers, and a stream on which the rank reads and writes it.
+/// Device memory for the buffers of one rank, and a stream for copies between this memory and the
+/// host.
 class CudaMemory final : public BufferMemory {
  public:
   CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver, int device, std::size_t bytes);

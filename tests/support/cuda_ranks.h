@@ -18,23 +18,23 @@
 
 namespace xylem::test {
 
-/// Number of calls of an exported function of the stand-in; 0 with the driver of a GPU, which does
-/// not count. Call it after a driver was opened.
+/// The number of calls so far of an exported function of the stand-in. With the driver of a GPU,
+/// which does not count calls, it is 0. A driver must be open.
 unsigned long calls_of_stand_in(const char* function);
-/// Whether the driver that CUDA_DRIVER names is the stand-in, whose streams always run late. Call
-/// it after a driver was opened.
+/// Whether the driver that CUDA_DRIVER names is the stand-in. The stand-in's streams always run
+/// later than the thread that enqueues. A driver must be open.
 bool is_stand_in();
 
 /// Assigns each rank a device, which ranks may share, and memory on the device.
 class CudaRanks {
  public:
   explicit CudaRanks(std::uint32_t ranks, std::size_t bytes = std::size_t{32} << 20);
-  /// Sets the scratch memory of each rank, in bytes, for calls that run on a mesh.
+  /// Sets the size of the scratch memory that each rank has for calls on a mesh, in bytes.
   void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
-  /// Makes devices as in a program with CUDA_DEVICE_MAX_CONNECTIONS=1.
+  /// Devices behave as in a process with CUDA_DEVICE_MAX_CONNECTIONS=1, where no stream may wait.
   void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
 
-  /// As many ranks, over shared memory, with their devices.
+  /// Options for ranks over shared memory, with one device each.
   RankOptions options(const runtime::Environment& environment = {});
   /// The devices of a rank, for RankOptions::devices.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank);

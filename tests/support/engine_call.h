@@ -81,8 +81,7 @@ struct EngineCall {
   collectives::Schedule plan(std::uint32_t rank) const {
     return planner->plan({collective(), ranks, root(), per_host}, rank);
   }
-  /// Compiles `plan`. Counts, kernel and scale follow from the call; `options` gives everything
-  /// else.
+  /// Compiles `plan`. The call determines counts, kernel and scale; `options` determines the rest.
   std::shared_ptr<const Program> program(const collectives::Schedule& plan,
                                          ProgramOptions options) const {
     options.counts.count = count;

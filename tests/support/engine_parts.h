@@ -18,7 +18,8 @@
 
 namespace xylem::execution {
 
-/// A device that does nothing. Its work completes when the test sets `done`.
+/// A device that does nothing. Work completes when the test sets `done` to at least the number of
+/// its ticket.
 class HandDriven final : public Compute {
  public:
   std::uint32_t queues() const noexcept override { return 1; }
@@ -39,7 +40,8 @@ class HandDriven final : public Compute {
   std::uint64_t done = 0;
 };
 
-/// Views without messages, with one slot. They record the calls of the engine.
+/// A transport's Views that carry no messages and have one slot. They record the calls of the
+/// engine.
 class NotedViews final : public transport::Views {
  public:
   using EndpointId = transport::EndpointId;

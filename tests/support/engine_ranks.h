@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that consist of an engine and a transport, without a runtime. All run in one thread.
+// Ranks that consist of an engine and a transport, without a runtime. All ranks run in one thread.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -34,7 +34,8 @@ inline void add(void* target,
   }
 }
 
-/// The communicator's part of the tags of messages to a rank. Each rank has a different slot.
+/// The communicator's part of the tags of messages to `rank`. Each rank has a different slot
+/// number.
 inline transport::Tag group_of(std::uint32_t rank) noexcept {
   return execution::group_tag(execution::TagKind::collective, 7 + rank);
 }
@@ -49,14 +50,14 @@ struct TestExecution : Execution {
   void unreferenced() noexcept override { ++unreferenced_times; }
 };
 
-/// One rank: an engine, a transport and an execution that is used again for each call.
+/// One rank: an engine, a transport and one execution, which is reused for each call.
 class Rank final : public EngineListener {
  public:
   Rank(std::uint32_t rank, std::unique_ptr<transport::Transport> transport)
       : transport_(std::move(transport)) {
     peers_.rank = rank;
   }
-  /// Connects to every rank. All ranks must have been made before.
+  /// Connects to every rank. All ranks must exist before the first connect().
   void connect(const std::deque<Rank>& ranks) {
     for (const Rank& other : ranks) {
       const auto endpoint = transport_->connect(other.transport_->address()).value();
@@ -81,7 +82,7 @@ class Rank final : public EngineListener {
   /// Resets the execution for a new call. The caller sets the input and output buffers afterwards.
   void prepare(const std::shared_ptr<const Program>& program, std::uint64_t sequence) {
     execution.renew();
-    // The previous call may have failed while steps were queued: none of them may be left.
+    // If the previous call failed, its queued steps must have been removed.
     EXPECT_TRUE(execution.run.ready.empty() && execution.run.later.empty());
     EXPECT_TRUE(execution.run.arrived.empty() && execution.run.views.empty());
     EXPECT_TRUE(execution.run.tickets.empty() && execution.run.device.compute == nullptr);
@@ -103,12 +104,12 @@ class Rank final : public EngineListener {
   std::uint64_t bytes_sent_to(std::uint32_t peer) const {
     return transport_->bytes_sent(peers_.links[peer].endpoint);
   }
-  /// Closes all endpoints. Must be called before any transport is destroyed.
+  /// Closes all endpoints. All ranks must disconnect before any transport is destroyed.
   void disconnect() {
     for (const Link& link : peers_.links) transport_->close(link.endpoint);
     transport_->progress();
   }
-  /// Drops messages that arrived for a call which has ended.
+  /// Drops messages that arrived for calls which have ended.
   void discard_all() { transport_->discard(0, 0); }
   unsigned turn() { return transport_->progress() + engine.run(); }
 
@@ -137,7 +138,8 @@ class Rank final : public EngineListener {
   std::shared_ptr<const Program> program_;  ///< The program of the call under way.
 };
 
-/// Drives all ranks until the execution of each has ended. Returns false after `most_turns` turns.
+/// Drives all ranks until every rank's execution has ended. Returns false if `most_turns` turns are
+/// not enough.
 inline bool turn_until_ended(std::deque<Rank>& ranks, unsigned most_turns = 1'000'000) {
   for (unsigned turns = 0; turns < most_turns; ++turns) {
     bool all = true;

@@ -9,8 +9,8 @@
 
 namespace xylem::test {
 
-/// Sets the soft limit of this process, and restores it at the end. The limit also applies to a
-/// file to which the test program prints, so print nothing meanwhile.
+/// Sets the soft limit of this process, and restores the previous limit in the destructor. The
+/// limit also applies if the test's standard output is a file, so print nothing in between.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

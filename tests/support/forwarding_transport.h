@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport that forwards its calls to another one, for tests that override a few of them.
+// A transport that forwards each call to another transport. Tests derive from it to override some
+// of the functions.
 #pragma once
 
 #include "xylem/transport/transport.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeldToken: the progress token of a job that has nothing to drive, for tests of classes whose
-// functions take a Token.
+// HeldToken: the progress token of a job that has no sources of work. It serves tests of classes
+// whose functions take a Token.
 #pragma once
 
 #include "runtime/src/progress/progress.h"

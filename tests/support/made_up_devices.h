@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Made-up devices for ranks that are threads. They compute on the CPU, but behave like devices.
+// Made-up devices for ranks that are threads. They compute on the CPU, but have their own memory,
+// and complete work later, like real devices.
 #pragma once
 
 #include "fakes/delayed_compute.h"
@@ -18,10 +19,11 @@
 namespace xylem::test {
 
 inline constexpr Memory kDevice{MemoryKind::cuda, 0};
-/// The stream of a made-up device. Work that precedes a call on it completes at a random moment.
+/// The stream of a made-up device. When a call is made on it, the stream's earlier work completes
+/// at a random moment later.
 inline constexpr Stream kStream{nullptr, kDevice};
 
-/// A made-up device for each rank, with memory of its own.
+/// One made-up device for each rank, and memory of this device.
 class MadeUpDevices {
  public:
   explicit MadeUpDevices(std::uint32_t ranks,
@@ -32,8 +34,9 @@ class MadeUpDevices {
   }
   MadeUpDevices(const MadeUpDevices&) = delete;
   MadeUpDevices& operator=(const MadeUpDevices&) = delete;
-  /// Destroy this only after all ranks have ended. Checks that every gate has been forgotten, and
-  /// that every call on a stream has let the stream continue, except after never_finish().
+  /// Destroy this object only after all ranks have ended. The destructor checks that forget() was
+  /// called for every gate, and open() for every gate at which a stream waits for a call to end. It
+  /// checks nothing after never_finish().
   ~MadeUpDevices() {
     for (const auto& compute : made_) {
       if (!finishes_) break;
@@ -42,10 +45,11 @@ class MadeUpDevices {
     }
   }
 
-  /// In devices made after this call, gates stay closed until the test opens them.
+  /// In devices made after this call, gates stay closed until the test opens them. Without this
+  /// call, the devices open their gates themselves.
   void keep_gates_closed() noexcept { opens_gates_ = false; }
-  /// Like keep_gates_closed(). In addition, work behind a closed gate never completes, not even
-  /// once it has been cancelled.
+  /// Like keep_gates_closed(). In addition, work behind a closed gate never completes, not even if
+  /// the work is cancelled.
   void never_finish() noexcept { opens_gates_ = finishes_ = false; }
   /// The devices of a rank, for RankOptions::devices. A rank's device has one to four queues.
   std::vector<runtime::ComputeDevice> of_rank(std::uint32_t rank) {

@@ -17,7 +17,7 @@
 namespace xylem::test {
 namespace {
 
-/// The two ends of a connection over the loopback interface. Both are empty if it cannot be made.
+/// The sockets of a new connection over the loopback interface. Both are empty if connecting fails.
 std::array<UniqueFd, 2> connected_sockets() {
   const Deadline deadline = Deadline::after(std::chrono::seconds(5));
   const auto here = runtime::SocketAddress::parse("127.0.0.1", 0);
@@ -48,8 +48,8 @@ class MemoryControl final : public runtime::ControlPlane {
   ~MemoryControl() override {
     const std::lock_guard lock(hub_->mutex_);
     hub_->wake_[rank_] = -1;
-    // The inbox may contain sockets. While they are open, the ranks at their other ends do not
-    // notice that this rank has ended.
+    // The inbox may contain sockets. The ranks at their other ends notice that this rank has ended
+    // only when these sockets are closed.
     hub_->inbox_[rank_].clear();
   }
 

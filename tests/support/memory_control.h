@@ -24,18 +24,19 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
  public:
   explicit MemoryHub(std::uint32_t size);
   std::unique_ptr<runtime::ControlPlane> attach(std::uint32_t rank);
-  /// Reports to all other ranks that this rank was lost.
+  /// Reports to all other ranks that `rank` was lost.
   void kill(std::uint32_t rank);
-  /// Reports to all other ranks that this rank said goodbye.
+  /// Reports to all other ranks that `rank` left the job.
   void part(std::uint32_t rank);
-  /// Shuts down the connection between two ranks, as a failing network might. False if the two have
-  /// no connection.
+  /// Shuts down the connection between two ranks, as a network failure could. Returns false if the
+  /// two ranks have no connection.
   bool cut(std::uint32_t a, std::uint32_t b);
-  /// From now on, neither rank receives anything from the other's host, not even acknowledgements.
+  /// Drops all packets that arrive at one end of the connection between two ranks. Then neither
+  /// rank receives an acknowledgement. Returns false if the two ranks have no connection.
   bool silence(std::uint32_t a, std::uint32_t b);
-  /// The number of messages that ranks have flooded.
+  /// The number of messages that all ranks have sent with ControlPlane::flood().
   std::uint64_t floods();
-  /// Waits until a rank has handled everything that was sent to it. False after 20 s.
+  /// Waits until `rank` has handled all items of its inbox. Returns false after 20 s.
   bool wait_until_served(std::uint32_t rank);
 
  private:
@@ -53,7 +54,7 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
 
   void tell_others(std::uint32_t rank, News::Kind kind, std::span<const std::byte> bytes);
   void tell(std::uint32_t rank, News news);  // The caller holds the mutex.
-  /// Connects two ranks, unless they are connected already.
+  /// Connects two ranks if they are not connected.
   void introduce(std::uint32_t a, std::uint32_t b);
 
   const std::uint32_t size_;
@@ -62,9 +63,10 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::map<std::uint64_t, Round> rounds_;
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;
-  std::vector<std::size_t> being_served_;  ///< Items that a rank has taken from its inbox.
+  std::vector<std::size_t> being_served_;  ///< Items that a rank is handling.
   std::uint64_t floods_ = 0;
-  /// A duplicate of one end of each connection. The key is the two ranks, the smaller first.
+  /// A duplicate of the socket at one end of each connection. The key is the two ranks, the smaller
+  /// first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, UniqueFd> connections_;
   /// The eventfd of each attached rank; -1 for a rank that is not attached.
   std::vector<int> wake_;

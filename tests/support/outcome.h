@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks and matchers for Status and Result. They are in the namespace of these types, so that
-// every test finds them.
+// Checks and matchers for Status and Result. They are in the namespace of Status and Result, so
+// that every test finds them.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,19 +16,21 @@
 
 namespace xylem {
 
-/// Ends the test with the message of `status`, unless it is OK. GoogleTest reports what is thrown.
+/// Ends the test with the message of `status`, unless `status` is OK. GoogleTest reports the
+/// exception.
 inline void must(const Status& status) {
   if (!status) throw std::runtime_error(status.to_string());
 }
 
-/// The value of `result`. If it has none, the test ends with the message of its error.
+/// Returns the value of `result`. If it has none, ends the test with the message of its error.
 template <typename T>
 T value_of(Result<T> result) {
   must(result.status());
   return *std::move(result);
 }
 
-/// Calls `body` on a thread of a test. An exception becomes a failure of the test.
+/// Calls `body` on a thread that a test has started. An exception is reported as a failure of the
+/// test.
 template <typename Body>
 void report_exceptions(const Body& body) try {
   body();
@@ -54,7 +56,7 @@ MATCHER_P(has_code, code, "has the code " + std::string(name(code))) {
   return detail::status_of(arg).code() == code;
 }
 
-/// Matches a Status or a Result that failed with `code` and a message that contains all `texts`.
+/// Matches a Status or a Result that failed with `code`, and whose message contains all `texts`.
 template <typename... Texts>
 auto fails_as(Code code, Texts... texts) {
   return testing::AllOf(has_code(code), fails_with(texts)...);

@@ -19,7 +19,7 @@ namespace {
 
 using transport::Transport;
 
-/// Loopback within hosts and, unless `is_host_only`, also between them.
+/// Loopback within each host. Loopback also connects hosts, unless `is_host_only` is true.
 runtime::WireKinds loopback_wires(transport::LoopbackFabric& fabric,
                                   bool has_no_host_wire,
                                   bool is_host_only) {
@@ -48,7 +48,7 @@ runtime::WireKinds loopback_wires(transport::LoopbackFabric& fabric,
       };
 }
 
-/// The same kinds of transport, changed by `adjust`.
+/// The kinds of transport that `usual` returns, changed by `adjust`.
 runtime::WireKinds adjusted(runtime::WireKinds usual,
                             std::function<void(std::vector<runtime::WireKind>&)> adjust) {
   return [usual = std::move(usual), adjust = std::move(adjust)](const runtime::Hosts& hosts,

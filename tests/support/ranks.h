@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process, over loopback, shared memory, TCP or UCX. A test's body runs
-// once for each rank, with that rank's Runtime.
+// Ranks as threads of one process, over loopback, shared memory, TCP or UCX. Each rank has a
+// Runtime, with which it runs the body of the test once.
 #pragma once
 
 #include "runtime/src/config/config.h"
@@ -26,16 +26,17 @@ struct RankOptions {
   std::uint64_t seed = 0;              ///< Seed of loopback's message order.
   std::uint64_t eager_bytes = 8192;    ///< Largest message that loopback buffers.
   std::vector<std::uint32_t> hosts{};  ///< Host of each rank; if empty, all ranks share one host.
-  /// The rank that fails to make its transport within the host. Only for loopback.
+  /// The rank whose transport within the host cannot be created. Only for loopback.
   std::optional<std::uint32_t> without_host_wire{};
-  /// Only for shm: senders always write slots with non-temporal stores, as for a core that shares
+  /// Only for shm: senders write all slots with non-temporal stores, as ranks do whose cores share
   /// no cache.
   bool non_temporal = false;
-  /// BufferAllocator takes memory from xylem::allocate() on the ranks' threads.
+  /// On the ranks' threads, BufferAllocator takes memory from xylem::allocate().
   bool allocates_buffers = false;
-  /// Returns the devices of a rank, besides the CPU. If empty, ranks use those of the machine.
+  /// Returns the devices of a rank, besides the CPU. If it is empty, ranks use the devices of the
+  /// machine.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
-  /// Changes the kinds of transport that a rank may use.
+  /// Changes the list of transports that a rank may use.
   std::function<void(std::uint32_t rank, std::vector<runtime::WireKind>&)> adjust_wires = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.
   /// Changes the variables of one rank, after those of all ranks have been set.
@@ -46,14 +47,14 @@ struct RankOptions {
 inline ConstBuffer one(const std::int64_t& value) { return {&value, 1, DataType::int64}; }
 inline Buffer into(std::int64_t& value) { return {&value, 1, DataType::int64}; }
 
-/// Starts `options.size` ranks, runs `body` on each, and waits for all of them. A rank that cannot
-/// start is a test failure, unless `on_start_error` is given: then it is called instead.
+/// Starts `options.size` ranks, runs `body` on each, and waits for all of them. If a rank cannot
+/// start, `on_start_error` is called; without `on_start_error`, the test fails.
 void run_ranks(
     const RankOptions& options,
     const std::function<void(Runtime&, MemoryHub&)>& body,
     const std::function<void(std::uint32_t rank, const Status&)>& on_start_error = nullptr);
 
-/// The same for a body that needs only the world.
+/// Like the function above, for a body that needs only the world communicator.
 template <std::invocable<Communicator> Body>
 void run_ranks(const RankOptions& options, const Body& body) {
   run_ranks(options, [&body](Runtime& runtime, MemoryHub&) { body(runtime.world()); });

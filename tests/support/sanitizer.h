@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which sanitizer the tests are built with. A sanitizer makes a test five to ten times slower. It
-// looks for errors of memory and of threads, which do not need all cases: tests of many cases run a
-// sample of them.
+// The sanitizer that the tests are built with. A sanitizer makes a test five to ten times slower.
+// It finds memory errors and data races, for which a sample of the cases is enough: so tests of
+// many cases run a sample under a sanitizer.
 #pragma once
 
 #if defined(__has_feature)

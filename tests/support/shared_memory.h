@@ -22,8 +22,8 @@ inline std::set<std::string> shared_memory_names() {
   return names;
 }
 
-/// Names that did not exist `before` and are not removed within 20 s. Other processes on the
-/// machine may create names, but remove them again.
+/// Returns the names that are not in `before` and that still exist after 20 s. Other processes of
+/// the machine may create names too, but they remove them within this time.
 inline std::set<std::string> left_in_shared_memory(const std::set<std::string>& before) {
   std::set<std::string> left;
   const auto deadline = Deadline::after(std::chrono::seconds(20));

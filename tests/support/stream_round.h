@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work on a rank's stream around a call: copies that produce its input and consume its output.
+// Work on a rank's stream around a call: copies that produce the call's input, and copies that
+// consume its output.
 #pragma once
 
 #include "support/cuda_ranks.h"
@@ -18,11 +19,12 @@ namespace xylem::test {
 using execution::cuda::CurrentContext;
 using execution::cuda::Driver;
 
-/// Number of words of a Round.
+/// The number of words in each buffer of a Round.
 inline constexpr std::uint64_t kCount = 3000;
 inline constexpr std::uint64_t kBytes = kCount * sizeof(std::uint32_t);
 
-/// Pinned host memory, so that a stream reads or writes it after the call that enqueues the copy.
+/// Pinned host memory of kCount words. The driver copies it asynchronously: cuMemcpyAsync returns
+/// before the copy has run.
 class Pinned {
  public:
   Pinned(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
@@ -46,8 +48,9 @@ class Pinned {
   std::uint32_t* words_ = nullptr;
 };
 
-/// One all_reduce on a rank's stream, with copies around it. They write values into a buffer before
-/// the call. After it they read the result, and write other values. Nothing waits in between.
+/// One all_reduce on a rank's stream, between copies on the same stream. The copies before the call
+/// write values into the call's buffer. The copies after the call read the result, and overwrite
+/// the buffer. The thread does not wait between these steps.
 class Round {
  public:
   Round(CudaRanks& devices, std::uint32_t rank, std::uint32_t ranks)
@@ -60,14 +63,15 @@ class Round {
         after_(driver_, memory_.context()),
         buffer_(memory_.allocate(kBytes), kCount, DataType::uint32, devices.kind(rank)) {}
 
-  /// `on_stream` makes the call in the stream's order.
+  /// Enqueues the producer, the call and the consumer. `on_stream` must make calls in the stream's
+  /// order (Communicator::on()).
   Work give(const Communicator& on_stream, std::uint32_t number) {
     Work work = begin(on_stream, number);
     consume();
     return work;
   }
-  /// Without a consumer. Call consume() only when neither the call nor a peer can use the buffer
-  /// any more.
+  /// Enqueues the producer and the call. consume() may follow only when neither the call nor a peer
+  /// can access the buffer.
   Work begin(const Communicator& comm, std::uint32_t number) {
     produce(number);
     return comm.all_reduce(buffer_, buffer_, RedOp::sum);
@@ -77,12 +81,13 @@ class Round {
     std::fill(after_.words().begin(), after_.words().end(), 0xdead);
     copy(address(), before_.address());
   }
-  /// Sets the values that a copy of produce() reads, if it has not run yet, as in a graph.
+  /// Changes the values that the copy of produce() reads. If this copy has not run yet, for example
+  /// because it is part of a graph, it copies the changed values.
   void fill(std::uint32_t number) {
     number_ = number;
     std::iota(before_.words().begin(), before_.words().end(), 10 * number + rank_);
   }
-  /// Copies the values that fill() has set on another stream.
+  /// Like the copy of produce(), but on `stream`. fill() has set the values.
   void produce_on(CUstream stream) const {
     const CurrentContext current(driver_, memory_.context());
     EXPECT_EQ(driver_.cuMemcpyAsync(address(), before_.address(), kBytes, stream), CUDA_SUCCESS);
@@ -105,7 +110,7 @@ class Round {
     return true;
   }
   bool ends_right() const { return wait() == CUDA_SUCCESS && is_right(); }
-  /// The first word that was read.
+  /// The first word of the result.
   std::uint32_t first() const { return result_.words()[0]; }
   const Buffer& buffer() const { return buffer_; }
 
@@ -128,7 +133,7 @@ inline Stream stream_of(CudaRanks& devices, std::uint32_t rank) {
   return {devices.memory(rank).stream(), devices.kind(rank)};
 }
 
-/// Makes calls one after the other. `on_stream` makes them in the order of the rank's stream.
+/// Makes one call after another. `on_stream` must make calls in the order of the rank's stream.
 inline void check_rounds(Round& round, const Communicator& on_stream, std::uint32_t rounds) {
   for (std::uint32_t number = 0; number < rounds; ++number) {
     const Work work = round.give(on_stream, number);

@@ -10,7 +10,8 @@
 namespace xylem::test {
 namespace {
 
-/// Makes this process one of a test: it ends with its parent, and has only these XYLEM_ variables.
+/// Prepares a child process: it ends when its parent ends, and of the XYLEM_ variables it keeps
+/// only those in `environment`.
 bool prepare(const std::map<std::string, std::string>& environment) {
   for (char** variable = environ; *variable != nullptr;) {
     const std::string text(*variable), name = text.substr(0, text.find('='));

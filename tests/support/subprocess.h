@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as real processes. Starts programs of bin/ with XYLEM_ variables, collects their output and
-// waits for them with a deadline. Processes that a test leaves running are killed.
+// Ranks as processes. Starts programs of bin/ with XYLEM_ variables, collects their output and
+// waits for them with a deadline. Processes that still run when the test ends are killed.
 #pragma once
 
 #include "process/command.h"
@@ -19,12 +19,12 @@
 namespace xylem::test {
 
 struct Exit {
-  int status = -1;     ///< Exit status, or 128 + the signal that ended it.
+  int status = -1;     ///< Exit status, or 128 + the signal that ended the process.
   std::string output;  ///< Standard output, then standard error.
 };
 
-/// One process, which is killed at the end if it still runs. It has no XYLEM_ variables but those
-/// of `environment`.
+/// One process. If it still runs, the destructor kills it. Of the XYLEM_ variables, it has only
+/// those in `environment`.
 class Process {
  public:
   Process(const std::vector<std::string>& arguments,
@@ -32,7 +32,8 @@ class Process {
 
   pid_t pid() const { return command_->pid(); }
   void signal(int number) const { command_->signal(number); }
-  /// Reads output until `text` appears. Returns false if the process ends or `limit` passes first.
+  /// Reads output until `text` appears. Returns false if the process ends, or `limit` passes,
+  /// before `text` appears.
   bool wait_for_output(const std::string& text, std::chrono::milliseconds limit) {
     return command_->wait_for_output(text, Deadline::after(limit));
   }
@@ -42,8 +43,8 @@ class Process {
   std::unique_ptr<Command> command_;
 };
 
-/// Starts the ranks of one job, which find each other through `directory`. Each runs `program` of
-/// bin/ with `arguments` and this process's environment, changed by `environment`.
+/// Starts the ranks of one job, which find each other through `directory`. Each rank runs `program`
+/// of bin/ with `arguments`. It has the environment of this process, changed by `environment`.
 std::vector<Process> start_ranks(const TemporaryDirectory& directory,
                                  std::uint32_t ranks,
                                  const std::string& program,

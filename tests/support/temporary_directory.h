@@ -13,7 +13,7 @@
 
 namespace xylem::test {
 
-/// Makes a new directory, and removes it with everything in it.
+/// Makes a new directory. The destructor removes it with its contents.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() { XYLEM_CHECK(::mkdtemp(path_.data()) != nullptr, path_); }
@@ -22,8 +22,8 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Writes a file, replacing an earlier one, and returns its path. Creates the directories in
-  /// `name`.
+  /// Writes a file, replacing an existing one, and returns its path. Creates the directories that
+  /// `name` contains.
   std::string write(const std::string& name, const std::string& text) const {
     const std::filesystem::path path = path_ + "/" + name;
     std::filesystem::create_directories(path.parent_path());

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranks import DEVICE, raising, run_ranks
 
-# The sanitizers' builds have fewer ranks (CMakeLists.txt).
+# The builds with sanitizers use fewer ranks (CMakeLists.txt).
 SIZES = [size for size in (1, 2, 3, 5, 8) if size <= int(os.environ.get("TEST_MOST_RANKS", "8"))]
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -29,7 +29,9 @@ MOVED = (torch.bool, *UNSIGNED, *FLOATS8)
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small integers that differ by rank and index. They and sums of 8 are exact in every type."""
+    """Small integers that differ by rank and index. They and sums of 8 of them are exact in every
+    type.
+    """
     numbers = (torch.arange(count) * 3 + rank) % 7 + 1
     if dtype is torch.bool:
         return numbers % 2 == 0
@@ -50,7 +52,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
-    """The expected reduction of `parts`, computed in a wider type."""
+    """Returns the expected reduction of `parts`, computed in a wider type."""
     dtype = parts[0].dtype
     wide = torch.complex128 if dtype.is_complex else torch.float64
     stacked = torch.stack([part.to(wide) for part in parts])
@@ -78,7 +80,7 @@ def reduction(op: dist.ReduceOp, parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 class Allocations(TorchDispatchMode):
-    """Counts the tensors that are made while it is active, also by the backend."""
+    """Counts the tensors that are created while it is active, including those of the backend."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +143,7 @@ class Collectives(unittest.TestCase):
                 dist.all_reduce(tensor)
                 expected = sides[0].view(dtype).float() + sides[1].view(dtype).float()
                 if dtype is torch.float8_e4m3fn:
-                    expected = expected.clamp(-448, 448)  # torch makes it NaN before 2.12.
+                    expected = expected.clamp(-448, 448)  # Before 2.12, torch converts it to NaN.
                 torch.testing.assert_close(
                     tensor.float(), expected.to(dtype).float(), rtol=0, atol=0, equal_nan=True
                 )
@@ -235,7 +237,7 @@ class Collectives(unittest.TestCase):
             outputs = [torch.zeros(3, 4).t() for _ in range(size)]
             dist.all_gather(outputs, base.t())
             assert all(torch.equal(output, base.t()) for output in outputs)
-            # The views follow each other in memory, so no copy is needed.
+            # The views are adjacent in memory, so no copy is needed.
             views = list(torch.zeros(size, 5).unbind(0))
             dist.all_gather(views, torch.full((5,), float(rank)))
             assert all(torch.equal(views[r], torch.full((5,), float(r))) for r in range(size))
@@ -390,7 +392,7 @@ class Collectives(unittest.TestCase):
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp.MAX
-            with raising(NotImplementedError, "max of ComplexFloat"):  # torch's functions refuse it themselves.
+            with raising(NotImplementedError, "max of ComplexFloat"):  # torch itself refuses it.
                 backend.allreduce([torch.ones(2, dtype=torch.complex64)], options)
             with raising(NotImplementedError, "sum of Float8_e4m3fnuz"):
                 dist.all_reduce(torch.ones(2).to(torch.float8_e4m3fnuz))
@@ -404,7 +406,9 @@ class Collectives(unittest.TestCase):
 
     @unittest.skipIf(DEVICE != "cpu", "devices have streams, for which results are copied")
     def test_what_is_adjacent_is_used_in_place(self):
-        """Only what is not adjacent in memory is copied. A call makes no other tensors."""
+        """Tensors are copied only if they are not adjacent in memory. A call creates no other
+        tensors.
+        """
 
         def body(rank, size):
             backend = dist.group.WORLD._get_backend(torch.get_default_device())
@@ -487,7 +491,7 @@ class Messages(unittest.TestCase):
     def test_shorter_than_their_receives_are_logged_once_for_each_group(self):
         def body(rank, size):
             groups = [dist.group.WORLD, dist.new_group([0, 1])]
-            warnings.simplefilter("always")  # Python logs equal warnings once.
+            warnings.simplefilter("always")  # Otherwise Python would log equal warnings only once.
             with tempfile.TemporaryFile() as log:
                 os.dup2(log.fileno(), sys.stderr.fileno())
                 for group in groups:
@@ -519,7 +523,7 @@ class Messages(unittest.TestCase):
                 dist.all_reduce(total)
                 assert total.tolist() == [2, 2]
 
-        # Where streams wait in place of threads, wait() raises no error.
+        # If streams wait, and not threads, wait() raises no error.
         run_ranks(2, body, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"})
 
     def test_batched_in_both_directions(self):

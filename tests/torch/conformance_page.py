@@ -127,13 +127,13 @@ def main() -> int:
 
 
 def print_item(text: str) -> None:
-    """Prints an item of a list, in lines that are not too long."""
+    """Prints an item of a list, with limited line lengths."""
     lines = textwrap.wrap(text, 116, break_long_words=False, break_on_hyphens=False)
     print("- " + "\n  ".join(lines))
 
 
 def print_differences(tests: dict[str, dict], gloo: dict[str, dict]) -> None:
-    """Lists the tests that are skipped and that gloo runs, for each reason."""
+    """Lists, for each reason, the tests that are skipped although gloo runs them."""
     names = collections.defaultdict(list)
     for name, test in tests.items():
         if test["outcome"] == "skipped" and gloo.get(name, test)["outcome"] != "skipped":
@@ -145,14 +145,14 @@ def print_differences(tests: dict[str, dict], gloo: dict[str, dict]) -> None:
 
 
 def print_reasons(tests: dict[str, dict]) -> None:
-    """Lists how many tests were skipped for each reason."""
+    """Lists the number of skipped tests for each reason."""
     reasons = collections.Counter(test["why"] for test in tests.values() if test["outcome"] == "skipped")
     for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         print_item(f"{count}: {reason}")
 
 
 def print_repository(runs: list[dict]) -> None:
-    """Prints the results of repository_suite.py for each backend, and what was skipped."""
+    """Prints the results of repository_suite.py for each backend, and the skipped tests."""
     if not runs:
         return
     print(REPOSITORY)

@@ -3,9 +3,9 @@
 
     TEST_DEVICE=standin python device_test.py [-k PATTERN]
 
-The device is that of tests/torch/device, or cuda on a machine with GPUs. The host cannot see its
-memory, its streams are late, and memory that is given back is overwritten at once. So an order that
-is missing shows as a wrong result.
+The device is that of tests/torch/device, or cuda on a machine with GPUs. In tests/torch/device, the
+host cannot access device memory, streams run late, and freed memory is overwritten at once. So a
+missing ordering leads to a wrong result.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COUNT = 1 << 15
 
 
 def full(value: float, count: int = COUNT) -> torch.Tensor:
-    """A tensor that the current stream fills later."""
+    """Returns a tensor that the current stream fills later."""
     return torch.full((count,), float(value))
 
 
 def is_full(tensor: torch.Tensor, value: float) -> bool:
-    """Whether all elements have this value, when the current stream has come here."""
+    """True if all elements have this value when the current stream has run its work so far."""
     return bool((tensor.cpu() == value).all())
 
 
@@ -45,7 +45,7 @@ def stream() -> torch.Stream:
 
 
 def all_reduce_within(seconds: float) -> dist.Work:
-    """A call with a time limit of its own."""
+    """Makes an all_reduce with a time limit of its own."""
     options = dist.AllreduceOptions()
     options.timeout = timedelta(seconds=seconds)
     return dist.group.WORLD.allreduce([full(1)], options)
@@ -55,21 +55,25 @@ def total(size: int) -> float:
     return size * (size + 1) / 2
 
 
-# Older versions of torch use device_id only with backends that split groups, and let only nccl split them.
+# Older versions of torch use device_id only with backends that can split groups, and treat only
+# nccl as such a backend.
 CONNECTS_DEVICES = hasattr(dist.ProcessGroup, "split_group")
 
 
 def has_called(function: str) -> bool:
-    """Whether this process has called a function of the driver. Only the stand-in tells."""
+    """True if this process has called a function of the driver. Only the stand-in can report this.
+    """
     return ctypes.CDLL("libcuda.so.1").fake_cuda_calls(function.encode()) > 0
 
 
 def has_mesh(size: int) -> bool:
-    """Whether the devices of bound ranks carry out calls. Processes that share one do not."""
+    """True if the devices of bound ranks carry out calls. Processes that share a device do not form
+    a mesh.
+    """
     return CONNECTS_DEVICES and getattr(torch, DEVICE).device_count() >= size
 
 
-# Streams wait for all calls, also for those that the host has to end.
+# Streams wait for all calls, including those that the host has to complete.
 STREAMS_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "0"}
 
 only_over_the_stand_in = unittest.skipUnless(
@@ -79,8 +83,9 @@ only_over_the_stand_in = unittest.skipUnless(
 
 
 def run_ranks_in_each_way(size: int, body) -> None:
-    """Runs ranks whose threads wait for calls, and then ranks whose streams do: for calls that the
-    host ends, if the driver is the stand-in, and for calls on a mesh, if there are devices for it.
+    """Runs ranks whose threads wait for calls, and then ranks whose streams wait: with the
+    stand-in, for calls that the host completes, and, if there are enough devices, for calls on a
+    mesh.
     """
     run_ranks(size, body)
     if DEVICE == "standin":
@@ -90,7 +95,9 @@ def run_ranks_in_each_way(size: int, body) -> None:
 
 
 def late_all_reduce(rank: int, size: int, called: Condition, check) -> None:
-    """An all_reduce that rank 1 makes only when `check(work, tensor)` has told it on rank 0."""
+    """Makes an all_reduce. Rank 1 makes it only after `check(work, tensor)` on rank 0 has called
+    tell().
+    """
     tensor = full(rank + 1)
     if rank == 0:
         check(dist.all_reduce(tensor, async_op=True), tensor)
@@ -101,8 +108,9 @@ def late_all_reduce(rank: int, size: int, called: Condition, check) -> None:
 
 
 def check_futures_of_a_late_call(rank: int, size: int, called: Condition, are_early: bool) -> None:
-    """Checks the futures of a call that rank 1 makes only when rank 0 has seen its own. Early ones
-    are complete at once, and their callbacks run then, on a stream that waits for the call.
+    """Checks the futures of a call that rank 1 makes only after rank 0 has obtained its own future.
+    Early futures are complete at once. Their callbacks then run on a stream that waits for the
+    call.
     """
     tensor = full(rank + 1)
     if rank == 1:
@@ -149,7 +157,7 @@ class Streams(unittest.TestCase):
                 result = tensor * 2
                 tensor.fill_(-1)  # After the call, in the order of the stream.
                 assert is_full(result, 2 * (total(size) - size + size * number))
-            # On a stream of the program's own.
+            # On a stream that the program has made.
             own = stream()
             with own:
                 tensor = full(rank + 1)
@@ -163,10 +171,10 @@ class Streams(unittest.TestCase):
         called = Condition()
 
         def check(work, tensor):
-            # Its stream computes and is read while rank 1 has not called.
+            # The stream of the call runs work while rank 1 has not called.
             assert is_full(full(5) + 1, 6)
             assert not work.is_completed()
-            work.wait()  # Neither this thread waits, ...
+            work.wait()  # This thread does not wait, ...
             assert not work.is_completed()
             result = torch.empty_like(tensor)
             result.copy_(tensor)
@@ -186,7 +194,7 @@ class Streams(unittest.TestCase):
         def body(rank, size):
             other = 1 - rank
             got, sent = full(0, 1 << 20), full(rank + 1, 1 << 20)
-            # Both ranks receive first, and wait in their streams in that order.
+            # Both ranks receive first. In their streams, the receive is before the send.
             receive = dist.irecv(got, other)
             send = dist.isend(sent, other)
             receive.wait()
@@ -216,10 +224,10 @@ class Streams(unittest.TestCase):
                 work.wait()
                 results.append(tensor + 0)
                 del tensor, work
-                torch.empty(COUNT)  # Takes the memory and overwrites it.
+                torch.empty(COUNT)  # Reuses the memory and overwrites it.
             for number, result in enumerate(results):
                 assert is_full(result, total(size) - size + size * number)
-            # Dropped without a wait: the memory is in use until the call has ended.
+            # The works are dropped without a wait. The memory is in use until the calls have ended.
             for number in range(10):
                 dist.all_reduce(full(1), async_op=True)
                 torch.empty(COUNT)
@@ -275,7 +283,7 @@ class Streams(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    """By default, threads wait for calls that the host has to end, and streams do not."""
+    """By default, threads wait for calls that the host has to complete, and streams do not."""
 
     def check_that_no_stream_has_waited(self) -> None:
         if DEVICE == "standin":
@@ -285,7 +293,7 @@ class Threads(unittest.TestCase):
         called = Condition()
 
         def check(work, _):
-            assert is_full(full(5) + 1, 6)  # The stream goes on.
+            assert is_full(full(5) + 1, 6)  # The stream continues.
             assert not work.is_completed()
             called.tell()
             work.wait()
@@ -317,7 +325,7 @@ class Threads(unittest.TestCase):
                 parts = [columns(0) for _ in range(size)]
                 wait(gather())
                 assert is_right()
-            # Nobody waits. Later calls end those before them.
+            # No thread waits for the call. Later calls detect that it has ended.
             parts = [columns(0) for _ in range(size)]
             gather()
             dist.barrier()
@@ -328,7 +336,7 @@ class Threads(unittest.TestCase):
                 rights = full(1 if is_right() else 0)
                 dist.all_reduce(rights)
                 is_right_everywhere = is_full(rights, size)
-            # Several threads find the end.
+            # Several threads detect the end of the call.
             for number in range(10):
                 parts = [columns(0) for _ in range(size)]
                 work = gather()
@@ -382,7 +390,7 @@ class Threads(unittest.TestCase):
         def body(rank, size):
             late_all_reduce(rank, size, called, check)
 
-        # Nobody else carries out the calls without the progress thread.
+        # Without the progress thread, only a waiting thread carries out the calls.
         for environment in ({"TORCH_NCCL_BLOCKING_WAIT": "yes"}, {"XYLEM_PROGRESS_THREAD": "off"}):
             run_ranks(2, body, environment=environment, binds=True)
 
@@ -425,7 +433,8 @@ class Futures(unittest.TestCase):
 
 @unittest.skipUnless(CONNECTS_DEVICES, "this torch connects no devices")
 class Bound(unittest.TestCase):
-    """With device_id, devices that reach each other's memory carry out calls by themselves."""
+    """With device_id, devices that can access each other's memory carry out calls without the CPU.
+    """
 
     def test_all_operations(self):
         def body(rank, size):
@@ -435,7 +444,7 @@ class Bound(unittest.TestCase):
                 assert DEVICE != "standin" or has_called("cuStreamBatchMemOp_v2")
                 assert is_full(mine, total(size))
                 work = dist.all_reduce(mine, async_op=True)
-                other = full(1)  # The stream goes on.
+                other = full(1)  # The stream continues.
                 work.wait()
                 assert is_full(mine, size * total(size)) and is_full(other, 1)
                 dist.broadcast(mine.fill_(rank), 1)
@@ -532,8 +541,8 @@ class Failures(unittest.TestCase):
                 return done.wait()
             work = all_reduce_within(1)
             work.wait()
-            assert is_full(full(1), 1)  # The stream waits for the call, and then goes on.
-            # The work ends right after that.
+            assert is_full(full(1), 1)  # The stream waits for the call, and then continues.
+            # The work ends shortly after the call.
             with raising(dist.DistBackendError, "rank 1 did not call it"):
                 work.wait(timedelta(seconds=20))
             assert work.is_completed()
@@ -606,7 +615,7 @@ class Failures(unittest.TestCase):
 
         if DEVICE != "standin":
             self.skipTest("the driver of a GPU does not fail")
-        # The second initialization of the driver, which is Xylem's, fails.
+        # The second initialization of the driver fails. Xylem makes it.
         driver = ctypes.CDLL("libcuda.so.1")
         os.environ["FAKE_CUDA_FAULTS"] = "cuInit:2=100"
         driver.fake_cuda_reset()
@@ -619,7 +628,7 @@ class Failures(unittest.TestCase):
 
 class Training(unittest.TestCase):
     def network(self) -> torch.nn.Module:
-        # A device draws other numbers than the CPU from the same seed.
+        # From the same seed, a device generates other random numbers than the CPU.
         with torch.device("cpu"):
             torch.manual_seed(0)
             return torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 7))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on a device: who waits for a call, what a mesh carries out, and how long tensors are kept.
+"""Tensors on a device: whether threads or streams wait, the calls of a mesh, and the lifetime of
+tensors.
 
 TEST_DEVICE=standin python device_wait_test.py [-k PATTERN]
 """
@@ -36,14 +37,14 @@ def cuda(function: str, *arguments) -> None:
 
 
 def free_memory() -> int:
-    """The free bytes of the current device."""
+    """Returns the free bytes of the current device."""
     free, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
     cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total_bytes))
     return free.value
 
 
 class Waiter(threading.Thread):
-    """Calls wait() of a work on a thread of its own, and keeps what it raises."""
+    """Calls wait() of a work on a new thread, and stores the exception that it raises."""
 
     def __init__(self, work):
         super().__init__()
@@ -60,19 +61,19 @@ class Waiter(threading.Thread):
             self.error = error
 
     def returns(self) -> bool:
-        """wait() returns although another rank has not called."""
+        """True if wait() returns although another rank has not called."""
         self.join(Condition.DEADLINE)
         return not self.is_alive()
 
     def blocks(self) -> bool:
-        """wait() has not returned some time after it was called."""
+        """True if wait() has not returned some time after it was called."""
         self.is_waiting.wait()
         self.join(0.3)
         return self.is_alive()
 
 
 def late_all_reduce(called: Condition, rank: int, size: int, check) -> None:
-    """An all_reduce that rank 1 makes after rank 0 has run check(work, waiter)."""
+    """Makes an all_reduce. Rank 1 makes it after rank 0 has run check(work, waiter)."""
     tensor = full(rank + 1)
     if rank == 1:
         called.wait()
@@ -92,7 +93,7 @@ class Threads(unittest.TestCase):
             for number in range(10):
                 tensor = full(rank + number)
                 dist.all_reduce(tensor)
-                with stream():  # Which waits for nothing.
+                with stream():  # This stream waits for nothing.
                     assert is_full(tensor, total(size) - size + size * number)
 
         run_ranks(2, body)
@@ -163,7 +164,9 @@ class Threads(unittest.TestCase):
 @unittest.skipUnless(CONNECTS_DEVICES, "this torch connects no devices")
 class Bound(unittest.TestCase):
     def test_what_runs_on_a_mesh(self):
-        """Streams wait for all collectives but barriers and those of all_to_all that name the parts."""
+        """Streams wait for all collectives except barriers, and except all_to_all with explicit
+        part sizes.
+        """
         called = Condition()
 
         def body(rank, size):
@@ -236,7 +239,7 @@ class Bound(unittest.TestCase):
     def test_ranks_with_other_memory_are_a_mismatch(self):
         def body(rank, size):
             on_host = torch.ones(COUNT, device="cpu")
-            dist.all_reduce(on_host)  # None has a tensor on a device.
+            dist.all_reduce(on_host)  # No rank passes a tensor on a device.
             assert is_full(on_host, size)
             with raising(dist.DistBackendError, "mismatch.*on a stream"):
                 work = dist.all_reduce(full(1) if rank == 0 else on_host, async_op=True)
@@ -260,7 +263,7 @@ class Bound(unittest.TestCase):
                 work.wait()
                 gc.collect()
                 assert kept() is None and not work.is_completed()
-                torch.empty(COUNT)  # Takes the memory and overwrites it.
+                torch.empty(COUNT)  # Reuses the memory and overwrites it.
                 called.tell()
             work.wait()
             assert all(is_full(output[r * COUNT : (r + 1) * COUNT], r) for r in range(size))
@@ -276,7 +279,7 @@ class Bound(unittest.TestCase):
             dist.all_reduce(full(1), group=group)
             if rank == 1:
                 destroying.wait()
-                # Longer than a group that is destroyed has patience with other calls.
+                # Longer than a group that is being destroyed waits for other calls.
                 time.sleep(6)
             dist.all_reduce(tensor, group=group, async_op=True).wait()
             if rank == 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what docs/pytorch.md says of the differences between gloo and xylem, by doing the same with both.
+"""Runs the same code on gloo and on xylem, to show the differences that docs/pytorch.md lists.
 
     python tests/torch/differences.py [-k PATTERN]
 
-Prints what each rank gets. Two ranks, some of which end or wait for their time limit: 20 to 40 s.
+Prints the results of two ranks. Some ranks end, or wait until a time limit, so it runs for 20 to 40 s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ context = multiprocessing.get_context("fork")
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """What a call returns, or the error that it raises."""
+    """Returns the result of a call, or the error that it raises."""
     try:
         return str(call())
     except Exception as error:

@@ -37,7 +37,9 @@ def parse() -> argparse.Namespace:
 
 
 def excuses() -> dict[str, str]:
-    """Tests that only backends of torch itself can pass with this torch, and the reasons."""
+    """Returns tests that only torch's own backends can pass with this version of torch, with the
+    reasons.
+    """
     import torch.distributed as dist
 
     excused = {
@@ -53,7 +55,7 @@ def excuses() -> dict[str, str]:
 # Tests that need a GPU for each process.
 NEED_GPUS = {"*cuda*": "the processes share a GPU", "*gpu*": "the processes share a GPU"}
 
-# Tests that the device of tests/torch/device cannot run, and the reasons.
+# Tests that the device of tests/torch/device cannot run, with the reasons.
 UNFIT = {
     "*SyncBatchNorm*": "the device has no kernels of batch norm over processes",
     "*sync_bn": "the device has no kernels of batch norm over processes",
@@ -71,7 +73,7 @@ UNFIT = {
 
 
 class BothNames(str):
-    """The name of a backend which also compares equal to another name."""
+    """The name of a backend. It also compares equal to another name."""
 
     other: str
 
@@ -86,7 +88,9 @@ class BothNames(str):
 
 
 def put_in_place_of_cuda(device: str) -> None:
-    """Where tests use torch.cuda, and move tensors and modules to it, they use this device instead."""
+    """Replaces torch.cuda by this device in tests that use torch.cuda, or move tensors and modules
+    to it.
+    """
     import torch
 
     module = getattr(torch, device)
@@ -103,7 +107,7 @@ def put_in_place_of_cuda(device: str) -> None:
 def main() -> int:
     arguments = parse()
     with tempfile.TemporaryDirectory() as directory:
-        # The suite reads these when it is imported.
+        # The suite reads these variables when it is imported.
         os.environ.update(
             BACKEND=arguments.backend,
             WORLD_SIZE=str(arguments.world_size),
@@ -114,7 +118,8 @@ def main() -> int:
             TORCH_FR_DUMP_TEMP_FILE=os.path.join(directory, "calls_"),
         )
         if arguments.device == "cuda":
-            # Otherwise the suite's import starts CUDA, which forked processes could not use then.
+            # Otherwise the import of the suite would initialize CUDA, and forked processes could
+            # not use it.
             os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -135,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.backend == "xylem":
         import xylem  # noqa: F401  The import registers the backend.
 
-        # The suite runs tests of these kinds only on backends that claim the feature.
+        # The suite runs these kinds of tests only on backends that are listed for the feature.
         for feature in ("ddp", "plugin", "subgroup"):
             DistTestCases.backend_feature[feature].add("xylem")
 
@@ -165,15 +170,15 @@ def run(arguments: argparse.Namespace) -> int:
                 if fnmatch.fnmatch(self._testMethodName, pattern):
                     self.skipTest(why)
             super().setUp()
-            # Forked processes behave like spawned ones here, and need not import torch, which takes
-            # seconds.
+            # In these tests, forked processes behave like spawned ones. They need not import torch,
+            # which takes seconds.
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
         @classmethod
         def _run(cls, rank, test_name, *args, **kwargs):
             use_device(rank)
             if arguments.device == "cuda":
-                # The suite runs nothing where there are fewer GPUs than processes.
+                # The suite skips its tests if there are fewer GPUs than processes.
                 torch.cuda.device_count = lambda: arguments.world_size
             super()._run(rank, test_name, *args, **kwargs)
 

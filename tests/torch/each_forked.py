@@ -4,8 +4,9 @@
     torchrun --nproc-per-node 3 each_forked.py [--import MODULE,...] PROGRAM -- [OPTION...] [-- [OPTION...]]...
 
 For each list of options, every rank forks a process, which runs the program and ends as `python PROGRAM OPTION...`
-would. Before, rank 0 prints "RUN OPTION...". A rank whose process fails prints "FAILED OPTION...", and ends with status
-1 after the last run. A run begins when the one before has ended on all ranks. MODULEs are imported once as well.
+would. Before each run, rank 0 prints "RUN OPTION...". A rank whose process fails prints "FAILED OPTION...", and ends
+with status 1 after the last run. A run begins when the previous run has ended on all ranks. MODULEs are also imported
+only once.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ def torchruns_store() -> dist.TCPStore:
 
 
 def meet(what: str) -> None:
-    """Returns when all ranks have called it."""
+    """Returns after all ranks have called this function."""
     store = torchruns_store()
     store.set(f"{what} {RANK}", "")
     store.wait([f"{what} {rank}" for rank in range(int(os.environ["WORLD_SIZE"]))])
 
 
 def own_store(number: int) -> dist.TCPStore | None:
-    """Gives a run a store of its own: in torchrun's store are the names of the groups of the run before."""
+    """Makes a separate store for a run, since torchrun's store contains group names of the previous
+    run.
+    """
     store, own = torchruns_store(), None
     if RANK == "0":
         own = dist.TCPStore(os.environ["MASTER_ADDR"], 0, is_master=True, wait_for_workers=False)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals, mismatches, missing calls, lost ranks and aborts: which errors come, where, and how soon.
+"""Refusals, mismatches, missing calls, lost ranks and aborts: the errors, the ranks that get them,
+and their delay.
 
     python failures_test.py [-k PATTERN]
 """
@@ -154,7 +155,7 @@ class Failures(unittest.TestCase):
                     dist.all_reduce(torch.zeros(2))
             eventually(lambda: os.path.isfile(path), path)
             written.wait()
-            # Begins differ by what the ranks of a world that has just started are apart.
+            # The result includes the difference between the start times of the ranks.
             return os.stat(path).st_mtime - begin
 
         for seconds in run_ranks(3, body, timeout=2):

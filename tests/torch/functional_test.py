@@ -37,7 +37,7 @@ def waited(result):
 
 class Functional(unittest.TestCase):
     def test_gather_of_a_sharded_tensor(self):
-        """Torch gathers on a device of the backend that is not the CPU, if there is one."""
+        """If the backend has a device other than the CPU, torch gathers on this device."""
 
         def body(rank, size):
             spec = ChunkShardingSpec(dim=0, placements=[f"rank:{r}/cpu" for r in range(size)])
@@ -144,7 +144,7 @@ class Functional(unittest.TestCase):
         def body(rank, size):
             mesh = init_device_mesh("cpu", (size,))
             torch.manual_seed(0)
-            whole = torch.randn(7, 5)  # The ranks do not divide these sizes.
+            whole = torch.randn(7, 5)  # These sizes are not multiples of the number of ranks.
             for dim in (0, 1):
                 sharded = distribute_tensor(whole, mesh, [Shard(dim)])
                 assert torch.equal(sharded.full_tensor(), whole)

@@ -28,7 +28,7 @@ from ranks import Condition, all_meet, eventually, raising, run_ranks
 
 
 def wait_for_file(path: str) -> None:
-    """Fails if the file does not appear in time."""
+    """Waits for a file. Fails if it does not appear in time."""
     eventually(lambda: os.path.isfile(path) and not os.path.islink(path), path)
 
 
@@ -42,7 +42,7 @@ class Groups(unittest.TestCase):
             assert tensor.item() == sum(range(rank % 2, size, 2))
             assert dist.get_group_rank(mine, rank) == rank // 2
             if "No device associated" in inspect.getsource(dist.split_group):
-                return  # This version of torch only splits groups of GPUs.
+                return  # This version of torch splits only groups of GPUs.
             reverse = dist.split_group(split_ranks=[[size - 1, 0]])
             if rank in (0, size - 1):
                 flat = torch.zeros(2)
@@ -119,14 +119,14 @@ class Groups(unittest.TestCase):
         def body(rank, size):
             with raising(dist.DistBackendError, "mismatch"):
                 dist.all_reduce(torch.ones(2 + rank))
-            # torch 2.7 refuses its own function (see below).
+            # In torch 2.7, torch's own function refuses this (see below).
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             backend.monitored_barrier(timedelta(seconds=20), False)
 
         run_ranks(2, body)
 
     def test_a_group_goes_on_after_errors_that_end_no_call(self):
-        """A monitored barrier, and a group that does not come about."""
+        """Examples are a monitored barrier that fails, and a group that cannot be formed."""
         done = Condition()
 
         def body(rank, size):
@@ -339,8 +339,8 @@ class Records(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as directory:
             prefix = os.path.join(directory, "calls_")
-            # Everybody may be able to write to this directory. A symbolic link at the file's name
-            # must be replaced and not followed.
+            # All users may be able to write to this directory. A symbolic link with the file's name
+            # must be replaced, not followed.
             other = os.path.join(directory, "other")
             with open(other, "w") as file:
                 file.write("untouched")
@@ -354,11 +354,11 @@ class Records(unittest.TestCase):
             self.assertEqual(os.stat(prefix + "1").st_mode & 0o777, 0o600)
 
     def check_tool(self, directory: str, verdict: str, *options: str) -> None:
-        """Runs torch's tool on the records in a folder."""
+        """Runs torch's tool on the records in a directory."""
         try:
             from torch.distributed.flight_recorder import fr_trace  # noqa: F401
         except ImportError:
-            return  # Torch 2.7 has the tool only in its repository.
+            return  # In torch 2.7, the tool is only in the repository.
         told = subprocess.run(
             [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", directory, *options],
             capture_output=True, text=True, timeout=60,
@@ -401,7 +401,7 @@ class Records(unittest.TestCase):
         entries = self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
         self.assertEqual([entry["input_sizes"] for entry in entries], [[[7]], [[8]]])
         self.assertEqual(entries[0]["state"], "completed")
-        # The record may be written before the waiting thread knows.
+        # The record may be written before the waiting thread knows the outcome.
         self.assertIn(entries[1]["state"], ("started", "failed"))
 
     def test_a_rank_that_calls_something_else_is_named_by_torchs_tool(self):
@@ -428,7 +428,7 @@ class Records(unittest.TestCase):
                 os.kill(pids[1], signal.SIGCONT)
 
         self.check_failure(body, r"(?s)xylem:all_reduce.*missing ranks: \{1\}")
-        # If the job was killed while the rank was stopped.
+        # The same if the job was killed while the rank was stopped.
         self.check_failure(body, r"missed FR dumps from ranks \(\{1\}\)", "1", "--allow-incomplete-ranks")
 
     def test_errors_number_calls_as_the_record_does(self):
@@ -438,7 +438,7 @@ class Records(unittest.TestCase):
             for group in (dist.new_group(), dist.new_group([0, 1]), dist.group.WORLD):
                 for _ in range(3):
                     dist.all_reduce(torch.ones(1), group=group)
-                with dist._coalescing_manager(group):  # One call of three operations.
+                with dist._coalescing_manager(group):  # One call with three operations.
                     for _ in range(3):
                         dist.all_reduce(torch.ones(1), group=group)
                 dist.barrier(group=group)
@@ -535,7 +535,7 @@ class Records(unittest.TestCase):
             pids[rank] = os.getpid()
             dist.barrier()
             if rank == 1:
-                dist.all_reduce(torch.ones(7))  # Rank 0 calls when this rank has written.
+                dist.all_reduce(torch.ones(7))  # Rank 0 calls after this rank has written.
                 return
             os.kill(pids[1], signal.SIGUSR2)
             wait_for_file(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + "1")

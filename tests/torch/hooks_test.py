@@ -30,14 +30,14 @@ from torch.nn.parallel import DistributedDataParallel
 from ranks import DEVICE, raising, run_ranks
 
 STEPS, WIDTH = 12, 60
-# gloo's destructor holds Python's lock while it waits for a thread that may need it (seen in torch 2.7), so groups of
-# gloo stay until the process ends.
+# gloo's destructor holds the GIL while it waits for a thread that may need the GIL (observed in
+# torch 2.7). So groups of gloo are kept until the process ends.
 kept: list[dist.ProcessGroup] = []
 
 
 @contextlib.contextmanager
 def waiting():
-    """Every asynchronous all_reduce and broadcast waits before it returns."""
+    """While it is active, every asynchronous all_reduce and broadcast waits before it returns."""
 
     def with_wait(call):
         def waited(*arguments, **options):
@@ -62,7 +62,9 @@ def model_of(layers: int) -> torch.nn.Module:
 
 
 def train(rank: int, group, layers: int, buckets: int, prepare) -> torch.Tensor:
-    """The parameters after some steps. `prepare(model, group)` adds the hook, and returns the optimizer."""
+    """Returns the parameters after some steps. `prepare(model, group)` adds the hook, and returns
+    the optimizer.
+    """
     whole = model_of(layers)
     megabytes = 4 * sum(p.numel() for p in whole.parameters()) / 2**20
     model = DistributedDataParallel(
@@ -120,7 +122,9 @@ def post_local_sgd(model, group):
 
 
 class Late:
-    """An optimizer whose first steps do nothing, as those of the overlapping ZeroRedundancyOptimizer."""
+    """An optimizer whose first steps do nothing, like those of the overlapping
+    ZeroRedundancyOptimizer.
+    """
 
     SKIPPED = 2
 
@@ -171,7 +175,7 @@ class Hooks(unittest.TestCase):
 
     def test_power_sgd(self):
         for rank, warm_start, layers, buckets in (
-            # Torch's hook cannot train more than one bucket without the warm start.
+            # Without the warm start, torch's hook can train only one bucket.
             (1, True, 3, 3), (1, False, 8, 1), (2, True, 16, 8), (2, True, 30, 30),
         ):
             with self.subTest(rank=rank, warm_start=warm_start, buckets=buckets):
@@ -191,7 +195,7 @@ class Hooks(unittest.TestCase):
 
 
 class Order(unittest.TestCase):
-    """Callbacks that call collectives, while the program calls collectives on the same group."""
+    """Callbacks call collectives while the program calls collectives on the same group."""
 
     def test_callbacks_beside_the_program(self):
         def body(rank, size):
@@ -204,7 +208,7 @@ class Order(unittest.TestCase):
                     return work.get_future().wait()[0]
 
                 future = dist.all_reduce(tensor, async_op=True).get_future()
-                if number % 3 == rank:  # Some ranks attach callbacks to complete futures, some do not.
+                if number % 3 == rank:  # Some ranks attach callbacks to complete futures.
                     future.wait()
                 return future.then(again).then(lambda f: f.value() * 2)
 
@@ -309,7 +313,9 @@ class Order(unittest.TestCase):
         run_ranks(2, body)
 
     def test_every_way_to_attach_a_callback(self):
-        """Calls in callbacks of then(), of add_done_callback(), and of futures that then() has returned."""
+        """Calls in callbacks of then() and add_done_callback(), and of futures that then() has
+        returned.
+        """
 
         def body(rank, size):
             def again(future):
@@ -327,7 +333,7 @@ class Order(unittest.TestCase):
 
                 work = dist.all_reduce(torch.ones(3, device="cpu"), async_op=True)
                 if turn % size == rank:
-                    work.wait()  # Then all callbacks run when they are attached, on this thread.
+                    work.wait()  # All callbacks then run when they are attached, on this thread.
                 first = work.get_future().then(again)
                 second = first.then(again)
                 dist.all_reduce(torch.zeros(1 + turn, device="cpu"))

@@ -28,8 +28,9 @@ def torchrun(*arguments: str) -> list[str]:
 
 
 def ended(command: list[str], deadline: float = DEADLINE, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end. Fails the test if that does not come in time: the command is then asked to end, so
-    that torchrun ends its ranks."""
+    """Runs a command to its end. If the deadline passes, the command gets SIGTERM, so that torchrun
+    ends its ranks, and the test fails.
+    """
     done = subprocess.run(
         ["timeout", "--kill-after=60", str(deadline), *command],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -52,7 +53,9 @@ def run(command: list[str], **environment: str) -> str:
 
 
 def run_at_once(commands: list[list[str]], **environment: str) -> str:
-    """Runs commands beside each other, and returns the output of all. Fails the test if an exit status is not 0."""
+    """Runs commands in parallel, and returns the output of all. Fails the test if an exit status is
+    not 0.
+    """
     programs = [
         subprocess.Popen(
             command,
@@ -74,7 +77,7 @@ def run_at_once(commands: list[list[str]], **environment: str) -> str:
 
 
 def run_program(program: str, *options: str, **environment: str) -> str:
-    """Runs the text of a program, under torchrun if there are options for it."""
+    """Runs the text of a program, under torchrun if there are options for torchrun."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "program.py")
         with open(path, "w", encoding="utf-8") as file:
@@ -94,11 +97,11 @@ class Training(unittest.TestCase):
             return json.load(file)
 
     def losses_of(self, *trainings: str, ranks: int) -> list[list[float]]:
-        """The losses of several trainings, whose options are given in one text each.
+        """Returns the losses of several trainings. The options of each training are one text.
 
         In torch 2.15, some runs of gloo end by SIGABRT after the work is done ("terminate called without an active
-        exception"; 3 of 14 runs, without xylem), so a run of gloo counts if it has written its losses, and this
-        tries several times."""
+        exception"; 3 of 14 runs, without xylem). So a run of gloo is valid if it has written its losses. If it has
+        not, the runs are repeated, up to three times."""
         for _ in range(3):
             with tempfile.TemporaryDirectory() as directory:
                 files = [os.path.join(directory, f"{number}.json") for number in range(len(trainings))]
@@ -109,12 +112,14 @@ class Training(unittest.TestCase):
         raise AssertionError(f"gloo has not come to an end in three runs, at last:\n{printed}")
 
     def train_each(self, trainings: tuple[str, ...], files: list[str], ranks: int) -> str:
-        """Makes the trainings, and returns what they have printed. Fails if one fails that is not gloo's."""
+        """Runs the trainings, and returns their output. Fails the test if a training fails, except
+        with gloo.
+        """
         runs = [
             word for options, file in zip(trainings, files)
             for word in ("--", *options.split(), "--steps=60", f"--json={file}")
         ]
-        # DistributedDataParallel imports the module, which takes seconds.
+        # DistributedDataParallel imports this module, which takes seconds.
         start = [EACH_FORKED, "--import", "torch._dynamo", EXAMPLE]
         command = torchrun("--standalone", f"--nproc-per-node={ranks}", *start, *runs)
         done = ended(command, DEADLINE * len(trainings))
@@ -135,14 +140,14 @@ class Training(unittest.TestCase):
             self.assertAlmostEqual(a, b, delta=relative * max(a, b))
 
     def test_ddp_and_fsdp_learn_as_with_gloo(self):
-        # FSDP is compared with gloo's losses for DDP, since FSDP over gloo diverges with torch 2.7.
+        # FSDP is compared with gloo's losses for DDP, since FSDP over gloo diverges in torch 2.7.
         gloos, *ours = self.losses_of("--backend=gloo", "", "--fsdp", ranks=3)
         for losses in ours:
             self.check_alike(losses, gloos, relative=1e-4)
 
     def test_bfloat16(self):
-        # Sums in bfloat16 depend in the last bit on the order of additions. Later steps amplify
-        # this.
+        # The last bit of sums in bfloat16 depends on the order of additions. Later steps amplify
+        # the difference.
         bfloat16 = "--dtype=bfloat16"
         gloos, *ours = self.losses_of(f"--backend=gloo {bfloat16}", bfloat16, f"--fsdp {bfloat16}", ranks=2)
         for losses in ours:
@@ -163,7 +168,9 @@ class Training(unittest.TestCase):
 
 
 class TwoHosts(unittest.TestCase):
-    """Two network namespaces, connected by a virtual cable, are two hosts: nothing but TCP reaches the other."""
+    """Two hosts, made from network namespaces and a virtual cable. They reach each other only over
+    TCP.
+    """
 
     ADDRESSES = ("10.97.0.1", "10.97.0.2")
 
@@ -175,7 +182,8 @@ class TwoHosts(unittest.TestCase):
             "-n", names[0], "link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", names[1]
         )
         if not made:
-            # tools/test looks for these words, which GoogleTest prints for a skipped test.
+            # tools/test searches the output for this text, which GoogleTest prints for a skipped
+            # test.
             print("[  SKIPPED ] torch.two_hosts: this machine makes no network namespaces")
             self.skipTest("this machine makes no network namespaces")
         for name, address in zip(names, self.ADDRESSES):
@@ -198,7 +206,7 @@ class TwoHosts(unittest.TestCase):
                        f"--master-addr={self.ADDRESSES[0]}", "--master-port=29500", EXAMPLE, "--steps=20")]
             for number, name in enumerate(self.names)
         ]
-        # Torch asks for the names of addresses; no name server can be reached.
+        # Torch resolves the names of addresses, and no name server can be reached.
         printed = run_at_once(hosts, RES_OPTIONS="timeout:1 attempts:1")
         self.assertIn("all 4 ranks have the same parameters", printed)
 
@@ -253,7 +261,9 @@ class Secrets(unittest.TestCase):
         return run_program(self.PROGRAM.format(same=same), "--nproc-per-node=2")
 
     def test_the_users_own_is_what_counts(self):
-        """Other users are refused, although all can read the meeting's secret in torch's store."""
+        """Other users are refused, although all of them can read the job's derived secret in
+        torch's store.
+        """
         self.assertEqual(self.printed(same=True).count(" is in"), 2)
         printed = self.printed(same=False)
         self.assertNotIn(" is in", printed)
@@ -299,8 +309,7 @@ class Restarts(unittest.TestCase):
             program = os.path.join(directory, "train.py")
             with open(program, "w", encoding="utf-8") as file:
                 file.write(textwrap.dedent(self.PROGRAM))
-            # The survivors end by themselves, or the agent ends them as soon as it notices the
-            # death.
+            # The survivors end by themselves, or the agent ends them when it notices the death.
             printed = run(
                 torchrun("--standalone", "--nproc-per-node=3", "--max-restarts=2",
                          "--monitor-interval=4", program, directory)
@@ -333,7 +342,9 @@ class Page(unittest.TestCase):
             self.assertEqual(run_program(program, "--nproc-per-node=2").count("[1.0]"), 2)
 
     def test_slurm(self):
-        """The script of docs/pytorch.md, with stand-ins for Slurm's commands: a host with two ranks."""
+        """Runs the script of docs/pytorch.md, with stand-ins for Slurm's commands, on a host with
+        two ranks.
+        """
         with open(PAGE, encoding="utf-8") as page:
             script = re.search(r"```sh\n(#SBATCH .*?)```", page.read(), re.DOTALL)[1]
         self.assertIn("python program.py", script)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a function on several ranks, each in a process of its own.
+"""Runs a function on several ranks, each in a separate process.
 
-With TEST_DEVICE=standin, tensors are made on that device (tests/torch/device) unless a test says
-otherwise, so the same tests go through the backend's path for CUDA memory. With TEST_DEVICE=cuda
-they are on GPUs.
+With TEST_DEVICE=standin, tensors are created on that device (tests/torch/device) by default, so the
+same tests use the backend's code for CUDA memory. With TEST_DEVICE=cuda, they are on GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if DEVICE not in ("cpu", "cuda"):
     import_module(DEVICE)
     xylem.register_device(DEVICE)
 
-# How many times longer the deadlines are. A sanitizer makes tests slower (tests/torch/CMakeLists.txt).
+# Factor for all deadlines. A sanitizer makes tests slower (tests/torch/CMakeLists.txt).
 SLOWNESS = int(os.environ.get("TEST_SLOWNESS", "1"))
 
 # Forked ranks need not import torch, which takes seconds.
@@ -41,7 +40,7 @@ context = multiprocessing.get_context("fork")
 
 
 class Condition:
-    """Lets a rank tell other ranks that something has happened. They wait for it with a deadline.
+    """A rank signals an event to other ranks with tell(). They wait for it with a deadline.
 
     Must be made before the ranks are forked. Each tell() ends one wait().
     """
@@ -60,12 +59,14 @@ class Condition:
 
 
 def all_meet(ranks: int) -> multiprocessing.synchronize.Barrier:
-    """A meeting of the ranks outside of any group, whose wait() has a deadline. Make it before the ranks are forked."""
+    """Returns a barrier of the ranks outside of any group. Its wait() has a deadline. Make it
+    before the ranks are forked.
+    """
     return context.Barrier(ranks, timeout=Condition.DEADLINE)
 
 
 def eventually(condition: Callable[[], bool], what: str = "what was expected") -> None:
-    """Waits until the condition holds. Fails if that does not happen in time."""
+    """Waits until the condition holds. Fails after a deadline."""
     deadline = time.monotonic() + Condition.DEADLINE
     while not condition():
         assert time.monotonic() < deadline, f"{what} has not come about in {Condition.DEADLINE} s"
@@ -90,7 +91,7 @@ def raising(error: type[BaseException], pattern: str):
 
 
 def use_device(rank: int) -> None:
-    """Makes a device current for this rank, and the default device of its tensors.
+    """Makes a device current for this rank, and makes it the default device of its tensors.
 
     Called in the rank's process, since a process must not fork after it has used a device. Ranks
     share devices if there are fewer.
@@ -125,7 +126,7 @@ def _rank(body: Callable, rank: int, size: int, store_path: str, options: dict, 
         results.put((rank, "returned", result))
     except BaseException:
         results.put((rank, "raised", traceback.format_exc()))
-        # The groups are not shut down here, since they may have failed.
+        # The groups are not shut down, since they may have failed.
     results.close()
     results.join_thread()
     sys.stdout.flush()
@@ -159,7 +160,8 @@ def run_ranks(
     results = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "store")
-        # Puts what torch writes after a time-out into a directory that is removed after the test.
+        # A directory for the files that torch writes after a time-out. It is removed after the
+        # test.
         options["environment"].setdefault(
             "TORCH_FR_DUMP_TEMP_FILE", os.path.join(directory, "calls_")
         )
@@ -187,7 +189,7 @@ def run_ranks(
                 if process.is_alive():
                     os.kill(process.pid, signal.SIGKILL)
                     process.join()
-    # A rank that has reported its result may still have been ended by a sanitizer.
+    # A rank that has reported its result may have been ended by a sanitizer afterwards.
     broken = [
         rank
         for rank, process in enumerate(processes)

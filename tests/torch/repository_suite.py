@@ -4,9 +4,9 @@
     python repository_suite.py --sources PYTORCH/test/distributed --backend xylem --json out.json \\
         test_c10d_gloo test_c10d_common test_c10d_object_collectives
 
-The files of PYTORCH should be of about the version of torch that is installed. Where they use gloo, the
-backend is used instead: for groups that they make by name, and for objects of ProcessGroupGloo. Exits
-with 1 if a test failed. With --backend gloo, the same command runs the tests on gloo.
+The version of the files in PYTORCH should be close to the installed version of torch. The backend replaces
+gloo in groups that the tests make by name, and in objects of ProcessGroupGloo. Exits with 1 if a test failed.
+With --backend gloo, the same command runs the tests on gloo.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# Tests that involve no backend.
+# Tests that use no backend.
 LEFT_OUT = {
     "ThreadLocalSafetyLintTest.*": "the test reads the C++ sources of torch",
     "*WithLocalTensor.*": "one process simulates all ranks",
 }
-# Tests that are about gloo itself, with the reason why xylem does not run them.
+# Tests of gloo itself, with the reason for which xylem does not run them.
 SEVERAL = (
     "the test passes several tensors of one rank, which no function of torch.distributed does; "
     "nccl refuses them, too"
@@ -96,7 +96,7 @@ def put_in_place_of_gloo() -> None:
         setattr(dist.distributed_c10d, name, function)
 
     class ProcessGroupGloo:
-        """Makes a group of xylem where a test makes a ProcessGroupGloo itself."""
+        """Replaces the class ProcessGroupGloo: a test that constructs it gets a group of xylem."""
 
         numbers = itertools.count()
 
@@ -115,7 +115,7 @@ def put_in_place_of_gloo() -> None:
 
         _Options = SimpleNamespace
 
-    # Gloo must be given an interface; xylem finds one by itself.
+    # Gloo needs an interface as argument. xylem finds an interface itself.
     for backend in (ProcessGroupGloo, torch._C._distributed_c10d.Backend):
         backend.create_device = staticmethod(lambda **_: None)
     dist.ProcessGroupGloo = ProcessGroupGloo
@@ -123,7 +123,7 @@ def put_in_place_of_gloo() -> None:
 
 
 def fork_continuous(common) -> None:
-    """Makes the classes whose processes run one test after the other fork these, too."""
+    """Makes classes that run several tests in the same processes fork these processes, too."""
     case = common.MultiProcContinuousTest
     spawn = case._spawn_processes.__func__
     context = torch.multiprocessing.get_context("fork")
@@ -144,7 +144,7 @@ def fork_continuous(common) -> None:
 
 
 def run_on_cpus() -> None:
-    """Lets tests run on CPUs that torch's helpers reserve for accelerators.
+    """Makes tests run on CPUs that torch's helpers reserve for accelerators.
 
     FSDPTest of torch 2.15 skips all tests if there are fewer accelerators than processes, also those that
     are marked to run on CPUs (``skip_if_lt_x_gpu(2, allow_cpu=True)``). Files that instantiate their
@@ -179,7 +179,7 @@ def run_on_cpus() -> None:
 
 
 def accept_other_words(case: type) -> None:
-    """Accepts any error text, since each backend has its own texts."""
+    """Accepts any error text, since each backend has different texts."""
 
     def assert_raises(self, error, _pattern, *args, **kwargs):
         return self.assertRaises((RuntimeError, ValueError, TypeError), *args, **kwargs)
@@ -188,7 +188,9 @@ def accept_other_words(case: type) -> None:
 
 
 def imported(folder: str, name: str):
-    """The module at the path NAME (without .py) below the folder; it may import files beside it."""
+    """Imports the module at the path NAME (without .py) below the directory. It may import files
+    next to it.
+    """
     path = os.path.join(os.path.abspath(folder), f"{name}.py")
     full_name = name.replace("/", "_")
     if full_name in sys.modules:
@@ -224,8 +226,8 @@ def main() -> int:
     import torch.testing._internal.common_distributed as common
 
     fork = torch.multiprocessing.get_context("fork").Process
-    # Forked processes behave like spawned ones here, and need not import torch, which takes
-    # seconds.
+    # In these tests, forked processes behave like spawned ones. They need not import torch, which
+    # takes seconds.
     common.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(fork)
     fork_continuous(common)
     run_on_cpus()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups that share a job: what they cost, who has to come, and how they end.
+"""Groups that share a job: their resources, the ranks that must join, and how they end.
 
     python shared_job_test.py [-k PATTERN]
 """
@@ -33,7 +33,7 @@ SEATS = 1024
 
 
 class Held:
-    """The descriptors and threads of this process."""
+    """The file descriptors and threads of this process."""
 
     def __init__(self):
         self.before = self._count()
@@ -43,7 +43,9 @@ class Held:
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
     def check(self, more: int = 0) -> None:
-        """There are not more than before, but for some descriptors. Ranks that have left take theirs away."""
+        """Checks that there are no more than before, except `more` descriptors. There may be fewer,
+        since ranks that leave close connections.
+        """
         (descriptors, threads), now = self.before, self._count()
         assert now[0] <= descriptors + more and now[1] <= threads, (now, self.before)
 
@@ -61,7 +63,7 @@ def sum_over(group, value: float = 1.0) -> float:
 
 
 class SlowStore(dist.Store):
-    """A store in which what a start asks for, once all have come, takes its time."""
+    """A store that delays the operations of a start that follow after all ranks have joined."""
 
     def __init__(self, store, seconds):
         super().__init__()
@@ -96,7 +98,7 @@ class Members(unittest.TestCase):
     def check_random_groups(self, local: bool) -> None:
         def body(rank, size):
             choose = random.Random(5)
-            # The first calls of a process may make threads and descriptors of torch's own.
+            # The first calls of a process may make torch create threads and file descriptors.
             sum_over(dist.new_group())
             held = Held()
             groups = []
@@ -128,7 +130,7 @@ class Members(unittest.TestCase):
                 if group != dist.GroupMember.NON_GROUP_MEMBER:
                     assert sum_over(group) == 2
                     dist.destroy_process_group(group)
-            # A rank that leaves the job would make the others start another one for the last group.
+            # If a rank left the job here, the others would start a new job for the last group.
             dist.barrier()
             held.check()
 
@@ -151,7 +153,9 @@ class Members(unittest.TestCase):
         run_ranks(3, body)
 
     def test_a_member_that_gave_up_is_no_member(self):
-        """Rank 1 comes and gives up; then the first rank comes, and then rank 2, in time for the first one."""
+        """Rank 1 joins and times out. Then rank 0 times out, and rank 2 joins later. All use the
+        world after that.
+        """
         gave_up, done = Condition(), Condition()
 
         def body(rank, size):
@@ -162,7 +166,7 @@ class Members(unittest.TestCase):
                 return native_group(place, rank, size, "late", list(range(size)), timeout)
 
             if rank == 1:
-                # The first rank has come, since its name is in the store.
+                # The first rank has joined: its name is in the store.
                 members = hashlib.sha1(str(list(range(size))).encode()).hexdigest()
                 store.wait([f"late//xylem/{members}/current"], timedelta(seconds=Condition.DEADLINE))
                 with raising(dist.DistBackendError, "rank 0, the first of the group, still waits"):
@@ -181,7 +185,9 @@ class Members(unittest.TestCase):
         run_ranks(3, body)
 
     def check_different_lists(self, lists: list[list[int]], first: set[int], formed: set[int]) -> None:
-        """The ranks `first` call new_group before the others. Those not in `formed` learn of two lists."""
+        """The ranks `first` call new_group before the others. Ranks that are not in `formed` get an
+        error that names two lists.
+        """
         meets = all_meet(len(lists))
 
         def body(rank, size):
@@ -226,7 +232,7 @@ class Members(unittest.TestCase):
             if "No device associated" not in inspect.getsource(dist.split_group):
                 part = dist.split_group(split_ranks=[[0, 3], [1, 2]])
                 assert sum_over(part, rank) == 3
-            # A rank that leaves the job would make the others start another one for the last group.
+            # If a rank left the job here, the others would start a new job for the last group.
             dist.barrier()
             held.check()
 
@@ -277,7 +283,7 @@ class Members(unittest.TestCase):
 
 class Threads(unittest.TestCase):
     def test_threads_make_overlapping_groups_at_once(self):
-        """Each of 4 threads makes 10 groups, and uses them in an order of its own at each rank."""
+        """Each of 4 threads makes 10 groups. The threads use them in another order at each rank."""
 
         def body(rank, size):
             store = dist.distributed_c10d._get_default_store()
@@ -342,7 +348,7 @@ class Ends(unittest.TestCase):
                 native_group(dist.PrefixStore(name, store), rank, size, name, [])
                 for name in ("a", "b", "c")
             ]
-            # Shared by all three.
+            # All three groups share these.
             shared = Held()
             groups.pop(0).shutdown()
             for group in groups:
@@ -354,8 +360,8 @@ class Ends(unittest.TestCase):
             while groups:
                 groups.pop().shutdown()
             gc.collect()
-            before.check(more=1)  # That of the store.
-            # And again, as a job of its own.
+            before.check(more=1)  # The store keeps one file descriptor.
+            # A further group starts a new job.
             again = native_group(dist.PrefixStore("d", store), rank, size, "d", [])
             tensor = torch.ones(4)
             again.allreduce([tensor]).wait()
@@ -365,7 +371,9 @@ class Ends(unittest.TestCase):
         run_ranks(3, body)
 
     def check_that_a_rank_comes_back(self, others_know: bool) -> None:
-        """One rank has no group any more; the others still have one. All make a new group."""
+        """One rank has no group left, and the others still have one. Then all ranks make a new
+        group.
+        """
 
         def body(rank, size):
             store = dist.distributed_c10d._get_default_store()
@@ -381,7 +389,7 @@ class Ends(unittest.TestCase):
             group.allreduce([tensor]).wait()
             assert tensor.tolist() == [size] * 2
             more = Held()
-            # The new job has a progress thread of its own.
+            # The new job has its own progress thread.
             assert not others_know or more.before[1] == held.before[1] + 1, (held.before, more.before)
             if rank != 2:
                 assert sum_over(extra) == 2
@@ -455,7 +463,7 @@ class Ends(unittest.TestCase):
             groups.clear()
             dist.barrier()
             dist.destroy_process_group()
-            # A thread that has been joined may be in /proc for a moment longer.
+            # A thread that has been joined may exist in /proc for a short time after that.
             eventually(lambda: held()[0] == 0, "the end of the thread")
             assert held()[:2] == (0, 0) and held()[2] < descriptors
 
@@ -477,7 +485,7 @@ class Ends(unittest.TestCase):
 
 
 def has_ended(process: int) -> bool:
-    """Whether a process has ended, also one for which its parent has not waited yet."""
+    """True if a process has ended, even if its parent has not waited for it yet."""
     try:
         with open(f"/proc/{process}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"
@@ -486,7 +494,9 @@ def has_ended(process: int) -> bool:
 
 
 def end_program(status: int) -> None:
-    """Ends this process as a program of Python ends: first the interpreter, and then the process by exit()."""
+    """Ends this process as a Python program ends: first the interpreter, and then the process by
+    exit().
+    """
     multiprocessing.util._finalizer_registry.clear()  # Only children of multiprocessing have finalizers.
     ctypes.pythonapi.Py_Exit(status)
 
@@ -495,7 +505,9 @@ class Programs(unittest.TestCase):
     """Programs that end without destroy_process_group()."""
 
     def check_others(self, end: Callable[[], object], is_normal: bool) -> None:
-        """Ends the program of rank 0. If that is normal, it has sent messages to rank 1 before."""
+        """Ends the program of rank 0 with `end`. If this is a normal end, rank 0 has sent messages
+        to rank 1 before.
+        """
 
         def body(rank, size):
             processes = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
@@ -503,11 +515,11 @@ class Programs(unittest.TestCase):
             word = torch.full((16,), 7.0)
             if rank == 0:
                 for other in range(1, size):
-                    dist.recv(word, other)  # All have ended the call before.
+                    dist.recv(word, other)  # All ranks have ended the call before.
                 if is_normal:
                     dist.send(word, 1)
                     dist.isend(torch.ones(1 << 20), 1, tag=1)
-                dist.irecv(word, 2)  # Which is never sent.
+                dist.irecv(word, 2)  # This message is never sent.
                 end()
             dist.send(word, 0)
             large = torch.zeros(1 << 20)
@@ -543,7 +555,9 @@ class Programs(unittest.TestCase):
         self.check_others(lambda: os._exit(0), is_normal=False)
 
     def check_child(self, end: Callable[[], object], is_normal: bool, messages: int = 1) -> None:
-        """The same for a child of multiprocessing, which ends by os._exit(). `end` sends all messages but one."""
+        """Like check_others, for a child of multiprocessing, which ends by os._exit(). `end` sends
+        all messages but one.
+        """
 
         def program(rank: int, path: str) -> None:
             store = dist.FileStore(path, 2)
@@ -601,7 +615,7 @@ class Programs(unittest.TestCase):
 
 
 def start_gloo(rank, size):
-    """Puts a world of gloo in place of Xylem's."""
+    """Replaces Xylem's world by a world of gloo."""
     store = dist.PrefixStore("gloo", dist.distributed_c10d._get_default_store())
     dist.destroy_process_group()
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
@@ -611,7 +625,7 @@ class BesideGloo(unittest.TestCase):
     def test_subgroups_of_a_world_of_gloo(self):
         def body(rank, size):
             start_gloo(rank, size)
-            # Jobs of 0, 1 and of 1, 2, since no ranks have one in common before.
+            # Two jobs, of ranks 0, 1 and of ranks 1, 2: before this, no ranks have a job in common.
             pairs = [dist.new_group([a, a + 1], backend="xylem") for a in range(size - 1)]
             for first, group in enumerate(pairs):
                 if rank in (first, first + 1):
@@ -623,7 +637,8 @@ class BesideGloo(unittest.TestCase):
                     assert sum_over(group) == 2
             held.check()
             if rank > 0:
-                # Errors name ranks of the job, and say which these are.
+                # Errors contain ranks of the job, and say to which ranks of the world these
+                # correspond.
                 mine = pairs[-1]
                 note = r"this group's ranks, from 0 on, are ranks 1, 2 of the world"
                 with raising(dist.DistBackendError, note):
@@ -632,7 +647,9 @@ class BesideGloo(unittest.TestCase):
         run_ranks(3, body)
 
     def test_ranks_with_different_lists_never_meet(self):
-        """Without a job in common, lists cannot be compared, since the store may hold those of an earlier start."""
+        """Without a common job, the lists cannot be compared, since the store may contain lists of
+        an earlier start.
+        """
 
         def body(rank, size):
             start_gloo(rank, size)
@@ -644,16 +661,17 @@ class BesideGloo(unittest.TestCase):
         run_ranks(4, body)
 
     def test_gloo_waits_where_torch_gives_members_different_names(self):
-        """The reason why members meet by their ranks (docs/pytorch.md)."""
+        """This is the reason why members find each other by their ranks (docs/pytorch.md)."""
 
         def body(rank, size, backend, made):
             start_gloo(rank, size)
             if rank < 2:
                 dist.new_group([0, 1], backend=backend, use_local_synchronization=True)
-                # A rank that is through early would end gloo's connections to those that are not.
+                # If rank 0 ended earlier, its exit would break gloo's connections to the ranks that
+                # still make groups.
                 made.wait() if rank == 0 else made.tell()
             if rank > 0:
-                # Rank 1 has made another group before, and rank 2 has not.
+                # Rank 1 has made one more group than rank 2.
                 limit = timedelta(seconds=2 if backend == "gloo" else 20)
                 try:
                     dist.new_group([1, 2], limit, backend, use_local_synchronization=True)

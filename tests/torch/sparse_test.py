@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failing all_reduces of sparse tensors, and callbacks. collectives_test.py tests their results."""
+"""Failing all_reduces of sparse tensors, and callbacks. collectives_test.py tests the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sparse(unittest.TestCase):
 
         def body(rank, size):
             if rank == 0:
-                joined.wait()  # An abort would end the other rank's start, too.
+                joined.wait()  # An abort would also end the other rank's start.
                 work = reduced_later()
                 dist.group.WORLD._get_backend(torch.device("cpu")).abort()
                 with raising(dist.DistBackendError, "abort"):
@@ -83,7 +83,7 @@ class Sparse(unittest.TestCase):
                 assert work.is_completed()
                 work.wait()
             else:
-                called.wait()  # The other rank is in the barrier, or about to call it.
+                called.wait()  # The other rank is in the barrier, or will call it soon.
                 work = reduced_later()
                 dist.barrier()
                 assert work.is_completed()
@@ -97,7 +97,7 @@ class Sparse(unittest.TestCase):
                 work = reduced_later()
                 barrier = dist.barrier(async_op=True)
                 assert not barrier.is_completed()
-                dist.send(tensor, 1)  # Only then does the other rank call its part.
+                dist.send(tensor, 1)  # The other rank calls the barrier only after this.
                 barrier.wait()
                 assert work.is_completed()
             else:
@@ -119,7 +119,7 @@ class Sparse(unittest.TestCase):
             kept = weakref.ref(tensor.mark)
             dist.all_reduce(tensor)
             del tensor
-            # The thread that has executed the call may be about to let go.
+            # The thread that has executed the call may still hold a reference for a moment.
             eventually(lambda: gc.collect() >= 0 and kept() is None, "the end of the tensor")
 
         run_ranks(2, body)
@@ -169,7 +169,7 @@ class Sparse(unittest.TestCase):
         run_ranks(2, body)
 
     def test_a_callback_that_would_wait_for_itself_is_refused(self):
-        """A callback of a call that a callback has made."""
+        """The callback belongs to a call that another callback has made."""
         attached = Condition()
 
         def body(rank, size):
@@ -181,7 +181,8 @@ class Sparse(unittest.TestCase):
 
             def outer(_):
                 if rank > 0:
-                    # Until then, rank 0's call cannot end, so its callback does not run at once.
+                    # Until then, rank 0's call cannot end. So the callback does not run when it is
+                    # attached.
                     attached.wait()
                 end = reduced_later().get_future().then(inner)
                 attached.tell()
@@ -204,7 +205,7 @@ class Sparse(unittest.TestCase):
                 return
 
             def destroy(_):
-                through.wait()  # Otherwise this could abort the other rank's part of the first call.
+                through.wait()  # Otherwise this could abort the other rank's first call.
                 dist.destroy_process_group()
 
             first, second = reduced_later(), reduced_later()
@@ -248,7 +249,9 @@ class Sparse(unittest.TestCase):
 
 
 class SparseInCallbacks(unittest.TestCase):
-    """Sparse calls of callbacks beside those of the program, and callbacks of sparse calls."""
+    """Sparse calls in callbacks while the program makes sparse calls, and callbacks of sparse
+    calls.
+    """
 
     def test_they_have_an_order_of_their_own(self):
         def body(rank, size):
@@ -259,7 +262,7 @@ class SparseInCallbacks(unittest.TestCase):
                 def callback(future):
                     tensor = sparse(value)
                     dist.all_reduce(tensor)
-                    # A work of its own, since the callback may run on the thread of sparse calls.
+                    # A new tensor, since the callback may run on the thread of sparse calls.
                     dense = torch.full((3,), value, device="cpu")
                     dist.all_reduce(dense)
                     return tensor.to_dense(), dense

@@ -41,7 +41,7 @@ class Results(unittest.TextTestResult):
         self._note(test, "failed", str(err[1]))
 
     def counts(self) -> dict[str, int]:
-        """How many tests passed, were skipped, and failed."""
+        """Returns how many tests passed, were skipped, and failed."""
         return {
             outcome: sum(test["outcome"] == outcome for test in self.tests.values())
             for outcome in ("passed", "skipped", "failed")

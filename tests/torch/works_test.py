@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works and futures: many at once, coalesced, dropped, and waited for by callbacks and threads.
+"""Works and futures: many at once, coalesced, dropped, and awaited by callbacks and threads.
 
     python works_test.py [-k PATTERN]
 """
@@ -25,7 +25,7 @@ from ranks import Condition, eventually, raising, run_ranks
 def thread_names() -> list[str]:
     names = []
     for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended.
             names.append(open(f"/proc/self/task/{task}/comm").read().strip())
     return names
 
@@ -43,7 +43,7 @@ class Works(unittest.TestCase):
             future = dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True).get_future()
             future.wait()
             assert all(torch.equal(future.value()[r], torch.full((3,), float(r))) for r in range(size))
-            # Nobody waits for this call, but its future must complete all the same.
+            # No thread waits for this call, but its future must complete.
             seen = threading.Event()
             late = dist.all_reduce(torch.ones(1 << 20), async_op=True).get_future()
             late.add_done_callback(lambda done: seen.set())
@@ -104,7 +104,7 @@ class Works(unittest.TestCase):
         run_ranks(3, body)
 
     def test_a_callback_may_wait_for_other_futures(self):
-        """Torch's hook of PowerSGD does this."""
+        """As in torch's hook of PowerSGD."""
 
         def body(rank, size):
             def again(done):
@@ -112,8 +112,8 @@ class Works(unittest.TestCase):
                 third = dist.all_reduce(second.wait()[0].clone(), async_op=True).get_future()
                 return third.wait()[0]
 
-            # A small call has ended when it returns, and a large one may have. All ranks must still
-            # make the callbacks' calls in one order, so all futures are taken before the first
+            # A small call ends within the call, and a large one may end later. All ranks must make
+            # the callbacks' calls in the same order. So all futures are obtained before the first
             # callback is attached.
             for count in (1, 1 << 10, 1 << 18):
                 firsts = [
@@ -152,7 +152,7 @@ class Works(unittest.TestCase):
             group = dist.group.WORLD
             got = torch.zeros(1)
             if rank == 0:
-                # The receive ends last. Futures of later calls must not wait for it.
+                # The receive ends last. Futures of later calls must not wait for this receive.
                 batch = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1)])
                 received = [work.get_future() for work in batch]
                 dist.all_reduce(torch.ones(1 << 16), async_op=True).get_future().wait()
@@ -205,8 +205,8 @@ class Works(unittest.TestCase):
             assert through.wait(20)
 
         def other(rank, size):
-            # This rank calls only when the other one is so far that none of its callbacks runs at
-            # once. What the other one calls in callbacks, this one calls in callbacks of the same calls.
+            # This rank calls only after the other rank has attached its callbacks to incomplete
+            # futures. It calls in callbacks of the same calls as the other rank.
             attached.wait()
             work = call()
             work.wait()
@@ -227,7 +227,9 @@ class Works(unittest.TestCase):
         run_ranks(2, lambda rank, size: (watched if rank == 0 else other)(rank, size))
 
     def test_calls_in_callbacks_match_those_of_the_same_call(self):
-        """Else two chains of callbacks could add up what does not belong together, and nobody would know."""
+        """Otherwise calls of two chains of callbacks could be combined with each other without an
+        error.
+        """
         ready = Condition()
 
         def call(value=0.0):
@@ -239,12 +241,13 @@ class Works(unittest.TestCase):
             def chain(value):
                 return lambda _: futures.append(call(value).get_future())
 
-            # The first calls of both chains, in one order at both ranks.
+            # The first calls of both chains, in the same order at both ranks.
             for value in (1.0, 2.0):
                 call().get_future().then(chain(value)).wait()
             for future in futures:
                 future.wait()
-            # Their callbacks call further collectives, in another order at each rank.
+            # The callbacks of these futures call further collectives, in another order at each
+            # rank.
             with raising(RuntimeError, "mismatch.*label 100000000000[12].*label 100000000000[12]"):
                 for future in futures if rank == 0 else reversed(futures):
                     future.then(lambda _: call().wait()).wait()
@@ -253,7 +256,7 @@ class Works(unittest.TestCase):
         run_ranks(2, body)
 
     def test_a_call_after_all_of_several(self):
-        """collect_all() is complete when then() is called at some ranks, and not yet at others."""
+        """When then() is called, collect_all() is complete at some ranks, and not yet at others."""
 
         attached = Condition()
 
@@ -274,7 +277,9 @@ class Works(unittest.TestCase):
         run_ranks(2, body)
 
     def test_calls_in_callbacks_of_another_group(self):
-        """The ranks of the second group hang their calls on different calls of groups of their own."""
+        """The callbacks call on the world. At each rank they belong to another call of another
+        group.
+        """
 
         def body(rank, size):
             mine = [dist.new_group([0, 1]), dist.new_group([2])][rank // 2]
@@ -313,13 +318,13 @@ class Works(unittest.TestCase):
                 both.wait(20)
                 return dense().wait()
 
-            # The first sparse call of a callback takes part in the order of the dense ones.
+            # The first sparse call of a callback is ordered with the dense calls.
             dense().then(lambda _: sparse().wait()).wait()
             if rank == 0:
                 ends = dense().then(after_dense), sparse().then(after_sparse)
                 attached.tell()
             else:
-                # Until then, rank 0's calls cannot end, so no callback runs at once.
+                # Until then, rank 0's calls cannot end, so no callback runs when it is attached.
                 attached.wait()
                 first = dense(), sparse()
                 ends = first[0].then(lambda _: sparse().wait()), first[1].then(lambda _: dense().wait())
@@ -458,7 +463,7 @@ class Works(unittest.TestCase):
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 if turn == 1:
                     before = memory
-            # The address sanitizer does not give freed memory back.
+            # The address sanitizer does not return freed memory to the system.
             if "asan" not in os.environ.get("LD_PRELOAD", ""):
                 assert before is not None and memory - before < 4096, f"{memory - before} KiB more"
 
@@ -468,12 +473,12 @@ class Works(unittest.TestCase):
     def test_dropped_works_give_their_tensors_back(self):
         def body(rank, size):
             alive = []
-            # These two receives stay under way until the end.
+            # These two receives are under way until the end.
             open_receives = [dist.irecv(torch.empty(1), (rank + 1) % size, tag=7) for _ in range(2)]
             for _ in range(20):
                 tensor = torch.ones(1000)
                 alive.append(weakref.ref(tensor.untyped_storage()))
-                dist.all_reduce(tensor, async_op=True)  # Nobody waits for it.
+                dist.all_reduce(tensor, async_op=True)  # No thread waits for it.
                 del tensor
             for _ in range(40):
                 dist.barrier()
@@ -542,7 +547,8 @@ class Works(unittest.TestCase):
                 else:
                     called.tell()
                 work.wait()
-            # Not if another thread of the process drives the operations at that moment.
+            # The work may not have ended if another thread of the process drives the operations at
+            # this moment.
             assert rank == 1 or ended >= 40, ended
 
         run_ranks(2, body)
@@ -558,7 +564,7 @@ class Works(unittest.TestCase):
             kept = [weakref.ref(t.untyped_storage()) for t in [tensor, *inputs, *others]]
             part = torch.ones(1 << 10)
             for one in [tensor, *others]:
-                dist.all_reduce(one, async_op=True)  # Nobody waits for it.
+                dist.all_reduce(one, async_op=True)  # No thread waits for it.
             del one, others
             last = dist.reduce_scatter(part, inputs, async_op=True)
             address = tensor.data_ptr()
@@ -585,7 +591,7 @@ class Works(unittest.TestCase):
             assert sorted(n for n in thread_names() if n.startswith("xylem")) == names
             work = dist.all_reduce(torch.ones(1), async_op=True)
             work.wait()
-            work.get_future().wait()  # It is complete already, so no thread is needed.
+            work.get_future().wait()  # The future is already complete, so no thread is needed.
             assert sorted(n for n in thread_names() if n.startswith("xylem")) == names
             if rank == 1:
                 called.wait()
@@ -599,7 +605,7 @@ class Works(unittest.TestCase):
             while sorted(n for n in thread_names() if n.startswith("xylem")) != names:
                 assert time.monotonic() < end, thread_names()
             called.tell()
-            message = dist.irecv(torch.ones(1), 1).get_future()  # Messages have a thread of their own.
+            message = dist.irecv(torch.ones(1), 1).get_future()  # Messages have their own thread.
             while thread_names().count("xylem futures") != 2:
                 assert time.monotonic() < end, thread_names()
             called.tell()
@@ -624,7 +630,7 @@ class Works(unittest.TestCase):
             order = torch.randperm(20, generator=torch.Generator().manual_seed(rank)).tolist()
             futures = [works[i].get_future().then(lambda _, i=i: note(i)) for i in order]
             if rank == 1:
-                asked.tell()  # Until then no call has ended, so no callback has run at once.
+                asked.tell()  # Until then no call has ended or run a callback.
             for future in futures:
                 future.wait()
             if rank == 1:

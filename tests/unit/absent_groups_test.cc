@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is kept about groups that do not exist here: until they are made, and never of those that
-// existed.
+// AbsentGroups stores messages about groups that this rank has not made yet, until it makes the
+// group. It stores nothing about groups that have ended on this rank.
 #include "runtime/src/failure/absent_groups.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of xylem::allocate(): who owns it, and when it is freed.
+// Memory of xylem::allocate(): its ownership, and when it is freed.
 #include "xylem/runtime/allocation.h"
 
 #include "support/outcome.h"

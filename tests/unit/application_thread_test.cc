@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ApplicationThread: whether the thread that makes the calls is running, and on which core.
-// CoreBinding. Progress, which uses both for a thread that waits beside the program.
+// Tests ApplicationThread, which determines whether the thread that makes the calls is running, and
+// on which core. Also CoreBinding, and Progress, which uses both for a thread that waits beside the
+// program.
 #include "progress/core_binding.h"
 #include "progress/progress.h"
 #include "support/host_peers.h"
@@ -24,7 +25,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Asks until `holds(answer)`, for 20 s.
+/// Polls the state until `holds` returns true. Returns false after 20 s.
 template <typename Holds>
 bool becomes(ApplicationThread& program, Holds holds) {
   const Deadline patience = Deadline::after(std::chrono::seconds(20));
@@ -36,7 +37,7 @@ bool becomes(ApplicationThread& program, Holds holds) {
 }
 bool runs(const ApplicationThread::State& state) { return state.is_running; }
 bool rests(const ApplicationThread::State& state) { return !state.is_running; }
-/// A thread that was joined is in the system for a moment longer.
+/// A thread that was joined exists in the system for a short time after that.
 bool is_gone(const ApplicationThread::State& state) {
   return !state.is_running && state.core == -1;
 }
@@ -50,7 +51,8 @@ TEST(ApplicationThread, RunsWhileItComputesAndNotWhileItWaitsOrHasEnded) {
   std::latch has_called(1), may_end(1);
   std::atomic<bool> computes{true};
   std::thread thread([&] {
-    // A name may have any characters, also those that stand before a state.
+    // The name of a thread may contain any characters, including those that precede the state in
+    // /proc.
     ::prctl(PR_SET_NAME, "a) R (b");
     program.note_call();
     has_called.count_down();
@@ -126,7 +128,7 @@ TEST(CoreBinding, IsForRanksWithOneCoreEach) {
   EXPECT_FALSE(stays(WaitMode::automatic, 1, 1, true));
   EXPECT_FALSE(stays(WaitMode::automatic, 4, 2, false));
   EXPECT_FALSE(stays(WaitMode::sleep, 2, 2, true));
-  // A cgroup grants the time of one core of two, or of two cores of 64.
+  // A cgroup limits the time to one core of two, or to two cores of 64.
   EXPECT_FALSE(stays(WaitMode::automatic, 1, 2, true));
   EXPECT_FALSE(stays(WaitMode::automatic, 2, 2, false));
 }
@@ -142,7 +144,7 @@ TEST(CoreBinding, LastsUntilItIsReleased) {
       binding.bind(core);
       EXPECT_EQ(own_cores(), std::set<int>{core});
     }
-    // Only a core that the thread had before.
+    // bind() only accepts a core that the thread was allowed before.
     for (int core = -1; core <= CPU_SETSIZE; ++core) {
       if (before.contains(core)) continue;
       binding.bind(first);
@@ -158,7 +160,7 @@ TEST(CoreBinding, LastsUntilItIsReleased) {
     binding.bind(last);
   }
   EXPECT_EQ(own_cores(), before);
-  CoreBinding::release_this_thread();  // There is none.
+  CoreBinding::release_this_thread();  // There is no binding.
 }
 
 TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
@@ -191,18 +193,17 @@ TEST(CoreBinding, KeepsCoresThatSomebodyElseHasGivenMeanwhile) {
       CoreBinding binding;
       binding.bind(last);
       give(first);
-      binding.bind(last + 1);  // It must not run there.
+      binding.bind(last + 1);  // The thread cannot run on this core.
     }
-    CoreBinding::release_this_thread();  // There is none.
+    CoreBinding::release_this_thread();  // There is no binding.
     EXPECT_EQ(own_cores(), std::set<int>{first});
   }).join();
 }
 
-/// What a thread waits for beside a program that computes: a call that ends when the thread was
-/// bound to all `expected` cores, one after the other. If none are expected, it ends when the
-/// thread has looked at the program some times. If the thread cannot sleep, the call ends when
-/// the thread is no longer bound after that. The program is bound to the core that is expected
-/// next.
+/// A thread waits for a call beside a program that computes. The call ends when the thread was
+/// bound to all `expected` cores in sequence. If `expected` is empty, it ends after the thread has
+/// checked the program several times. If the thread cannot sleep, it must also have been unbound
+/// after that. The program's thread is bound to the core that is expected next.
 class BesideAProgram : public testing::Test, public WorkSource, public test::NoHostPeers {
  protected:
   BesideAProgram() {
@@ -240,7 +241,7 @@ class BesideAProgram : public testing::Test, public WorkSource, public test::NoH
     } else if (!can_sleep && came_to == expected.size() && cores.size() > 1) {
       ended = is_unbound_again = true;
     }
-    if (patience.passed()) ended = true;  // While there is work, nobody looks at the deadline.
+    if (patience.passed()) ended = true;  // Progress checks no deadline while there is work.
     return is_busy ? 1 : 0;
   }
   bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) override { return can_sleep; }
@@ -259,7 +260,7 @@ class BesideAProgram : public testing::Test, public WorkSource, public test::NoH
   int looks = 0;
 };
 
-/// The first and the last core of this process, in turn; none if there is only one.
+/// The first and the last core of this process, alternating; empty if there is only one core.
 std::vector<int> two_cores_in_turn() {
   const std::set<int> cores = own_cores();
   if (cores.size() < 2) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of every length and alignment copy all their bytes and change no others.
+// A copy of any length and alignment copies all its bytes, and changes no other bytes.
 #include "xylem/base/copy.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-/// Gives each test a directory of its own.
+/// Creates a directory for each test.
 class LogFile : public ::testing::Test {
  protected:
   std::string path(std::string_view file) const { return directory_ / file; }
@@ -135,7 +135,7 @@ TEST_F(LogFile, FileThatCannotBeOpenedIsAnErrorNamingIt) {
   EXPECT_THAT(logger, fails_as(Code::invalid_argument, "missing/log", "No such file"));
 }
 
-/// The text that a pipe holds now.
+/// Returns the text that a pipe contains at this moment.
 std::string read_now(const UniqueFd& pipe) {
   std::string text(1 << 20, '\0');
   const ssize_t got = ::read(pipe.get(), text.data(), text.size());
@@ -153,7 +153,7 @@ TEST_F(LogFile, FifoThatIsNotReadLosesLinesAndSaysSo) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   const UniqueFd reader(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   const Logger logger = open(LogLevel::info, "fifo");
-  constexpr int kLines = 2000;  // More than the 64 KiB that a pipe holds.
+  constexpr int kLines = 2000;  // More than the 64 KiB that fit into a pipe.
   for (int i = 0; i < kLines; ++i) logger.info(std::string(100, 'x'));
   const std::string kept = read_now(reader);
   const auto lines = std::count(kept.begin(), kept.end(), '\n');
@@ -226,7 +226,7 @@ TEST_F(LogFile, LinesOfManyThreadsNeverMix) {
   }
 }
 
-/// Standard error is a packet socket here, where every write(2) makes one packet.
+/// In this test, standard error is a packet socket. Each write(2) to it makes one packet.
 TEST(Logger, LineIsOneWriteToStandardError) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);

@@ -55,7 +55,7 @@ TEST(Deadline, InTheFutureHasNotPassed) {
 
 TEST(Deadline, RoundsUpSoThatPollDoesNotSpin) {
   const auto deadline = Deadline::after(microseconds(300));
-  // If the deadline has not passed now, it had time left when left_ms() was called.
+  // If the deadline has not passed here, it had not passed either when left_ms() was called.
   const int milliseconds_left = deadline.left_ms();
   if (!deadline.passed()) {
     EXPECT_EQ(milliseconds_left, 1);
@@ -142,7 +142,7 @@ TEST(UniqueFd, ReleaseKeepsTheDescriptorOpen) {
 class NamedFile : public ::testing::Test {
  protected:
   static Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-  /// Why a file cannot be read; empty if it can.
+  /// Returns the reason for which a file cannot be read; empty if it can be read.
   static std::string refusal(const std::string& path, Bytes most = {100}) {
     const auto content = read_regular_file(path, most, soon());
     EXPECT_TRUE(content || content.code() == Code::invalid_argument);
@@ -159,7 +159,7 @@ TEST_F(NamedFile, IsReadWholeIfItIsRegularAndNotTooLong) {
   EXPECT_EQ(refusal(file, {99}), "it must be a file of at most 99 B");
   EXPECT_EQ(read_regular_file(path("none"), {100}, soon())->has_value(), false);
   EXPECT_EQ(refusal(file + "/below"), "cannot read it (Not a directory)");
-  // The size that the system states for such a file is 0.
+  // For files in /proc, the system reports the size 0.
   EXPECT_THAT(read_regular_file("/proc/self/status", {1 << 20}, soon())->value(),
               ::testing::HasSubstr("VmSize"));
   EXPECT_EQ(refusal("/proc/self/status", {10}), "it must be a file of at most 10 B");
@@ -182,7 +182,7 @@ TEST_F(NamedFile, OfAnotherKindIsRefusedAtOnce) {
 TEST_F(NamedFile, WithALeaseOfAnotherProcessIsWaitedForUntilTheDeadline) {
   const std::string file = directory.write("file", "text");
   const UniqueFd holder(::open(file.c_str(), O_RDWR | O_CLOEXEC));
-  ASSERT_EQ(::fcntl(holder.get(), F_SETSIG, SIGURG), 0);  // A signal that is ignored.
+  ASSERT_EQ(::fcntl(holder.get(), F_SETSIG, SIGURG), 0);  // A signal that the process ignores.
   ASSERT_EQ(::fcntl(holder.get(), F_SETLEASE, F_WRLCK), 0);
   const auto late = read_regular_file(file, {100}, Deadline::after(milliseconds(30)));
   EXPECT_THAT(late.status().to_string(), ::testing::HasSubstr("temporarily unavailable"));

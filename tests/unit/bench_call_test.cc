@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the bench in a job of one rank. The check of results must fail before the call.
-// Otherwise, passing after the call would prove nothing.
+// Calls of the bench in a job of one rank. Before the call, the check of results must fail:
+// otherwise its success after the call would prove nothing.
 #include "tools/src/bench/call.h"
 #include "xylem/runtime/runtime.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sizes of a call's buffers, and where each part of a right result comes from.
+// The sizes of a call's buffers, and the source of each part of a right result.
 #include "tools/src/bench/geometry.h"
 
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndSizes,
                          testing::Combine(testing::Values(1, 2, 3, 5, 8),
                                           testing::Values(4, 32, 1000, 65536)));
 
-/// Every element of an output must be covered exactly once.
+/// The regions must cover every element of an output exactly once.
 TEST(Geometry, RegionsCoverTheOutputWithoutGapOrOverlap) {
   for (const OperationTraits& row : operations()) {
     if (row.operation == Operation::barrier) continue;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that bench/report makes of results, and where it writes them."""
+"""The tables that bench/report makes from results, and the files into which it writes them."""
 
 import importlib.machinery
 import importlib.util

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values that are exact in their type, and the search for wrong elements.
+// The values of xylem bench, which are exact in their type, and the search for wrong elements.
 #include "tools/src/bench/pattern.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr std::array kIntegers{DataType::int8,   DataType::uint8,  DataType::int
                                DataType::uint16, DataType::int32,  DataType::uint32,
                                DataType::int64,  DataType::uint64, DataType::boolean};
 
-/// The binary digits of a number of `type`, with the one that is not stored.
+/// The number of binary digits of a floating-point type, including the implicit leading digit.
 int digits_of(DataType type) {
   switch (type) {
     case DataType::float8_e5m2: return 3;
@@ -31,7 +31,7 @@ int digits_of(DataType type) {
   }
 }
 
-/// Decodes an element by the definition of its format, independently of how the pattern encodes it.
+/// Decodes an element by the definition of its format. It is independent of the encoder under test.
 double decode(const std::byte* at, DataType type) {
   if (type == DataType::float64) {
     double value = 0;
@@ -73,7 +73,7 @@ double combine(RedOp op, double a, double b) {
   }
 }
 
-/// For whole numbers up to 2^digits, and greater ones that are in the range of every type.
+/// True if `value` is exact in `type`. It must be an integer in the range of the type.
 bool is_exact(double value, DataType type) {
   const int digits = digits_of(type);
   const int unstored = value == 0 ? 0 : std::max(0, std::ilogb(value) + 1 - digits);

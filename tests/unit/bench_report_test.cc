@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports: their JSON follows its schema, their table has the columns of nccl-tests, and an earlier
-// report can be the baseline.
+// Reports: their JSON conforms to its schema, their table has the columns of nccl-tests, and an
+// earlier report can serve as the baseline.
 #include "support/outcome.h"
 #include "support/temporary_directory.h"
 #include "tools/src/bench/report.h"
@@ -180,7 +180,7 @@ TEST(Table, HasTheColumnsOfNcclTests) {
 }
 
 TEST(Table, EndsWithTheMeanOfTheBusBandwidths) {
-  // 1 and 3 GB/s, times 1.5 for 4 ranks.
+  // 1 and 3 GB/s, multiplied by 1.5 for 4 ranks.
   EXPECT_EQ(average_line(std::vector{row(Operation::all_reduce, 1000, 1),
                                      row(Operation::all_reduce, 3000, 1)}),
             "# average bus bandwidth: 3 GB/s\n");

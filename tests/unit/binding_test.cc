@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which CPUs `xylem run --bind` assigns to ranks.
+// The CPUs that `xylem run --bind` assigns to ranks.
 #include "run/binding.h"
 
 #include "support/outcome.h"
@@ -37,7 +37,7 @@ TEST(Binding, SharesOutWhatMayBeUsed) {
   const auto two_packages = machine("2 packages, 4 cores/package");
   EXPECT_THAT(bound(two_packages, "0-7", 2), ElementsAre("0-3", "4-7"));
   EXPECT_THAT(bound(two_packages, "0-7", 4), ElementsAre("0-1", "2-3", "4-5", "6-7"));
-  // A cpuset, as a container or taskset sets it.
+  // A restricted set of CPUs, as in a container or under taskset.
   EXPECT_THAT(bound(two_packages, "2-5", 2), ElementsAre("2-3", "4-5"));
   EXPECT_THAT(bound(two_packages, "0-1", 2), ElementsAre("0", "1"));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C interface: every function, mostly in a job of one rank; handles, structs that carry their
-// size, and errors.
+// The C interface: every function, usually in a job of one rank; handles, structs that contain
+// their size, and errors.
 #include "xylem/base/version.h"
 #include "xylem/xylem_c.h"
 
@@ -48,7 +48,7 @@ Runtime start(const xylem_options& options) {
   return Runtime(runtime);
 }
 
-/// Starts a job that must fail without leaving a handle. Returns its error code.
+/// Starts a job, which must fail and must not return a handle. Returns the error code.
 xylem_status refused(const xylem_options& options) {
   auto* runtime = reinterpret_cast<xylem_runtime*>(1);
   const xylem_status status = xylem_runtime_create(&options, &runtime);
@@ -56,7 +56,7 @@ xylem_status refused(const xylem_options& options) {
   return status;
 }
 
-/// All tests that do not end their job share one job of one rank.
+/// All tests that do not shut down their job share one job of one rank.
 class CApi : public testing::Test {
  protected:
   static void SetUpTestSuite() { runtime = start(one_rank()).release(); }
@@ -74,14 +74,14 @@ class CApi : public testing::Test {
     EXPECT_EQ(xylem_communicator_duplicate(world, &result), XYLEM_OK) << xylem_last_error();
     return result;
   }
-  /// Begins to receive into `output`.
+  /// Posts a receive into `output`.
   Work receive(xylem_communicator* comm, std::uint32_t source, std::uint32_t tag) {
     xylem_work* begun = nullptr;
     EXPECT_EQ(xylem_recv(comm, output.data(), 3, XYLEM_FLOAT32, source, tag, &begun), XYLEM_OK);
     EXPECT_NE(begun, nullptr);
     return Work(begun);
   }
-  /// Expects that a call was successful with this output.
+  /// Expects that a call has succeeded, and that `output` has these values.
   void expect_output(xylem_status status, const std::array<float, 3>& expected) {
     EXPECT_EQ(status, XYLEM_OK) << xylem_last_error();
     EXPECT_EQ(output, expected);
@@ -188,7 +188,7 @@ TEST(CStart, NeedsAPlaceForTheHandle) {
   EXPECT_EQ(xylem_runtime_create(nullptr, nullptr), XYLEM_INVALID_ARGUMENT);
 }
 
-/// A store as a C program would write one.
+/// A store as a C program could write one.
 struct SharedMap {
   std::mutex mutex;
   std::condition_variable changed;
@@ -285,7 +285,7 @@ TEST_F(CApi, PremultipliedSumsUseTheFactor) {
   expect_output(
       xylem_reduce_scatter_v_premul_sum(world, from, to, counts, XYLEM_FLOAT32, 3.0, nullptr),
       tripled);
-  // Without an argument for it the factor is 1.
+  // This function has no argument for the factor, so the factor is 1.
   expect_output(xylem_all_reduce(world, from, to, 3, XYLEM_FLOAT32, XYLEM_PREMUL_SUM, nullptr),
                 input);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How one rank checks the arguments of a call. Sizes that no memory can hold are refused, even if
+// The checks of one call's arguments on one rank. Sizes that exceed any memory are refused, even if
 // they wrap around modulo 2^64.
 #include "runtime/src/calls/calls.h"
 
@@ -26,7 +26,7 @@ constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
 constexpr std::uint64_t kMostFloats = kMostBytes / sizeof(float);
 constexpr std::uint64_t kWraps = std::uint64_t{1} << 62;  ///< Four times this is 0 modulo 2^64.
 
-/// Memory that calls may name. It is never accessed.
+/// Memory for arguments of calls. It is never accessed.
 std::array<float, 64> from, to;
 
 ConstBuffer in(std::uint64_t count) { return {from.data(), count, DataType::float32, Memory{}}; }
@@ -50,7 +50,7 @@ void expect_refused(const Result<Call>& call,
 TEST(UnevenCall, SumsOfCountsDoNotWrap) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   const Caller second{1, 2};
-  // Modulo 2^64 these counts are 4 elements together, which is the size of the larger buffer.
+  // Modulo 2^64, the sum of these counts is 4, the size of the buffer that contains all parts.
   const Counts counts{kMost - 3, 8};
   expect_refused(uneven_call(second, Collective::all_gather, in(8), out(4), counts, {}),
                  "counts: entry 0 (18446744073709551612)");
@@ -83,7 +83,8 @@ TEST(UnevenCall, WhatFitsIsAccepted) {
 }
 
 TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
-  // Modulo 2^64 all ranks together have 0 elements, which is the size of the larger buffer.
+  // Modulo 2^64, the parts of all ranks together have 0 elements, the size of the buffer that
+  // contains all parts.
   const auto bytes = [](const Caller& caller, Collective collective, std::uint64_t input,
                         std::uint64_t output) {
     return even_call(caller, {collective,
@@ -104,7 +105,8 @@ TEST(EvenCall, ProductsWithTheRanksDoNotWrap) {
       expect_refused(bytes(caller, collective, 0, kWraps), each, "give each rank less", kMostBytes);
     }
   }
-  // Each rank's share fits into memory, and so would all of them if an element were one byte.
+  // The part of one rank fits into memory. All parts together would fit if elements were one byte
+  // long.
   expect_refused(even({0, 2}, Collective::all_gather, kMostFloats, 0),
                  "2 ranks with " + std::to_string(kMostFloats) + " elements of float32 each",
                  "give each rank less");
@@ -172,7 +174,8 @@ TEST(EvenCall, OnlyBuffersThatTheRankHasAreChecked) {
             Code::invalid_argument);
 }
 
-// Arguments that pass the quick comparison with an earlier call must pass all checks, too.
+// A call is compared quickly with an earlier call. Arguments that pass this comparison must also
+// pass all checks.
 TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
   std::vector<std::byte> memory(4096);
   const std::array<std::size_t, 4> counts{1, 2, 4, 8}, offsets{0, 1, 2, 4};
@@ -193,7 +196,7 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
   for (const Collective collective : all) {
     for (const std::size_t in_count : counts) {
       for (const std::size_t out_count : counts) {
-        // The buffers do not overlap, so the call is right if its counts are.
+        // The buffers do not overlap, so the call is valid if its counts are valid.
         const auto first =
             arguments_of(collective, in_count, out_count, 0, 2048, DataType::uint8, 0);
         const auto call = even_call(caller, first);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tools/test --ci` runs (tools/changes.py), and what it keeps of how the stages ended."""
+"""The stages that `tools/test --ci` runs (tools/changes.py), and its record of the results of
+stages.
+"""
 
 import datetime
 import glob
@@ -23,19 +25,21 @@ GROUPS = [set(group) for group in changes.TURNS]
 
 
 def product_files(name):
-    """The paths of files of this name in the product."""
+    """Yields the paths of files with this name in the product."""
     for folder in ("base", "bindings", "collectives", "execution", "runtime", "tools", "topology", "transport"):
         yield from glob.glob(f"{folder}/**/{name}", root_dir=ROOT, recursive=True)
 
 
 def chosen(files=(), failed=(), day=DAY, **others):
-    """The parts of a run if these files differ, or those of `others` for single parts."""
+    """Returns the parts of a run if these files differ. `others` contains the files of single
+    parts.
+    """
     changed = {part: others.get(part.replace("-", "_"), list(files)) for part in changes.PARTS}
     return set(changes.choose(changed, set(failed), day)) - set(changes.ALWAYS)
 
 
 def asked_for(*files):
-    """What is chosen on every day."""
+    """Returns the parts that are chosen on every day."""
     return set.intersection(*(chosen(files, day=DAY + datetime.timedelta(days)) for days in range(2)))
 
 
@@ -159,7 +163,7 @@ class Readers(unittest.TestCase):
 
 
 class Repository(unittest.TestCase):
-    """A repository with tools/test, in which other programs stand in for those that build and test."""
+    """A repository with tools/test, in which stand-ins replace the programs that build and test."""
 
     def setUp(self):
         self.place = tempfile.mkdtemp()
@@ -179,7 +183,7 @@ class Repository(unittest.TestCase):
         self.commit()
 
     def stand_in(self, program):
-        """Fails if its arguments contain a line of the file `broken`."""
+        """Returns a program that fails if its arguments contain a line of the file `broken`."""
         if program == "python3":  # Makes environments, which nobody needs here.
             return f'#!/bin/sh\nexec {sys.executable} -B "$@"\n'
         return textwrap.dedent(f"""\
@@ -229,7 +233,7 @@ class Repository(unittest.TestCase):
         return set(self.within(changes.stages_of, day)) - set(changes.ALWAYS)
 
     def asked_for(self):
-        """What is chosen on every day."""
+        """Returns the parts that are chosen on every day."""
         return set.intersection(*(self.parts(DAY + datetime.timedelta(day)) for day in range(2)))
 
     def all_pass(self, commit):
@@ -246,7 +250,7 @@ class Repository(unittest.TestCase):
 
 
 class Record(Repository):
-    """What CI runs by what tools/test has kept of earlier runs."""
+    """The parts that CI runs, depending on the record of earlier runs."""
 
     def test_without_a_record_everything_runs(self):
         self.assertEqual(self.asked_for(), set(changes.PARTS))
@@ -336,7 +340,7 @@ class Record(Repository):
 
 
 class TidySources(Repository):
-    """Which sources the stage tidy of --ci reads."""
+    """The sources that the stage tidy of --ci checks."""
 
     def stand_in(self, program):
         if program != "cmake":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Output of ranks is written in whole lines.
+// The output of ranks is written in whole lines.
 #include "tools/src/run/line_writer.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The builder derives exactly the dependencies that avoid hazards. Also the edges and rings of the
-// pipeline.
+// The builder adds exactly the dependencies that avoid hazards. Also tests the edges and rings of
+// the pipeline.
 #include "xylem/collectives/alias.h"
 #include "xylem/collectives/builder.h"
 #include "xylem/collectives/pipeline.h"
@@ -44,7 +44,7 @@ TEST(Builder, OrdersWritesAfterAllReadsSinceTheLastWrite) {
   plan.recv(0, output(0));
   plan.recv(0, output(0));
   const Schedule schedule = std::move(plan).take();
-  EXPECT_THAT(after(schedule, 3), ElementsAre(1, 2));  // Both follow step 0.
+  EXPECT_THAT(after(schedule, 3), ElementsAre(1, 2));  // Both depend on step 0.
   EXPECT_THAT(after(schedule, 4), ElementsAre(3));
 }
 
@@ -65,8 +65,8 @@ TEST(Builder, OrdersWritesThatReachTheInputInPlace) {
   plan.send(3, input(1));
   plan.recv(0, output(0));
   plan.send(2,
-            // If in place, this sends received data. That is for the verifier to refuse; the
-            // builder orders it.
+            // If the call is in place, this sends received data. The verifier must reject this; the
+            // builder only orders it.
             input(0));
   const Schedule schedule = std::move(plan).take();
   EXPECT_THAT(after(schedule, 2), ElementsAre(0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predicted times equal closed formulas. Choices depend on the constants and can be explained.
+// Predicted times equal closed formulas. Choices depend on the constants, and their reasons can be
+// printed.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "support/outcome.h"
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
-// A latency of 2 us and 1 byte/ns. Everything else costs nothing.
+// Messages within a host take 2 us plus 1 ns per byte. All other costs are zero.
 CostModel simple() {
   CostModel model;
   model.local = {2, 1};
@@ -47,9 +48,9 @@ TEST(Estimate, TakesLatencyAndBandwidthForOneMessage) {
 }
 
 TEST(Estimate, AddsTheRoundsOfARing) {
-  // One slice per round: latency and transfer, n - 1 times.
+  // There is one slice per round, so latency and transfer count n - 1 times.
   EXPECT_NEAR(estimate(Collective::all_gather, "ring", 8, 100000, simple()), 7 * (2 + 100), 1e-6);
-  // An all_reduce takes twice that, with an eighth of the buffer in each round.
+  // An all_reduce has twice as many rounds. Each round moves an eighth of the buffer.
   EXPECT_NEAR(estimate(Collective::all_reduce, "ring", 8, 8 * 64 * 1000, simple()), 14 * (2 + 64),
               1e-6);
 }
@@ -57,7 +58,7 @@ TEST(Estimate, AddsTheRoundsOfARing) {
 TEST(Estimate, OverlapsTheSlicesOfAChain) {
   CostModel model = simple();
   model.slice_bytes = 10000;
-  // S slices over n - 1 hops: each further hop adds one slice and one latency.
+  // S slices over n - 1 hops: each hop after the first adds one slice and one latency.
   for (const std::uint64_t slices : {1, 4, 16, 17, 1000}) {
     const double expected = 10.0 * static_cast<double>(slices + 6) + 7 * 2;
     EXPECT_NEAR(estimate(Collective::broadcast, "ring", 8, slices * 10000, model), expected,
@@ -69,7 +70,7 @@ TEST(Estimate, OverlapsTheSlicesOfAChain) {
 TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
   CostModel model = simple();
   model.host = {0, 0, 0, 0, 1, 1, 1, 1};
-  // Each of 4 ranks sends 4 blocks through one port, so 16 blocks follow each other.
+  // Each of 4 ranks sends 4 blocks through the same port, so 16 blocks are sent in sequence.
   const double time = estimate(Collective::all_to_all, "direct", 8, 10000, model);
   EXPECT_NEAR(time, 16 * 20 + 20, 1);
 }
@@ -83,14 +84,14 @@ TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
   };
   EXPECT_NEAR(time_on(0, 5), 3 * 10 + 2, 1e-6);
   EXPECT_EQ(time_on(4, 5), time_on(0, 5)) << "no ranks share a core";
-  // Each block is written and read, and one core does this for all of its ranks.
+  // Each block is written and read. One core does this for all of its ranks.
   EXPECT_NEAR(time_on(2, 0), 2 * 2 * 3 * 10 + 2, 1e-6);
   EXPECT_NEAR(time_on(1, 0), 2 * 4 * 3 * 10 + 2, 1e-6);
   EXPECT_GE(time_on(2, 5), time_on(2, 0) + 5);
 }
 
 TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
-  // Counts how often a core switches to another of its ranks. Reading needs no switch.
+  // Returns how often a core switches to another of its ranks. Reading needs no switch.
   const auto switches = [](std::string_view algorithm, std::uint32_t size, std::uint32_t root,
                            std::uint32_t cores) {
     const auto time = [&](double switch_us) {
@@ -116,7 +117,7 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
   model.remote = {20, 4};
   model.rank_remote_GBps = 1;
   model.host = {0, 0, 1, 1};
-  // One megabyte between two ranks moves as fast as a rank's own NIC.
+  // One megabyte between two ranks moves at the rate of a rank's own NIC.
   const auto two =
       model::plan_all(*find_planner(Collective::broadcast, "ring"), {Collective::broadcast, 2, 0});
   model.slice_bytes = 1 << 30;
@@ -125,13 +126,14 @@ TEST(Estimate, KeepsARankToItsOwnNics) {
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 1020, 1);
   pair.rank_remote_GBps = 0;
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 270, 1);
-  // Each rail moves many slices at once, and no slice waits for another rail's NIC.
+  // On each rail, several slices move at once, and no slice waits for the NIC of another rail.
   const auto gather = model::plan_all(*find_planner(Collective::all_gather, "hierarchical_ring"),
                                       {Collective::all_gather, 4, 0, 2});
   CostModel sliced = model;
   sliced.slice_bytes = 10000;
   EXPECT_NEAR(estimate_us(gather, {.count = 1000000}, sliced), 1030, 30);
-  // Two rails together carry twice as much as one, so two levels beat one level.
+  // Two rails together have twice the bandwidth of one rail, so the two-level algorithm is faster
+  // than the one-level one.
   const auto hierarchical =
       model::plan_all(*find_planner(Collective::all_reduce, "hierarchical_ring"),
                       {Collective::all_reduce, 4, 0, 2});
@@ -152,7 +154,8 @@ TEST(Estimate, ChargesReductionsCopiesAndDispatch) {
   model = simple();
   model.exchange_step_us = 1;
   EXPECT_NEAR(estimate(Collective::broadcast, "ring", 2, 10000, model), 12 + 1, 1e-6);
-  // Three sources are read in one pass with one result, which costs 4/3 of a reduction of two.
+  // Three sources are read in one pass with one result. This costs 4/3 of a reduction of two
+  // sources.
   model = simple();
   model.compute.reduce_GBps = 0.5;
   const double two = estimate(Collective::reduce_scatter, "direct", 2, 10000, model) - 12;
@@ -179,9 +182,9 @@ TEST(Estimate, TakesAnExchangeForWhatItIs) {
 
 TEST(Estimate, WritesWhatSeveralReadersGetOnce) {
   CostModel model = simple();
-  // The root's port is taken once, and each reader's port takes as long.
+  // The root's port is occupied once. The port of each reader is occupied for the same time.
   EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 2 + 10, 1e-6);
-  // Ranks on other hosts get a message each.
+  // Each rank on another host needs a separate message.
   model.host = {0, 1, 2, 3, 4};
   EXPECT_NEAR(estimate(Collective::broadcast, "direct", 5, 10000, model), 20 + 4 * 20, 1e-6);
 }
@@ -241,7 +244,7 @@ TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
   for (std::uint32_t rank = 0; rank < 16; ++rank) model.host.push_back(rank / 4);
   EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name, "ring");
   EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "ring");
-  // It moves as many bytes as a ring, in fewer rounds.
+  // The hierarchical ring moves as many bytes as a ring, in fewer rounds.
   EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "hierarchical_ring");
   EXPECT_EQ(choose(model, {Collective::reduce_scatter, 16, 0}, 64 * kMiB).planner->name,
             "hierarchical_ring");
@@ -275,7 +278,8 @@ TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
   }
 }
 
-// Rabenseifner's scratch grows with the message.
+// The scratch of Rabenseifner's algorithm grows with the message, so it is chosen only for small
+// messages.
 TEST(Choose, LeavesWhatNeedsMuchMemoryToSmallMessages) {
   CostModel quick = simple();
   for (const Planner& planner : planners()) {
@@ -373,8 +377,8 @@ TEST(Choose, WorksForEveryCollectiveAndRoot) {
 }
 
 TEST(Choose, ExtrapolatesToManyRanks) {
-  // A ring of 192 ranks has too many steps to be simulated here, so the estimate of all ranks
-  // decides.
+  // A ring of 192 ranks has too many steps to be simulated in choose(). So its time is
+  // extrapolated, and must still be close to the exact estimate.
   CostModel model = simple();
   for (std::uint32_t rank = 0; rank < 192; ++rank) model.host.push_back(rank / 8);
   for (const std::uint64_t bytes : {8 * kKiB, 64 * kMiB}) {
@@ -394,7 +398,7 @@ void expect_sensible_choice(const CostModel& model, std::uint64_t bytes, const s
   EXPECT_GT(choice.predicted_us, exact / 2) << choice.planner->name << ", " << what;
 }
 
-// All of these have more steps than choose() simulates.
+// All these plans have more steps than choose() simulates.
 TEST(Choose, SeesTheNetworkBetweenHostsOfManyRanks) {
   for (const auto& [hosts, per_host] : {std::pair(2U, 64U), {2U, 112U}, {8U, 64U}, {3U, 50U}}) {
     CostModel model = simple();

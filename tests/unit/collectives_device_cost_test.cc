@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMebibyte = 1024 * 1024;
 
-// Messages have a latency of 2 us and 1 byte/ns. A device costs nothing, until a test says so.
+// Messages take 2 us plus 1 ns per byte. The device costs nothing, unless a test sets its costs.
 CostModel with_device() {
   CostModel model;
   model.local = {2, 1};
@@ -32,7 +32,7 @@ double predicted(const CostModel& model,
                  std::uint32_t ranks,
                  std::uint64_t bytes) {
   Chooser chooser(model);
-  // A size class counts as its smallest size, so the tests use powers of two.
+  // A size class is estimated for its smallest size, so the tests use powers of two.
   return chooser.choose({collective, ranks, 0}, bytes, algorithm)->predicted_us;
 }
 
@@ -48,7 +48,7 @@ TEST(DeviceCost, IsTheCoreForItsStartAndTheDeviceForTheWork) {
   EXPECT_NEAR(reduce(), message + 4.096 + 3, 1e-3);
   model.compute.latency_us = 5;
   EXPECT_NEAR(reduce(), message + 4.096 + 3 + 5, 1e-3);
-  // The core is free while the device works. The CPU as a compute has no such latencies.
+  // The core is free while the device works. If the compute is the CPU, it has no latencies.
   model.compute.is_device = false;
   EXPECT_NEAR(reduce(), message + 4.096, 1e-3);
 }
@@ -59,7 +59,7 @@ TEST(DeviceCost, HasItsLatencyOnceForManySlices) {
   const double quick = predicted(model, Collective::reduce, "binomial", 2, kMebibyte);
   model.compute.latency_us = 500;
   EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMebibyte), quick + 500, 1);
-  // Giving it a slice takes the core, and so each slice counts.
+  // Enqueueing a slice occupies the core, so the time is counted for each slice.
   model.compute.latency_us = 0;
   model.compute.enqueue_us = 50;
   EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, kMebibyte), 105 * 50, 100);
@@ -69,13 +69,14 @@ TEST(DeviceCost, ContainsTheWayThroughTheHostIfSchedulesAreStaged) {
   CostModel model = with_device();
   model.slice_bytes = kMebibyte;
   model.compute.host_GBps = 0.5;
-  // To the host, the message, and from the host.
+  // A copy to the host, the message, and a copy from the host.
   EXPECT_NEAR(predicted(model, Collective::broadcast, "binomial", 2, 8192), 2 + 8.192 + 2 * 16.384,
               1e-3);
-  // A reduction reads what has arrived from the memory of the host, without a copy before it.
+  // The reduction reads the received data from host memory, without a copy.
   EXPECT_NEAR(predicted(model, Collective::reduce, "binomial", 2, 8192), 2 + 8.192 + 2 * 16.384,
               1e-3);
-  // The link to the host carries both directions at once, and the device's memory counts beside.
+  // The link to the host moves data in both directions at once. The time of the device's memory
+  // overlaps with this.
   model.slice_bytes = 10000;
   const double both = predicted(model, Collective::all_gather, "ring", 2, kMebibyte);
   EXPECT_NEAR(both, kMebibyte / 0.5e3, 100);

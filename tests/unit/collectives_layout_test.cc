@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts cover every buffer exactly, for any count, and all ranks agree on the size of each block.
+// Layouts cover every buffer exactly for all counts. All ranks compute the same size for each
+// block.
 #include "model/plans.h"
 #include "xylem/collectives/builder.h"
 #include "xylem/collectives/layout.h"
@@ -110,7 +111,7 @@ TEST(Layout, GivesABlockTheSameSizeInEveryBufferOfEveryRank) {
     Counts counts{.count = 77, .element_bytes = 4};
     if (by_output) counts.output_counts = uneven;
     if (by_input) counts.input_counts = uneven;
-    std::map<std::uint32_t, std::uint64_t> sizes;  // The size of each block, by its number.
+    std::map<std::uint32_t, std::uint64_t> sizes;  // The size of each block, by the block's number.
     for (const Schedule& schedule : model::plan_all(planner, {planner.collective, 5, 0})) {
       const Layout layout(schedule, counts);
       for (const Buffer buffer : {Buffer::input, Buffer::output, Buffer::scratch}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as text: writing and reading gives the same schedule, and errors name the line.
+// Schedules as text: a schedule that is written and read is unchanged, and errors name the line.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "support/outcome.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hand-written wrong schedules, at least one for each claim of the verifier. The verifier must
-// report the right claim and the place of the error.
+// Wrong schedules, written by hand. At least one violates each claim of the verifier. The verifier
+// must report this claim and the place of the error.
 #include "model/mapped_plans.h"
 #include "model/plans.h"
 #include "xylem/collectives/builder.h"
@@ -33,7 +33,7 @@ std::vector<Schedule> parse_all(const Texts& texts) {
   return ranks;
 }
 
-// Replaces one passage of `text`, which must contain it.
+// Replaces one passage of `text`. The text must contain the passage.
 std::string with(std::string text, std::string_view passage, std::string_view replacement) {
   const std::size_t at = text.find(passage);
   EXPECT_NE(at, std::string::npos) << passage;
@@ -50,7 +50,7 @@ void expect_rejected(const std::vector<Schedule>& ranks,
               AllOf(StartsWith(claim + ":"), HasSubstr(fragments)...));
 }
 
-// A right schedule: two ranks exchange the whole buffer.
+// A correct schedule: two ranks exchange the whole buffer.
 Texts exchange() {
   return {R"(schedule all_reduce exchange rank 0 of 2 root 0 blocks 1 channels 1
 scratch 0
@@ -223,7 +223,7 @@ TEST(VerifyProgress, FindsRanksThatWaitForEachOther) {
 }
 
 TEST(VerifyProgress, FindsMessagesThatBlockTheirOwnChannel) {
-  // Block 0 waits for an echo of block 1, which is behind it on the same channel.
+  // Block 0 waits for an echo of block 1, which is sent after block 0 on the same channel.
   const Texts blocked = {R"(schedule broadcast echo rank 0 of 2 root 0 blocks 2 channels 2
 scratch 1
 0: recv ch0 peer 1 scratch[0]
@@ -255,8 +255,9 @@ TEST(VerifyProgress, FindsSignalsThatWaitForEachOther) {
   expect_rejected(parse_all(texts), "progress", "wait ch0 peer 1 value 1", "signal ch0 peer 0");
 }
 
-// Partial sums wait in rings for their turn on the channel, and their senders wait for room in the
-// rings. With more slices than rings hold, every rank waits for the next one.
+// Partial sums wait in rings until it is their turn on the channel. Their senders wait for room in
+// these rings. If there are more slices than the rings can contain, every rank waits for the next
+// rank.
 TEST(VerifyProgress, FindsRingsOfScratchThatLock) {
   const Shape shape{Collective::reduce_scatter, 3, 0};
   std::vector<Schedule> ranks;
@@ -302,8 +303,8 @@ scratch 0
 }
 
 TEST(VerifyOrder, AcceptsOrderThroughMessages) {
-  // Step 3 overwrites what step 1 sends. It follows only the reply, which the peer sends after it
-  // has received that.
+  // Step 3 overwrites the memory that step 1 sends. It depends only on the reply, which the peer
+  // sends after it has received that message.
   const Texts texts = {R"(schedule all_reduce echo rank 0 of 2 root 0 blocks 1 channels 1
 0: copy output[0] = input[0]
 1: send ch0 peer 1 output[0]  after 0
@@ -399,7 +400,8 @@ TEST(VerifyContributions, FindsABarrierThatLetsOneLeaveEarly) {
   expect_rejected(parse_all(texts), "contributions", "rank 1 can leave the barrier before rank 2");
 }
 
-// Mapped memory: right plans, and the same plans with one dependency removed.
+// Mapped memory: correct plans must be accepted, and the same plans with one dependency removed
+// must be rejected.
 class Mapped : public testing::TestWithParam<Schedule (*)(const Shape&, std::uint32_t)> {
  protected:
   std::vector<Schedule> plan(std::uint32_t ranks) const {
@@ -422,7 +424,7 @@ TEST_P(Mapped, PlansAreRejectedWithoutAnyOneOfTheirWaits) {
       if (right[1].steps[before[i]].kind != StepKind::wait) continue;
       std::vector<Schedule> wrong = right;
       Step& step = wrong[1].steps[id];
-      // Removes dependency i: the last one takes its place.
+      // Removes dependency i: the last dependency replaces it.
       wrong[1].predecessors[step.first_predecessor + i] = before.back();
       --step.predecessor_count;
       const Status outcome = verify(wrong);

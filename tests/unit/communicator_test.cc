@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handles of the C++ interface: empty ones, and a communicator whose runtime has shut down.
+// Handles of the C++ interface: empty handles, and a communicator whose runtime has shut down.
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -20,7 +20,8 @@ namespace {
 
 using Counts = std::vector<std::uint64_t>;
 
-/// Calls every member that returns an outcome. Returns the outcomes with the members' names.
+/// Calls every member function that returns a Status or Result. Returns the outcomes with the names
+/// of the functions.
 std::vector<std::pair<std::string, Status>> ask_everything(Communicator& on) {
   std::vector<float> a(4), b(4);
   const ConstBuffer in(a.data(), 1, DataType::float32);
@@ -124,14 +125,14 @@ TEST(Communicator, OutlivesItsRuntimeAndThenRefusesEveryCall) {
     ASSERT_TRUE(runtime.shutdown());
   });
   for (const auto& [name, status] : ask_everything(kept)) {
-    if (name == "plan_info") continue;  // It shows a plan, which still exists.
+    if (name == "plan_info") continue;  // It returns a plan, which still exists.
     EXPECT_EQ(status.code(), Code::invalid_argument) << name;
   }
   EXPECT_EQ(kept.size(), 1U);
 }
 
-// Containers are buffers, unless they may be gone before the call ends, or have no numbers to
-// write.
+// Containers convert to buffers, except temporaries, which could be destroyed before the call ends,
+// and containers whose elements cannot be written or are not numbers.
 static_assert(std::is_constructible_v<Buffer, std::vector<float>&>);
 static_assert(std::is_constructible_v<Buffer, std::array<std::int64_t, 2>&>);
 static_assert(std::is_constructible_v<Buffer, double (&)[3]>);

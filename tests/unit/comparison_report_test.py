@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that bench/compare computes from the times of its turns."""
+"""The figures that bench/compare computes from the measured times of its turns."""
 
 import os
 import sys

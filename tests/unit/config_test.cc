@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration table: precedence, refused values, and the generated page.
+// The configuration table: precedence, invalid values, and the generated page.
 #include "runtime/src/config/config.h"
 
 #include "runtime/src/config/config_table.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contention, on a clock that the test moves, and Progress on a core where another thread computes.
+// Contention, with a clock that the test advances. Also Progress on a core on which another thread
+// computes.
 #include "progress/contention.h"
 
 #include "progress/core_binding.h"
@@ -26,23 +27,23 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-/// How long a yield takes if no other thread wants the core, if a waiting rank does, and if a
-/// program computes there.
+/// The duration of a yield: if no other thread needs the core, if a waiting rank needs it, and if
+/// another program computes on it.
 constexpr microseconds kFree{1}, kRank{300}, kSlice{4000};
 
-/// A rank that yields, or makes the probes that `contention` wants.
+/// Simulates a rank that yields, or makes a probe when `contention` requests one.
 struct Rank {
   Contention contention;
   Clock::time_point now{seconds(1000)};
   int probes = 0;
-  nanoseconds lost{0};  ///< By probes.
+  nanoseconds lost{0};  ///< Total duration of the probes.
 
   void yield(microseconds span) {
     now += span;
     contention.note(span, now);
   }
-  /// Sleeps and is woken every 100 us while there is contention, for at most `time`. A probe takes
-  /// as long as `probe` returns.
+  /// Sleeps while there is contention, but at most for `time`. It is woken every 100 us. `probe`
+  /// returns the duration of a probe.
   template <typename Probe>
   void sleep_for(nanoseconds time, Probe probe) {
     const auto end = now + time;
@@ -92,7 +93,7 @@ TEST(Contention, LastsAsLongAsTheOtherProgramsAndItsProbesCostLittle) {
   rank.sleep_for(seconds(60), [] { return kSlice; });
   EXPECT_TRUE(rank.contention.is_present());
   EXPECT_LT(rank.lost, milliseconds(600));
-  // When they have ended, it takes a second until the next probe.
+  // After the other programs have ended, the next probe follows after about one second.
   rank.sleep_for(seconds(2), [] { return kFree; });
   EXPECT_FALSE(rank.contention.is_present());
 }
@@ -106,7 +107,7 @@ TEST(Contention, LastsWhileNeighboursWaitNowAndThen) {
 
 TEST(Contention, ProbesMoreSeldomIfItComesBack) {
   Rank rank;
-  // The cores are free for each probe, and other programs compute again when the rank polls.
+  // At each probe, the cores are free. When the rank polls again, other programs compute.
   for (int i = 0; i < 12; ++i) {
     rank.yield(kSlice);
     rank.sleep_for(seconds(3), [] { return kFree; });
@@ -118,7 +119,7 @@ TEST(Contention, ProbesMoreSeldomIfItComesBack) {
   EXPECT_EQ(rank.probes, 0);
 }
 
-/// The calls of a rank that waits for a peer.
+/// The source of work of a rank that waits for a peer.
 class Calls : public WorkSource, public test::NoHostPeers {
  public:
   explicit Calls(const WaitPolicy& policy) {
@@ -128,19 +129,19 @@ class Calls : public WorkSource, public test::NoHostPeers {
 
   unsigned turn(Token /*token*/) override {
     ++turns;
-    // Whatever happens, the test ends.
+    // At the deadline, the call ends in any case, so that the test ends.
     if (ends(*this) || patience.passed()) ended = true;
     return 0;
   }
   bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) override { return ++sleeps > 0; }
-  /// A patient waiter holds wakes in its turns.
+  /// A waiter that detects contention holds wakes in its turns.
   void hold_wakes(bool held) noexcept override {
     is_patient = held;
     was_patient = was_patient || held;
   }
 
   const Deadline patience = Deadline::after(seconds(20));
-  bool (*ends)(const Calls&) = nullptr;  ///< Whether the call ends in this turn.
+  bool (*ends)(const Calls&) = nullptr;  ///< Returns true if the call ends in this turn.
   std::atomic<bool> ended{false};
   bool is_patient = false, was_patient = false;
   int turns = 0, sleeps = 0;
@@ -148,8 +149,8 @@ class Calls : public WorkSource, public test::NoHostPeers {
   Progress progress{sources};
 };
 
-/// Whether a thread that waits by this policy sleeps while another thread computes on the only core
-/// of both.
+/// True if a thread that waits with this policy sleeps while another thread computes on the same
+/// core.
 bool sleeps_beside_a_neighbour(const WaitPolicy& policy) {
   const int core = ::sched_getcpu();
   std::atomic<bool> computes{true};
@@ -162,8 +163,9 @@ bool sleeps_beside_a_neighbour(const WaitPolicy& policy) {
   Calls calls(policy);
   calls.ends = [](const Calls& now) { return now.is_patient && now.sleeps > 0; };
   std::thread waiter([&] {
-    // Some versions of Linux let a thread that yields go on as long as it is owed time. One with
-    // the least weight is owed none, so that it loses the core at every yield.
+    // In some versions of Linux, a thread that yields continues to run while the scheduler still
+    // owes it time. A thread with the lowest weight is owed none, so it loses the core at every
+    // yield.
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
     CoreBinding binding;
     binding.bind(core);
@@ -188,7 +190,7 @@ TEST(Contention, EndsThoughEveryCallEndsAfterAShortSleep) {
   WaitPolicy policy = WaitPolicy::make(WaitMode::automatic, 2, 2, true);
   policy.spin = seconds(100);
   Calls calls(policy);
-  // Turns that take long look like a core that was lost.
+  // Long turns have the same effect as a lost core.
   calls.ends = [](const Calls& now) {
     const Deadline loss = Deadline::after(milliseconds(now.is_patient ? 0 : 1));
     while (!loss.passed()) {
@@ -197,7 +199,7 @@ TEST(Contention, EndsThoughEveryCallEndsAfterAShortSleep) {
   };
   calls.progress.wait(calls.ended, calls.patience);
   EXPECT_TRUE(calls.was_patient);
-  // Short calls: each ends in the turn after its waiter has announced a sleep.
+  // Short calls: each call ends in the turn after its waiter has announced a sleep.
   calls.ends = [](const Calls& now) { return !now.is_patient || now.sleeps > 0; };
   bool is_over = false;
   while (!is_over && !calls.patience.passed()) {
@@ -216,7 +218,7 @@ TEST(Progress, EndsAWaitInATurnThatReportsNoWork) {
   EXPECT_EQ(calls.sleeps, 0);
   calls.ended = false;
   calls.turns = 0;
-  // The second turn is the one before a sleep.
+  // The waiter makes the second turn before it sleeps.
   calls.ends = [](const Calls& now) { return now.turns == 2; };
   EXPECT_TRUE(calls.progress.wait(calls.ended, calls.patience));
   EXPECT_EQ(calls.sleeps, 0);

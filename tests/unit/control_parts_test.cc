@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of start-up without threads: handshake, frames, gather, floods, neighbours, interface
-// choice, joined, silent hosts.
+// The parts of start-up, tested without threads: handshake, frames, gather, floods, neighbours,
+// choice of interface, ranks that have joined, silent hosts.
 #include "runtime/src/bootstrap/bruck_gather.h"
 #include "runtime/src/bootstrap/card.h"
 #include "runtime/src/bootstrap/control_frame.h"
@@ -45,7 +45,7 @@ using testing::HasSubstr;
 
 Key key_of(std::string_view secret) { return Key(secret, "test", {}); }
 
-/// Two handshakes that are connected to each other.
+/// The two sides of one handshake.
 struct Pair {
   Handshake caller, callee;
   Status caller_status, callee_status;
@@ -58,7 +58,7 @@ struct Pair {
        const Dialect& v = {})
       : caller(Handshake::Side::caller, a, x, u), callee(Handshake::Side::callee, b, y, v) {}
 
-  /// Passes bytes between them until both are done or one fails.
+  /// Passes bytes between the two sides until both are done or one side fails.
   void run() {
     ByteVector to_callee(caller.preamble().begin(), caller.preamble().end());
     ByteVector to_caller;
@@ -123,7 +123,7 @@ TEST(Handshake, AStrangersBytesAreNoPreamble) {
 
 TEST(Handshake, AProofCanBeNeitherReflectedNorReplayed) {
   const Key key = key_of("s");
-  // An attacker without a key sends the caller's own proof back to it.
+  // An attacker without a key returns the caller's own proof to the caller.
   Handshake caller(Handshake::Side::caller, key, {0, 2, {}});
   ByteVector proof;
   ASSERT_TRUE(
@@ -131,7 +131,7 @@ TEST(Handshake, AProofCanBeNeitherReflectedNorReplayed) {
   ByteVector out;
   EXPECT_EQ(caller.receive(proof, out).code(), Code::cancelled);
 
-  // An attacker repeats a handshake that it recorded earlier.
+  // An attacker replays an earlier handshake.
   Handshake earlier(Handshake::Side::caller, key, {1, 2, {}});
   Handshake first(Handshake::Side::callee, key, {0, 2, {}});
   ByteVector recorded;
@@ -230,7 +230,7 @@ TEST(BruckGather, GathersFromAnyNumberOfRanksInLogarithmicRounds) {
     }
     unsigned rounds = 0;
     for (; !ranks[0].is_done(); ++rounds) {
-      // All ranks send before any of them receives, which begins the next round.
+      // In each round, all ranks send before any of them receives. Receiving begins the next round.
       std::map<std::uint32_t, ByteVector> arrived;
       for (const BruckGather& each : ranks) arrived[each.send_to()] = each.outgoing();
       ASSERT_EQ(arrived.size(), size);
@@ -275,7 +275,7 @@ TEST(Neighbours, AreMutualAndFewAndHoldTheRing) {
   }
 }
 
-/// The number of ranks that can be reached from the first living one.
+/// The number of ranks that can be reached from the first living rank, over living ranks.
 std::size_t reachable(std::uint32_t size, const std::vector<std::uint32_t>& dead) {
   std::vector<bool> seen(size, false);
   for (const std::uint32_t rank : dead) seen[rank] = true;
@@ -348,7 +348,7 @@ TEST(InterfaceChoice, DefaultsToTheOneTowardsTheRendezvous) {
 TEST(InterfaceChoice, TakesLoopbackOnlyForALoopbackRendezvous) {
   EXPECT_EQ(choose_interface(machine(), "", towards("127.0.0.1", "127.0.0.1", true))->chosen.name,
             "lo");
-  // A host that resolves its own name to 127.0.1.1: other hosts could not connect to that address.
+  // A host whose own name resolves to 127.0.1.1. Other hosts could not connect to this address.
   EXPECT_EQ(choose_interface(machine(), "", towards("this-host", "127.0.0.1", false))->chosen.name,
             "eth0");
 }
@@ -373,7 +373,7 @@ TEST(InterfaceChoice, FollowsTheSetting) {
 }
 
 TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
-  // The system lists the addresses of version 6 after all of version 4.
+  // The system lists IPv6 addresses after all IPv4 addresses.
   std::vector<Interface> all = machine();
   all.push_back({"lo", SocketAddress::parse("::1", 0).value()});
   const auto choice = choose_interface(all, "eth7", {});
@@ -397,7 +397,8 @@ TEST(InterfaceChoice, FindsTheRouteOfThisMachine) {
 
 // --- Hosts that do not answer -----------------------------------------------------
 
-/// When the first end of a connection sends, in milliseconds after the test began.
+/// The times at which the first end of a connection sends, in milliseconds since the begin of the
+/// test.
 struct Traffic {
   int first = -1;  ///< -1: never.
   int every = 0;   ///< 0: once.
@@ -406,7 +407,7 @@ struct Traffic {
 /// A connection over the loopback interface whose packets are dropped for a while.
 class DroppingConnection {
  public:
-  /// Drops packets from `begins` on for `lasts`, both in milliseconds.
+  /// Drops packets from time `begins` on, for the duration `lasts`. Both are in milliseconds.
   DroppingConnection(int begins, int lasts, Traffic traffic)
       : begins_(begins), heals_(begins + lasts), traffic_(traffic), next_(traffic.first) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(5));
@@ -417,7 +418,8 @@ class DroppingConnection {
     for (const UniqueFd& end : ends_) keep_alive(end.get());
   }
 
-  /// Does what is due at `now`, in milliseconds after the test began.
+  /// Starts or stops dropping packets, and sends, as planned for the time `now`, in milliseconds
+  /// since the begin of the test.
   void advance(int now) {
     if (!drops_ && now >= begins_ && now < heals_) drop(true);
     if (drops_ && now >= heals_) drop(false);
@@ -434,7 +436,8 @@ class DroppingConnection {
     }
   }
 
-  /// When each end was found to be silent, in milliseconds after the packets were dropped first.
+  /// The times at which the two ends were found to be silent, in milliseconds after the first
+  /// packet was dropped.
   std::vector<int> lost_after() const {
     std::vector<int> after;
     for (const auto& at : lost_at_) {
@@ -472,7 +475,7 @@ class DroppingConnection {
   std::array<std::optional<int>, 2> lost_at_;
 };
 
-/// Lets time pass for all connections.
+/// Advances all connections for `milliseconds` of real time.
 void run(std::vector<DroppingConnection>& connections, int milliseconds) {
   const auto began = Clock::now();
   for (int now = 0; now < milliseconds;) {
@@ -483,8 +486,8 @@ void run(std::vector<DroppingConnection>& connections, int milliseconds) {
   }
 }
 
-/// Idle, with bytes in flight when the silence begins, sending first within the silence, sending
-/// all the time.
+/// The connection is idle; it has bytes in flight when the silence begins; it first sends during
+/// the silence; or it sends all the time.
 const std::vector<Traffic> kTraffic = {{-1, 0}, {990, 0}, {1500, 0}, {2800, 0}, {4000, 0}, {0, 20}};
 
 TEST(Silence, OfLessThanTheLimitEndsNoConnection) {
@@ -503,7 +506,7 @@ TEST(Silence, OfLessThanTheLimitEndsNoConnection) {
 
 TEST(Silence, OfMoreThanTheLimitIsFoundWithinThePromisedTime) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  constexpr int kMostBetweenRepetitions = 44, kSecond = 1000;  // TCP_RTO_MAX_MS of Linux 6.15
+  constexpr int kMostBetweenRepetitions = 44, kSecond = 1000;  // TCP_RTO_MAX_MS, since Linux 6.15.
   const bool asks_often = ::setsockopt(socket.get(), IPPROTO_TCP, kMostBetweenRepetitions, &kSecond,
                                        sizeof kSecond) == 0;
   const int promised = asks_often ? 9000 : 12'000;

@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 
-/// The open descriptors of this process and what they refer to, such as "socket:[123]".
+/// The open file descriptors of this process. The values are their targets, such as "socket:[123]".
 std::map<int, std::string> open_descriptors() {
   std::map<int, std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -74,7 +74,7 @@ TEST_P(ControlPlaneOf, GathersEveryRanksBytes) {
 TEST_P(ControlPlaneOf, GathersLargeValues) {
   const std::size_t bytes = std::size_t{4} << 20;
   on_each_rank(size(), [&](std::uint32_t rank) {
-    // Only some values are large, like the topologies of different machines.
+    // Only some values are large, as with topologies of different machines.
     const ByteVector mine(rank % 3 == 0 ? bytes / size() : rank, static_cast<std::byte>(rank));
     const auto values = value_of(plane(rank).all_gather(mine, soon_enough()));
     for (std::uint32_t other = 0; other < size(); ++other) {
@@ -117,7 +117,7 @@ TEST_P(ControlPlaneOf, AGoodbyeIsHeardOnceByAllAndIsNoDeath) {
     EXPECT_TRUE(serve_until(
         plane(rank), recorder, [&] { return recorder.left.count(leaver) == 1; }, soon_enough()));
   });
-  // Then all ranks leave, and each hears at most one report about each other rank.
+  // Then all ranks leave. Each rank gets at most one report about each other rank.
   on_each_rank(size(), [&](std::uint32_t rank) {
     if (rank == leaver) return;
     Recorder recorder;
@@ -231,7 +231,7 @@ TEST(ControlPlane, ARankThatDiesDuringTheStartIsNamed) {
   on_each_rank(4, [&](std::uint32_t rank) {
     const auto placement = placement_of(rank, 4);
     auto plane = ControlPlane::join(placement, *store, {}, {}, soon_enough());
-    // This rank is gone before it gathers, while others may still be joining.
+    // This rank ends before it gathers. Other ranks may still be joining at this time.
     if (rank == 2) return;
     const Status status = plane ? (*plane)->all_gather({}, soon_enough()).status() : plane.status();
     EXPECT_EQ(status.code(), Code::peer_lost) << status.to_string();
@@ -242,7 +242,7 @@ TEST(ControlPlane, ARankThatDiesDuringTheStartIsNamed) {
 
 TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   const auto store = std::make_shared<MemoryStore>();
-  // What rank 1 leaves behind if it ends after it has published its card.
+  // The state that rank 1 leaves if it ends after it has published its card.
   auto listener = runtime::listen_on(loopback().chosen.address);
   const Card card{{},
                   runtime::HostIdentity::of_this_process(),
@@ -251,7 +251,7 @@ TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   const auto placement = placement_of(0, 2);
   std::string prefix;
   {
-    // Takes the key of rank 0, and changes the rank in it.
+    // A store that copies the key under which rank 0 publishes, and changes the rank in this key.
     class Spy final : public Store {
      public:
       explicit Spy(std::string& key) : key_(key) {}
@@ -273,7 +273,7 @@ TEST(ControlPlane, ADeadAddressInTheStoreIsADeathAndNotATimeOut) {
   EXPECT_THAT(plane, AllOf(fails_as(Code::peer_lost), blames(1U)));
 }
 
-/// A store that reports the addresses which ranks publish.
+/// A store that reports the cards that ranks publish.
 class CardReader final : public Store {
  public:
   explicit CardReader(std::shared_ptr<Store> store, std::function<void(const Card&)> seen)
@@ -303,7 +303,7 @@ TEST(ControlPlane, StrangersAtTheListeningPortDoNoHarm) {
       ASSERT_TRUE(fd) << fd.status().to_string();
       ByteVector garbage(random() % 300);
       for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-      // Some begin with the right magic number, and some are empty.
+      // Some of the garbage begins with the right magic number, and some is empty.
       if (i % 3 == 0 && garbage.size() > 8)
         std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
       static_cast<void>(runtime::send_all(fd->get(), garbage, soon_enough()).is_ok());
@@ -352,7 +352,7 @@ TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {
   constexpr std::uint32_t kSize = 16;
   auto planes = join_all(kSize, std::make_shared<MemoryStore>(), soon_enough());
   for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
-  // Not more than a rank's neighbours on one side, so that the other ranks stay connected.
+  // A rank has at least one more neighbour on each side, so the other ranks stay connected.
   const std::vector<std::uint32_t> victims = {3, 7, 8};
   on_each_rank(kSize, [&](std::uint32_t rank) {
     if (std::ranges::count(victims, rank) > 0) {
@@ -372,7 +372,8 @@ TEST(ControlPlane, AGoodbyeIsHeardThoughItsRankTakesNothingMore) {
   const Planes planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
   for (const auto& plane : planes) ASSERT_TRUE(plane) << plane.status().to_string();
   planes[1].value()->leave(soon_enough());
-  // This takes several calls of send(). The first is answered with a reset, so a later one fails.
+  // Several calls of send() are necessary. The peer answers the first with a reset, so a later call
+  // fails.
   const std::string large(ControlPlane::kMaxMessage, 'm');
   for (int i = 0; i < 100; ++i) planes[0].value()->flood(bytes_of(large));
   Recorder recorder;

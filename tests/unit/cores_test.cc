@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// On which cores the ranks of a host can run, and how cgroups limit this.
+// The cores on which the ranks of a host can run, and limits by cgroups.
 #include "runtime/src/progress/cores.h"
 
 #include "support/subprocess.h"

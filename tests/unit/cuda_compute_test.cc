@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver's table and the CUDA device by themselves, over the stand-in for the driver: drivers
-// that are missing, old or broken, and devices that fail.
+// The table of driver functions and the CUDA device, tested alone over the stand-in for the driver:
+// drivers that are missing, old or broken, and devices that fail.
 #include "cuda/cuda_compute.h"
 
 #include "support/outcome.h"
@@ -29,7 +29,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A call that may wait for streams does not compile without a proof, which has to be acquired.
+// Calls of the driver that may wait for streams need a proof object (MayWait). Without it they do
+// not compile.
 template <class Any>
 concept CanFree = requires(const Any& driver) {
   driver.cuMemFree(0);
@@ -37,7 +38,7 @@ concept CanFree = requires(const Any& driver) {
 static_assert(CanFree<BlockingDriver> && !CanFree<Driver>);
 static_assert(!std::is_default_constructible_v<NoStreamWaits>);
 
-/// A driver that begins anew with these settings (fake_cuda.h).
+/// Starts a new driver with these settings (fake_cuda.h).
 class CudaComputeTest : public testing::Test {
  protected:
   using Settings = std::vector<std::pair<const char*, const char*>>;
@@ -62,7 +63,7 @@ class CudaComputeTest : public testing::Test {
     options.kernel_names = {"", "xylem_reduce_sum_float32"};
     return CudaCompute::make(std::move(driver), options);
   }
-  /// The device copies `source`, which is in scratch of its own, to `target`.
+  /// Enqueues a copy of `source`, which is in the device's scratch, to `target`.
   static Ticket copy(CudaCompute& compute, std::byte* target, const std::byte* source) {
     const std::array<const void*, 1> sources = {source};
     std::array<const void*, 1> given = sources;
@@ -123,7 +124,7 @@ TEST_F(CudaComputeTest, KernelsForOtherGpusAreUnsupportedAndNameTheSettingOfTheB
 }
 
 TEST_F(CudaComputeTest, AKernelThatIsNotThereIsNamed) {
-  begin({});  // Without FAKE_CUDA_KERNELS no kernel is found.
+  begin({});  // Without FAKE_CUDA_KERNELS, no kernel is found.
   EXPECT_THAT(make(), fails_with("cuLibraryGetKernel"));
 }
 
@@ -165,9 +166,9 @@ TEST_F(CudaComputeWithKernels, ATicketIsDoneWhenTheBytesAreThere) {
   EXPECT_TRUE(compute->health());
 }
 
-// To load them again would wait for streams that wait.
+// A second load could block until streams that wait have finished.
 TEST_F(CudaComputeWithKernels, KernelsAreLoadedOnceInAContext) {
-  begin_with("cuLibraryLoadData:2=2");  // The second time fails.
+  begin_with("cuLibraryLoadData:2=2");  // A second load would fail.
   const auto other = make();
   EXPECT_TRUE(other) << other.status().to_string();
 }
@@ -188,7 +189,7 @@ TEST_F(CudaComputeWithKernels, ATicketWhoseNumberIsNotWrittenCompletesWithAFault
   EXPECT_EQ(compute->health().code(), Code::internal);
 }
 
-// The device goes on, so the memory of its work is still in use.
+// The device still works after the error, so its work still uses its memory.
 TEST_F(CudaComputeWithKernels, AQuestionThatFailsOnceEndsNoWork) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamQuery:1=801", "20000"));  // Not supported.
   Ticket last;
@@ -225,13 +226,13 @@ TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceIsUsedAgain) {
   compute->free_device_scratch(second);
   EXPECT_EQ(compute->allocate_device_scratch(4 * kMiB), second);
   EXPECT_EQ(compute->allocate_device_scratch(1), first);
-  // It grows, but not without bounds.
+  // The scratch can grow, up to a limit.
   EXPECT_NE(compute->allocate_device_scratch(100 * kMiB), nullptr);
   EXPECT_EQ(compute->allocate_device_scratch(1024 * kMiB), nullptr);
   EXPECT_EQ(compute->allocate_device_scratch(std::uint64_t{1} << 40), nullptr);
 }
 
-// To allocate device memory the driver may wait for the stream.
+// An allocation of device memory may block until the stream has finished.
 TEST_F(CudaComputeWithKernels, ScratchOfTheDeviceDoesNotGrowWhileAStreamWaits) {
   ASSERT_NO_FATAL_FAILURE(begin_with(""));
   const auto driver = *open();
@@ -259,7 +260,7 @@ TEST_F(CudaComputeTest, ADeviceWithLittleMemoryHasLittleScratch) {
   EXPECT_EQ(compute->allocate_device_scratch(1), nullptr);
 }
 
-/// Copies from the device to the host, beside the queues.
+/// Copies from the device to the host, made by DeviceMemory::begin_read() outside of the queues.
 class CudaComputeReads : public CudaComputeWithKernels {
  protected:
   using State = transport::DeviceRead::State;
@@ -289,7 +290,7 @@ TEST_F(CudaComputeReads, AreDoneWhenTheBytesAreThere) {
   EXPECT_TRUE(compute->health());
 }
 
-// Into memory that the device reaches, a kernel copies.
+// If the device can access the target, a kernel copies instead of the driver.
 TEST_F(CudaComputeReads, OfLentMemoryNeedNoCopyByTheDriver) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuMemcpyAsync:1=1"));
   std::vector<std::byte> lent(2 * kBytes);
@@ -326,7 +327,7 @@ TEST_F(CudaComputeReads, WhoseNumberIsNotWrittenFail) {
 
 TEST_F(CudaComputeReads, OfALostDeviceFail) {
   ASSERT_NO_FATAL_FAILURE(begin_with("cuStreamQuery:1=719"));  // CUDA_ERROR_LAUNCH_FAILED
-  // The number of a copy that the device will never come to.
+  // The number of a copy that the lost device never reaches.
   EXPECT_EQ(end_of({{MemoryKind::cuda, 0}, 1000}), State::failed);
   EXPECT_EQ(compute->health().code(), Code::internal);
 }

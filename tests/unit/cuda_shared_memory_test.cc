@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many allocations of another process a CUDA device holds open, over the stand-in for the
-// driver.
+// The number of allocations of another process that a CUDA device keeps open, over the stand-in for
+// the driver.
 #include "cuda/cuda_compute.h"
 #include "unit/fake_cuda_processes.h"
 
@@ -27,7 +27,7 @@ class CudaSharedMemory : public fake_cuda::test::FakeCudaProcesses {
     CUdeviceptr address = 0;
   };
 
-  /// Lets a peer export allocations of kBytes, which exist until end_peer().
+  /// Starts a peer that exports allocations of kBytes. They exist until end_peer().
   void begin_peer() {
     ASSERT_NO_FATAL_FAILURE(fork_peer([this] {
       start();
@@ -52,7 +52,7 @@ class CudaSharedMemory : public fake_cuda::test::FakeCudaProcesses {
     ::setenv("FAKE_CUDA_KERNELS", XYLEM_FAKE_CUDA_KERNELS, 1);
     driver = *Driver::open(XYLEM_FAKE_CUDA);
   }
-  /// Makes devices that have opened nothing.
+  /// Creates new devices, which have no allocations open.
   void renew_devices() {
     computes = {};
     EXPECT_EQ(opened(), 0);
@@ -106,7 +106,7 @@ void CudaSharedMemory::expect_bounds() {
   for (std::size_t i = kAllocations - kKeptOpen; i < kAllocations; ++i) open_and_close(i);
   EXPECT_EQ(calls("cuIpcOpenMemHandle_v2"), before) << "the last ones are kept";
   EXPECT_FALSE(memory().open(places[0], kBytes + 1, kReader)) << "it is smaller";
-  // While they are read, all stay open.
+  // An allocation that is being read is not closed.
   for (std::size_t i = 0; i < kAllocations; ++i) {
     ASSERT_EQ(memory().open(places[i], kBytes, kReader) != nullptr, i < kMostOpen) << i;
   }
@@ -115,7 +115,8 @@ void CudaSharedMemory::expect_bounds() {
   EXPECT_LE(opened(), kKeptOpen);
 }
 
-// To close memory the driver may wait for all streams of the process, whoever made them.
+// Closing memory may block until all streams of the process have finished, including streams of
+// other libraries.
 void CudaSharedMemory::expect_nothing_closed_while_a_stream_waits() {
   renew_devices();
   CUcontext context = nullptr;
@@ -136,14 +137,15 @@ void CudaSharedMemory::expect_nothing_closed_while_a_stream_waits() {
   driver->cuDevicePrimaryCtxRelease(1);
 }
 
-// A peer that allocates at addresses which it has named before has freed what was there.
+// If a peer reports a new allocation at addresses that it has reported before, the old allocation
+// has been freed.
 void CudaSharedMemory::expect_freed_memory_to_be_closed_first() {
   renew_devices();
   for (std::size_t i = 0; i < kKeptOpen - 1; ++i) ASSERT_TRUE(open_and_close(i));
   const std::size_t freed = kKeptOpen - 2, next = kKeptOpen;
   places[next].address = places[freed].address + kBytes / 2;
   ASSERT_TRUE(open_and_close(next));
-  ASSERT_TRUE(open_and_close(next + 1));  // For this, one is closed.
+  ASSERT_TRUE(open_and_close(next + 1));  // For this allocation, one other is closed.
   const auto before = calls("cuIpcOpenMemHandle_v2");
   EXPECT_TRUE(open_and_close(0));
   EXPECT_EQ(calls("cuIpcOpenMemHandle_v2"), before) << "the oldest one is still open";
@@ -151,7 +153,7 @@ void CudaSharedMemory::expect_freed_memory_to_be_closed_first() {
   EXPECT_EQ(calls("cuIpcOpenMemHandle_v2"), before + 1);
 }
 
-// One test, since this process cannot fork once it has loaded the driver.
+// There is only one test, since this process cannot fork after it has loaded the driver.
 TEST_F(CudaSharedMemory, StaysOpenWithinBounds) {
   ASSERT_NO_FATAL_FAILURE(begin_peer());
   expect_bounds();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launches of the device kernels that are compiled for the host.
+// Launches of the device kernels, compiled for the host.
 #pragma once
 
 #include "cuda/kernels/arguments.h"
@@ -18,7 +18,7 @@
 
 namespace xylem::execution::cuda {
 
-/// What the kernels take for device addresses lies this far from the host's address.
+/// In these tests, a device address is the host's address plus kDeviceOffset.
 constexpr std::uintptr_t kDeviceOffset = std::uintptr_t{1} << 62;
 
 template <typename T>
@@ -50,7 +50,7 @@ inline std::string reduce_name(RedOp op, DataType type) {
          std::string(name(type));
 }
 
-/// Runs all threads of a launch, the last one first.
+/// Runs all threads of a launch, in reverse order.
 template <typename Arguments>
 void launch(const std::string& name, Arguments arguments, std::uint64_t threads) {
   const HostKernel* kernel = find(name);

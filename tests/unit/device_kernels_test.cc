@@ -36,7 +36,7 @@ using execution::kIntegers;
 using execution::Random;
 using execution::type_name;
 
-/// Memory that begins at a boundary of 16 bytes.
+/// Memory that begins at a multiple of 16 bytes.
 class Memory {
  public:
   explicit Memory(std::size_t bytes) : vectors_(bytes / sizeof(Vector) + 2) {}
@@ -52,7 +52,8 @@ class Memory {
   std::vector<Vector> vectors_;
 };
 
-/// Elements that a source begins before; elements of a source at most.
+/// kBegins: the largest index at which a source begins. kMostElements: the largest number of
+/// elements of a source.
 constexpr std::size_t kBegins = 128, kMostElements = 1024;
 
 class DeviceKernel : public testing::TestWithParam<DataType> {
@@ -64,8 +65,8 @@ class DeviceKernel : public testing::TestWithParam<DataType> {
     }
   }
 
-  /// Reduces elements of the pool, which begin `shift` elements after a boundary; if not `alike`,
-  /// those of each source elsewhere. The target has the memory around it compared, too.
+  /// Reduces elements of the pool. They begin `shift` elements after a vector boundary. If `alike`
+  /// is false, each source begins at another shift. Also compares the memory around the target.
   void check(RedOp op, std::size_t sources, std::size_t count, std::size_t shift, bool alike) {
     const std::size_t lanes = 16 / size;
     std::vector<const void*> addresses;
@@ -145,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Integers, DeviceKernel, testing::ValuesIn(kIntegers), t
 INSTANTIATE_TEST_SUITE_P(Boolean, DeviceKernel, testing::Values(DataType::boolean), type_name);
 INSTANTIATE_TEST_SUITE_P(Floats, DeviceScale, testing::ValuesIn(kFloats), type_name);
 
-/// Every value of a sixteen-bit type.
+/// Tests with every value of a 16-bit type.
 class DeviceHalf : public testing::TestWithParam<DataType> {
  protected:
   using Halves = std::vector<std::uint16_t>;
@@ -279,7 +280,8 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
   }
 }
 
-/// An exchange of two sources into two targets. One of each is a buffer of a peer.
+/// Arguments of a kernel that exchanges: two sources and two targets. One source and one target are
+/// buffers of a peer.
 struct Exchange {
   float own[2] = {1, 2}, of_peer[2] = {10, 20}, target[2] = {}, peer_target[3] = {};
   PeerCall peer_call[2];

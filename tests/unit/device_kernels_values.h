@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements on which tests of the device kernels compute: special values of each type, and values
-// whose sums round.
+// Elements for tests of the device kernels: special values of each type, and values whose sums are
+// rounded.
 #pragma once
 
 #include "xylem/base/data_type.h"
@@ -14,21 +14,21 @@
 
 namespace xylem::execution::cuda {
 
-/// Divisors of an average.
+/// Divisors of averages.
 inline constexpr std::uint32_t kDivisors[] = {1, 2,   64,     2'147'483'648,
                                               3, 255, 65'537, 4'294'967'295};
 
-/// A floating-point format, by the bits of its mantissa and exponent.
+/// A floating-point format: the numbers of bits of its mantissa and its exponent.
 struct Format {
   int mantissa, exponent;
 
   std::uint64_t unit() const { return std::uint64_t{1} << mantissa; }
-  /// In E4M3, which has no infinity, these bits are 256.
+  /// E4M3 has no infinity. In E4M3, these bits are the number 256.
   std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << mantissa; }
   std::uint64_t sign() const { return std::uint64_t{1} << (mantissa + exponent); }
   std::uint64_t one() const { return ((std::uint64_t{1} << (exponent - 1)) - 1) << mantissa; }
 
-  /// Zeros, subnormals, the least and the greatest numbers, infinities and NaNs.
+  /// Zeros, subnormals, the smallest and the largest numbers, infinities and NaNs.
   std::vector<std::uint64_t> special() const {
     std::vector<std::uint64_t> values = {unit() / 2, one() / 2, infinity() + unit() / 2};
     for (const std::uint64_t value :
@@ -38,7 +38,7 @@ struct Format {
     for (std::size_t i = 0, n = values.size(); i < n; ++i) values.push_back(values[i] | sign());
     return values;
   }
-  /// Mostly of similar size, so that sums round.
+  /// Random values. Most have similar magnitudes, so that sums are rounded.
   std::uint64_t random(std::mt19937_64& random) const {
     const std::uint64_t any = random();
     if (random() % 8 == 0) return any;

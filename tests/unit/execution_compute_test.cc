@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine with a made-up device. The device has gates and up to four queues. Its work completes
-// later, in a random order, and the CPU must not access its memory. Messages use loopback, which
+// The engine with a made-up device. The device has gates and up to four queues. It completes work
+// later, in a random order, and the CPU cannot access its memory. Messages use loopback, which
 // copies with the CPU, so programs are staged.
 #include "fakes/delayed_compute.h"
 #include "support/engine_call.h"
@@ -49,7 +49,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
     const auto plan = stage(call.plan(rank), staging);
     return call.program(plan, {.slice_bytes = 256, .window = 3, .fusion = Fusion::views});
   }
-  /// Makes new devices, one for each rank. Only rank 0's can have faults.
+  /// Creates one device for each rank. Only the device of rank 0 can have faults.
   void power_up(DelayedComputeOptions options) {
     devices.clear();
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -107,7 +107,7 @@ class ComputeOver : public testing::TestWithParam<std::uint32_t> {
       EXPECT_TRUE(devices[rank].is_open(ends[rank]));
     }
   }
-  /// Opens the gates one by one, in an order drawn from a seed, with turns of all ranks in between.
+  /// Opens the gates one by one, in an order drawn from a seed. In between, all ranks make turns.
   void open_gates(std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<std::uint32_t> order(ranks());
@@ -183,7 +183,7 @@ TEST_P(ComputeOver, NothingBeginsBeforeItsGateIsOpen) {
   EXPECT_TRUE(is_right(call));
 }
 
-// Otherwise the tests above could pass even if the engine forgot what the device must wait for.
+// This shows that the tests above detect an engine that omits dependencies of device work.
 TEST_P(ComputeOver, ADeviceThatDoesNotKeepTheOrderIsNoticed) {
   unsigned wrong = 0;
   std::uint64_t sequence = 0;
@@ -220,7 +220,7 @@ TEST_P(ComputeOver, ACallThatFailsWaitsForItsWorkAndServesTheNext) {
         expected.push_back(rank.execution.ended > 0 ? Code::ok : Code::cancelled);
         rank.engine.fail(rank.execution, failure(Code::cancelled, "the test"));
       }
-      // If the device cannot take work back, the work goes on waiting for its gate.
+      // If the device does not drop cancelled work, this work still waits for its gate.
       if (has_gates) open_gates(turns);
       ASSERT_TRUE(turn_until_ended(engines));
       expect_ended();
@@ -258,7 +258,8 @@ TEST_P(ComputeOver, AFaultOfADeviceEndsTheCallWithIt) {
   }
 }
 
-/// The pieces in which a device copies `bytes` bytes if it is done with them one after the other.
+/// Returns the pieces in which a device copies `bytes` bytes, if it completes one piece after
+/// another.
 std::vector<std::uint64_t> pieces_of(std::uint64_t bytes, std::uint64_t slice_bytes) {
   transport::LoopbackFabric fabric({/*seed=*/7, /*eager_bytes=*/512});
   HandDriven device;
@@ -282,7 +283,8 @@ std::vector<std::uint64_t> pieces_of(std::uint64_t bytes, std::uint64_t slice_by
   return device.pieces;
 }
 
-// All of the input is there, so a piece has all that the window of eight slices allows.
+// The whole input is available, so each piece has as many slices as the window allows, which is
+// eight.
 TEST(PiecesOfWork, HaveAllSlicesThatAreReady) {
   const std::vector<std::uint64_t> expected{800, 800, 456};
   EXPECT_EQ(pieces_of(2056, 100), expected);
@@ -295,8 +297,8 @@ TEST(PiecesOfWork, AreBounded) {
   EXPECT_EQ(pieces, std::vector<std::uint64_t>(8, kFull));
 }
 
-/// A point-to-point call whose device copies its message, which is a view, behind a gate: by way of
-/// the host if the gate opens too late.
+/// A point-to-point call whose message is a view. A device copies it behind a gate. If the gate
+/// opens too late, the message is first copied to the host.
 class CopyBehindAGate : public testing::Test, public EngineListener {
  protected:
   CopyBehindAGate() {
@@ -332,7 +334,7 @@ class CopyBehindAGate : public testing::Test, public EngineListener {
   void on_compute_error(Execution& /*execution*/, const Status& /*why*/) override {}
   void on_body(Message& /*message*/) override {}
 
-  /// A piece of work has the number of those before it and 1, so the gate is open at the third.
+  /// Pieces of work are numbered from 1, so the gate opens when three pieces have completed.
   static constexpr Ticket kGate{3, 0};
   std::byte target[100], source[100], host[100];
   NotedViews views;

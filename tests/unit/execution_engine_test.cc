@@ -39,7 +39,7 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
     EXPECT_TRUE(made) << made.status().message();
     return *made;
   }
-  /// Makes an all_reduce of `count` numbers on all ranks.
+  /// Starts an all_reduce of `count` numbers on all ranks.
   void all_reduce(const collectives::Planner& planner,
                   std::uint64_t count,
                   std::uint64_t sequence) {
@@ -67,7 +67,7 @@ class EngineOver : public testing::TestWithParam<std::uint32_t> {
       }
     }
   }
-  // Declared first, since they must outlive the executions if a test ends early.
+  // Declared before `ranks`, since the buffers must outlive the executions if a test ends early.
   std::vector<std::vector<std::uint32_t>> inputs, outputs;
   transport::LoopbackFabric fabric;
   std::deque<Rank> ranks;
@@ -85,8 +85,8 @@ TEST_P(EngineOver, EveryAllReduceIsRightFromCallToCall) {
 TEST_P(EngineOver, AnExecutionThatFailsEndsOnceAndServesTheNextCall) {
   const collectives::Planner& ring = *collectives::find_planner(Collective::all_reduce, "ring");
   constexpr std::uint64_t kCount = 2000;
-  // Each rank fails after a few turns, when some slices are ready, some wait and some are under
-  // way.
+  // Each rank fails after a few turns. At this time, some slices are ready, some wait and some are
+  // under way.
   for (unsigned turns = 0; turns < 12; ++turns) {
     outputs.assign(GetParam(), std::vector<std::uint32_t>(kCount));
     for (std::uint32_t rank = 0; rank < GetParam(); ++rank) {

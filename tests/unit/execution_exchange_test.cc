@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exchanges over shared memory. All ranks run in one thread, so the test decides who is late.
+// Exchanges over shared memory. All ranks run in one thread, so the test determines which rank is
+// late.
 #include "support/engine_call.h"
 #include "support/engine_parts.h"
 #include "xylem/execution/exchange.h"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kRanks = 3;
 
-/// A rank that makes all_reduces of three ranks, each of which sends all it has to both others.
+/// A rank that makes all_reduces of three ranks. Each rank sends its whole input to both others.
 struct ExchangeRank {
   explicit ExchangeRank(std::uint32_t rank)
       : transport(transport::make_shm({.endpoints = kRanks}).value()) {
@@ -79,7 +80,7 @@ class ExchangeTest : public testing::TestWithParam<std::uint64_t> {
   ExchangeTest() {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) ranks.emplace_back(rank);
     for (ExchangeRank& rank : ranks) rank.connect(ranks);
-    // The ranks find each other.
+    // Turns until the ranks are connected.
     for (int i = 0; i < 10; ++i) {
       for (ExchangeRank& rank : ranks) rank.turn();
     }
@@ -101,7 +102,7 @@ class ExchangeTest : public testing::TestWithParam<std::uint64_t> {
 TEST_P(ExchangeTest, TheLastRankEndsWithinItsCallAndIsAsNew) {
   for (std::uint64_t sequence = 0; sequence < 50; ++sequence) {
     for (ExchangeRank& rank : ranks) rank.prepare(call, sequence);
-    // Each time the ranks come in another order.
+    // Each call starts the ranks in another order.
     const auto at = [&](std::uint64_t i) -> ExchangeRank& {
       return ranks[(sequence + i) % kRanks];
     };

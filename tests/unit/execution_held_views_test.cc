@@ -11,7 +11,7 @@
 namespace xylem::execution {
 namespace {
 
-/// Executions of a program whose only step receives slices into a ring, and is read by views.
+/// Executions of a program whose only step receives slices into a ring and reads them by views.
 class HeldViewsTest : public testing::Test {
  protected:
   static constexpr std::uint32_t kWindow = 4;
@@ -47,7 +47,7 @@ class HeldViewsTest : public testing::Test {
     receiver.run.device.compute = &device;
     receiver.run.device.memory[0] = {MemoryKind::cuda, 0};
   }
-  /// The number of rounds after which a view has been evicted, or `most`.
+  /// Returns the number of rounds after which a view has been evicted, at most `most`.
   unsigned rounds_until_evicted(unsigned most) {
     unsigned rounds = 0;
     while (transport.released == 0 && rounds < most) {
@@ -105,7 +105,7 @@ TEST_F(HeldViewsTest, AreNotEvictedBeforeTheDelayOrWhileTheyChange) {
   EXPECT_LT(rounds_until_evicted(kRounds), kRounds);
 }
 
-// A view in device memory occupies no slot.
+// A view in device memory occupies no slot, so it may be held longer.
 TEST_F(HeldViewsTest, OnADeviceStayForAHundredTimesTheDelay) {
   constexpr std::chrono::microseconds kDelay(50);
   views.set_eviction_delay(kDelay);

@@ -76,7 +76,7 @@ TEST_F(MessagePoolTest, CompletedMessagesAreReturnedOldestFirst) {
   a.done(a);
   EXPECT_EQ(pool.next_completed(), &b);
   pool.release(b);
-  MessagePool::on_done(c);  // While others are being handled.
+  MessagePool::on_done(c);  // While other messages are being handled.
   EXPECT_EQ(pool.next_completed(), &a);
   EXPECT_EQ(pool.next_completed(), &c);
   EXPECT_EQ(pool.next_completed(), nullptr);

@@ -23,14 +23,14 @@ class PendingWorkTest : public testing::Test {
   void add(Execution& execution, std::uint32_t slice, std::uint64_t number, std::uint32_t queue) {
     pending.add({.execution = &execution, .slice = slice, .ticket = {number, queue}});
   }
-  /// The slices of the work that has ended.
+  /// Returns the slices of the work that has completed since the last call.
   std::vector<std::uint32_t> ended() {
     std::vector<std::uint32_t> slices;
     pending.poll([](Execution&, bool) { ADD_FAILURE() << "there is no gate"; },
                  [&](const PendingWork::Work& work) { slices.push_back(work.slice); });
     return slices;
   }
-  /// Whether the gates that have ended were open.
+  /// For each gate that has ended: true if it was open.
   std::vector<bool> ended_gates() {
     std::vector<bool> open;
     pending.poll([&](Execution&, bool is_open) { open.push_back(is_open); },
@@ -68,7 +68,7 @@ TEST_F(PendingWorkTest, WorkMayBeAddedWhileOtherWorkEnds) {
   const unsigned calls = pending.poll([](Execution&, bool) {},
                                       [&](const PendingWork::Work& work) {
                                         slices.push_back(work.slice);
-                                        // Each time in a queue of its own.
+                                        // Each in another queue.
                                         if (work.slice < 5)
                                           add(second, work.slice + 1, 2, work.slice + 1);
                                       });

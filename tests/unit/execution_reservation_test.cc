@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using transport::ReserveResult;
 
-/// The root of a broadcast to two peers, which sends three slices to each.
+/// The root of a broadcast to two peers. It sends three slices to each of them.
 class ReservationTest : public testing::Test {
  protected:
   ReservationTest() {
@@ -87,7 +87,7 @@ TEST_F(ReservationTest, WaitsOnlyIfItIsForOneSendAlone) {
   EXPECT_FALSE(reserve());
   EXPECT_FALSE(reserve().must_wait(send)) << "one peer alone may have room";
   const StepId other = program->cast_sends.back();
-  execution.run.steps[other].issued = 1;  // It has sent this slice already.
+  execution.run.steps[other].issued = 1;  // It has already sent this slice.
   EXPECT_TRUE(reserve().must_wait(send));
   EXPECT_FALSE(reserve().must_wait(other));
   EXPECT_EQ(views.abandoned, 0U);
@@ -104,7 +104,7 @@ TEST_F(ReservationTest, IsNotMadeForWhatCannotBeSentNow) {
   EXPECT_THAT(views.reserved_for, IsEmpty());
 }
 
-// The listener may cancel messages, which a reserved slot forbids.
+// The listener may cancel messages. This is not allowed while a slot is reserved.
 TEST_F(ReservationTest, IsAbandonedBeforeALostMessageIsReported) {
   const EngineCall chain{collectives::find_planner(Collective::broadcast, "ring"), 3, 700};
   program = chain.program(chain.plan(0), {.slice_bytes = 1024, .window = 3});

@@ -42,7 +42,7 @@ TEST_F(FailureDetectorOfThree, BelievesASuspicionAfterAWhile) {
   EXPECT_FALSE(detector.has_suspicions());
 }
 
-// What the wire says is the consequence; the cause is that the rank left.
+// The error of the wire is only a consequence. The reported cause must be that the rank has left.
 TEST_F(FailureDetectorOfThree, ARankThatLeftIsNamedAsTheOneThatLeft) {
   suspect(1, Leaver::counts);
   suspect(2, Leaver::counts);

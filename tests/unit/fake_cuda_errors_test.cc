@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: misuse, planned faults, contexts, access between devices, and
+// The stand-in for the CUDA driver: misuse, planned faults, contexts, access between devices, and
 // lookup of functions.
 #include "unit/fake_cuda_fixture.h"
 
@@ -136,7 +136,7 @@ TEST_F(FakeCudaFault, OfADeviceStaysAndEndsItsWaits) {
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(CU(cuMemsetD8Async)(memory, 0, 4, stream), CUDA_ERROR_LAUNCH_FAILED);
-  // Releases report the loss, but release.
+  // Functions that release an object return the error of the lost device, but release the object.
   EXPECT_EQ(CU(cuStreamDestroy)(stream), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(CU(cuMemFree)(memory), CUDA_ERROR_LAUNCH_FAILED);

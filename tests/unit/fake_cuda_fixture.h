@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads the stand-in of the CUDA driver for a test, with the settings that the test asks for.
+// Loads the stand-in for the CUDA driver for a test, with the settings of the test.
 #pragma once
 
 #include "fakes/cuda_driver/fake_cuda.h"
@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-/// A function of the driver: CU(cuMemAlloc)(&address, bytes). The name stands for the version that
-/// cuda.h defines, as in programs that link the driver.
+/// Finds a function of the driver: CU(cuMemAlloc)(&address, bytes). The name refers to the version
+/// that cuda.h defines, as in programs that are linked to the driver.
 #define CU(name) (find<decltype(&(name))>(#name))
 
 namespace xylem::fake_cuda::test {
@@ -40,7 +40,7 @@ class FakeCuda : public testing::Test {
     EXPECT_EQ(dlopen(XYLEM_FAKE_CUDA, RTLD_NOW | RTLD_NOLOAD), nullptr) << "not unloaded";
   }
 
-  /// Loads the driver. May be called again, which starts a new driver.
+  /// Loads the driver. A second call starts a new driver.
   void load(const Environment& environment = {}) {
     for (const auto& [name, value] : environment_) unsetenv(name.c_str());
     environment_ = environment;
@@ -96,7 +96,7 @@ class FakeCuda : public testing::Test {
     return static_cast<std::uint32_t*>(host_view(reinterpret_cast<const void*>(address)));
   }
 
-  /// A failure of the test unless `result` is success.
+  /// Fails the test if `result` is not CUDA_SUCCESS.
   static void must(CUresult result, std::source_location at = std::source_location::current()) {
     if (result == CUDA_SUCCESS) return;
     ADD_FAILURE_AT(at.file_name(), static_cast<int>(at.line())) << "error " << result;
@@ -112,7 +112,7 @@ class FakeCuda : public testing::Test {
     must(CU(cuMemAlloc)(&address, bytes));
     return address;
   }
-  /// Pinned host memory, filled with zero.
+  /// Allocates pinned host memory, filled with zeros.
   std::uint32_t* allocate_host(std::size_t words) const {
     void* address = nullptr;
     must(CU(cuMemHostAlloc)(&address, words * sizeof(std::uint32_t), 0));
@@ -129,14 +129,14 @@ class FakeCuda : public testing::Test {
     must(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
     return event;
   }
-  /// Makes `to` wait for all work that is enqueued on `from`.
+  /// Makes stream `to` wait for all work that is enqueued on `from`.
   void order(CUstream from, CUstream to) const {
     const CUevent event = make_event();
     must(CU(cuEventRecord)(event, from));
     must(CU(cuStreamWaitEvent)(to, event, 0));
     must(CU(cuEventDestroy)(event));
   }
-  /// Makes a stream wait until open() is called for `gate`, a word of pinned memory that is zero.
+  /// Makes a stream wait until open() is called for `gate`, a word of pinned memory that is 0.
   void hold(CUstream stream, const std::uint32_t* gate) const {
     must(CU(cuStreamWaitValue32)(stream, on_device(gate), 1, CU_STREAM_WAIT_VALUE_EQ));
   }
@@ -147,7 +147,8 @@ class FakeCuda : public testing::Test {
     must(CU(cuPointerGetAttribute)(static_cast<void*>(&value), which, address));
     return value;
   }
-  /// The words at a device address, after all commands before in the NULL stream or in `stream`.
+  /// Returns the words at a device address, after all earlier commands in `stream` or in the NULL
+  /// stream have run.
   std::vector<std::uint32_t> words_at(CUdeviceptr address,
                                       std::size_t count,
                                       CUstream stream = nullptr) const {
@@ -181,7 +182,7 @@ class FakeCuda : public testing::Test {
                               nullptr);
   }
 
-  /// Asks whether a stream is idle until it is, or until a deadline.
+  /// Queries whether a stream is idle, until it is idle or `time` has passed.
   CUresult query_for(CUstream stream, std::chrono::milliseconds time) const {
     const auto deadline = std::chrono::steady_clock::now() + time;
     CUresult result = CUDA_ERROR_NOT_READY;

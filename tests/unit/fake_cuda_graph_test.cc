@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: capture of streams, and graphs.
+// The stand-in for the CUDA driver: stream capture and graphs.
 #include "unit/fake_cuda_fixture.h"
 
 #include <atomic>
@@ -27,7 +27,7 @@ class FakeCudaGraph : public FakeCuda {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
   }
-  /// Also destroys the graph, which an executable graph does not need.
+  /// Makes an executable graph. Destroys `graph`, which the executable graph does not need.
   CUgraphExec instantiate(CUgraph graph) const {
     CUgraphExec exec = nullptr;
     must(CU(cuGraphInstantiate)(&exec, graph, 0));
@@ -99,7 +99,7 @@ TEST_F(FakeCudaGraph, RunsWhatWasCapturedAtEachLaunchAndNotBefore) {
   EXPECT_EQ(misuses(), 0U) << last_misuse();
 }
 
-// Both halves of the memory are made by streams of their own, and added in the first stream.
+// Two streams each write one half of the memory. The first stream adds the two halves.
 TEST_F(FakeCudaGraph, HasTheBranchesThatEventsMadeForEverySeed) {
   for (int seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
@@ -121,7 +121,7 @@ TEST_F(FakeCudaGraph, HasTheBranchesThatEventsMadeForEverySeed) {
     fill(memory, 9, 256, second);
     order(second, first);
     launch_graph(exec, first);
-    // After the graph, in the stream of the launch.
+    // In the stream of the launch, after the graph.
     must(launch(add, memory + 512, memory, 128, first));
     must(CU(cuStreamSynchronize)(first));
     for (std::size_t i = 0; i < 128; ++i) {
@@ -157,7 +157,7 @@ TEST_F(FakeCudaGraph, StartsAfterWhatItsStreamWasGivenBefore) {
     std::uint32_t* out = allocate_host(1);
     const CUstream first = make_stream(), second = make_stream();
     begin(first);
-    // The second stream has the only node.
+    // Only the second stream adds a node.
     order(first, second);
     must(CU(cuMemcpyAsync)(on_device(out), memory, 4, second));
     order(second, first);
@@ -169,7 +169,7 @@ TEST_F(FakeCudaGraph, StartsAfterWhatItsStreamWasGivenBefore) {
   }
 }
 
-// Each launch uses the same memory for what comes between.
+// All launches use the same memory for an intermediate result.
 TEST_F(FakeCudaGraph, RunsItsLaunchesOneAfterTheOtherAlsoInTwoStreams) {
   start({{"FAKE_CUDA_DELAY_US", "200"}});
   const CUdeviceptr between = allocate(4096);
@@ -185,7 +185,7 @@ TEST_F(FakeCudaGraph, RunsItsLaunchesOneAfterTheOtherAlsoInTwoStreams) {
   must(launch(add, sum, between, 1024, first));
   const CUgraphExec exec = instantiate(end(first));
   for (int i = 0; i < 10; ++i) launch_graph(exec, i % 2 == 0 ? first : second);
-  // The launches that are under way still run.
+  // Launches that are under way continue.
   must(CU(cuGraphExecDestroy)(exec));
   must(CU(cuCtxSynchronize)());
   EXPECT_EQ(view(sum)[0], 40U);
@@ -292,7 +292,7 @@ TEST_F(FakeCudaCapture, LeavesOtherStreamsAlone) {
   std::uint32_t word = 0;
   must(CU(cuMemcpyDtoHAsync)(&word, memory, 4, other));
   EXPECT_EQ(word, 7U);
-  // Nothing in this stream waits for one that does not block.
+  // The NULL stream does not wait for non-blocking streams, so this call is allowed.
   fill(memory, 8, 16, nullptr);
   must(CU(cuGraphDestroy)(end(stream)));
   EXPECT_EQ(misuses(), 0U) << last_misuse();
@@ -367,7 +367,7 @@ TEST_F(FakeCudaCapture, InRelaxedModeStillHasStreamsThatCannotBeWaitedFor) {
   end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  // Any thread may end it.
+  // Any thread may end an invalid capture.
   std::thread([&] {
     must(CU(cuCtxSetCurrent)(context()));
     end_in_vain(stream, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -387,7 +387,7 @@ TEST_F(FakeCudaCapture, EndsWhereItBeganAndWithAllStreamsJoined) {
             CUDA_ERROR_ILLEGAL_STATE);
   fill(memory, 1, 16, first);
   order(first, second);
-  // A stream that joined and was given nothing need not be waited for.
+  // A stream that joined the capture but added no node need not be joined again.
   must(CU(cuGraphDestroy)(end(first)));
 
   begin(first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: two processes share device memory.
+// The stand-in for the CUDA driver: two processes share device memory.
 #include "unit/fake_cuda_processes.h"
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ class FakeCudaIpc : public FakeCudaProcesses {
     must(CU(cuIpcOpenMemHandle)(&memory, receive<CUipcMemHandle>(), kFlags));
     return memory;
   }
-  /// Starts the driver, and has the peer test memory that is allocated here.
+  /// Starts the driver. The peer then tests memory that is allocated in this process.
   void share_with_peer() {
     start();
     send(handle_of(allocate(64)));
@@ -122,14 +122,14 @@ TEST_F(FakeCudaIpc, RefusesTheExportingProcessAndMemoryThatIsGone) {
   must(CU(cuIpcGetMemHandle)(&handle, memory));
   EXPECT_EQ(CU(cuIpcOpenMemHandle)(&opened, handle, kFlags), CUDA_ERROR_INVALID_CONTEXT);
   must(CU(cuMemFree)(memory));
-  // Another allocation may get the descriptor of the freed one.
+  // Another allocation may reuse the file descriptor of the freed one.
   allocate(64);
   send(handle);
   expect_success_of_peer();
   EXPECT_EQ(misuses(), 1U);
 }
 
-// The memory is the peer's. This process opens it, and its stream waits there.
+// The peer owns the memory. This process opens it, and its stream waits for a word of it.
 TEST_F(FakeCudaIpc, LetsAWaitNoticeWhatTheOwnerOfTheMemoryWrites) {
   fork_peer([&] {
     start();
@@ -194,7 +194,7 @@ TEST_F(FakeCudaIpcEvent, OrdersStreamsOfTwoProcesses) {
     send('x');
     must(CU(cuEventSynchronize)(event));
     must(CU(cuStreamSynchronize)(stream));
-    // Now the other process waits for this one.
+    // From here on, the other process waits for this one.
     must(CU(cuEventRecord)(event, stream));
     send('x');
     receive<char>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: memory pools, and allocation in the order of streams.
+// The stand-in for the CUDA driver: memory pools, and allocation in stream order.
 #include "unit/fake_cuda_fixture.h"
 
 namespace xylem::fake_cuda::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes that use the stand-in of the CUDA driver, and tell each other handles.
+// Two processes that use the stand-in for the CUDA driver, and exchange handles.
 #pragma once
 
 #include "unit/fake_cuda_fixture.h"
@@ -15,7 +15,7 @@ namespace xylem::fake_cuda::test {
 
 class FakeCudaProcesses : public FakeCuda {
  protected:
-  /// Runs `peer` in a process of its own, before this one has loaded the driver.
+  /// Runs `peer` in a child process, before this process has loaded the driver.
   template <typename Peer>
   void fork_peer(Peer peer) {
     int sockets[2];
@@ -28,12 +28,13 @@ class FakeCudaProcesses : public FakeCuda {
     peer();
     _exit(HasFailure() ? 1 : 0);
   }
-  /// Sends to the other process.
+  /// Sends a value to the other process.
   template <typename Value>
   void send(const Value& value) const {
     EXPECT_EQ(::send(socket_, &value, sizeof value, MSG_NOSIGNAL), ssize_t{sizeof value});
   }
-  /// Waits for what the other process sends. The socket closes when that process ends.
+  /// Receives a value from the other process. If that process ends, the socket closes and the test
+  /// fails.
   template <typename Value>
   Value receive() const {
     Value value = {};

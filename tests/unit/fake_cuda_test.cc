@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: memory, and the order of commands.
+// The stand-in for the CUDA driver: memory, and the order of commands.
 #include "unit/fake_cuda_fixture.h"
 
 #include <atomic>
@@ -12,9 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Long enough for any program that makes progress, even under a sanitizer on a busy machine.
+/// Limit for programs that must end: long enough even under a sanitizer on a busy machine.
 constexpr milliseconds kPatience{20000};
-/// A program that is stuck for ever is also stuck for this long.
+/// A program that has not ended after this time counts as blocked forever.
 constexpr milliseconds kGlance{50};
 
 using FakeCudaMemory = FakeCuda;
@@ -169,7 +169,7 @@ TEST_F(FakeCudaStream, RunsItsCommandsInOrder) {
   }
 }
 
-/// Copies from one stream to the next, and returns what arrived.
+/// Copies from one stream to the next, and returns the result.
 class FakeCudaEvent : public FakeCuda {
  protected:
   std::uint32_t pass_on(int seed, bool has_event) {
@@ -213,7 +213,7 @@ TEST_F(FakeCudaEvent, MeansTheRecordBeforeTheWait) {
   must(CU(cuStreamWaitEvent)(other, event, 0));
   must(CU(cuEventRecord)(event, blocked));
   must(CU(cuStreamWaitEvent)(other, event, 0));
-  // The second record cannot complete yet, but the wait was for the first one.
+  // The second record cannot complete yet. The wait is for the first record.
   hold(blocked, gate);
   must(CU(cuEventRecord)(event, blocked));
   must(CU(cuStreamSynchronize)(other));
@@ -222,10 +222,11 @@ TEST_F(FakeCudaEvent, MeansTheRecordBeforeTheWait) {
   must(CU(cuEventSynchronize)(event));
 }
 
-/// A program that needs two streams to run at once: the first waits for what the second writes.
+/// A program that needs two streams to run at once: the first waits for a value that the second
+/// writes.
 class FakeCudaQueue : public FakeCuda {
  protected:
-  /// Returns whether the program ended by itself. If not, it is released by the CPU.
+  /// Returns true if the program ends by itself. Otherwise the CPU writes the value.
   bool ends(unsigned queues, bool waits_first, int priority = 0) {
     start({{"FAKE_CUDA_QUEUES", std::to_string(queues)}});
     std::uint32_t* value = allocate_host(1);
@@ -268,7 +269,7 @@ TEST_F(FakeCudaQueue, IsChosenForEachPieceOfWork) {
       must(CU(cuStreamSynchronize)(stream));
     }
   }
-  // When a stream waits in each queue, the third stands still.
+  // If a stream waits in each queue, the third stream cannot run.
   wait(1);
   must(CU(cuMemsetD8Async)(memory, 0, 4, streams[2]));
   EXPECT_EQ(query_for(streams[2], kGlance), CUDA_ERROR_NOT_READY);
@@ -304,7 +305,7 @@ TEST_F(FakeCudaStream, OfTheDefaultKindWaitsForBlockingStreamsOnly) {
   start();
   std::uint32_t* gate = allocate_host(2);
   const CUdeviceptr memory = allocate(4);
-  // There are more queues than streams, so only the rules for the NULL stream can block.
+  // There are more queues than streams, so only the rules for the NULL stream can block a stream.
   const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
   const CUstream free = make_stream();
   hold(free, gate);
@@ -335,7 +336,7 @@ TEST_F(FakeCudaStream, WaitsForValuesInFourWays) {
   };
   const Case cases[] = {
       {CU_STREAM_WAIT_VALUE_GEQ, 5, 4, 6},
-      {CU_STREAM_WAIT_VALUE_GEQ, 2, ~std::uint64_t{0}, 2},  // Cyclic: the largest is before 2.
+      {CU_STREAM_WAIT_VALUE_GEQ, 2, ~std::uint64_t{0}, 2},  // Cyclic: the maximum is before 2.
       {CU_STREAM_WAIT_VALUE_EQ, 5, 6, 5},
       {CU_STREAM_WAIT_VALUE_AND, 4, 3, 5},
       {CU_STREAM_WAIT_VALUE_NOR, 1, ~std::uint64_t{1}, 2}};
@@ -378,7 +379,7 @@ TEST_F(FakeCudaKernel, VisitsEveryElementOnceWithTheParametersOfTheLaunch) {
   std::iota(source, source + kCount, 0);
   const CUstream stream = make_stream();
   must(CU(cuMemsetD32Async)(target, 5, kCount, stream));
-  // launch() has the parameters on its stack, which is gone when the kernel runs.
+  // The parameters are on the stack of launch(), which has returned when the kernel runs.
   must(launch(kernel("test_add"), target, on_device(source), kCount, stream));
   must(CU(cuStreamSynchronize)(stream));
   for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(view(target)[i], i + 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in of the CUDA driver: virtual memory management.
+// The stand-in for the CUDA driver: virtual memory management.
 #include "unit/fake_cuda_processes.h"
 
 #include <fcntl.h>
@@ -37,14 +37,14 @@ class FakeCudaVirtual : public FakeCudaProcesses {
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
     return CU(cuMemSetAccess)(address, bytes, &access, 1);
   }
-  /// Maps new memory of a device, which may access it.
+  /// Maps new memory of a device, and makes it accessible to this device.
   void map(CUdeviceptr address, std::size_t bytes = kGranule, int device = 0) const {
     const CUmemGenericAllocationHandle handle = create(bytes, device);
     must(CU(cuMemMap)(address, bytes, 0, handle, 0));
     must(CU(cuMemRelease)(handle));
     must(set_access(address, bytes, device));
   }
-  /// Maps the memory of a handle for the first device.
+  /// Maps the memory of a handle, and makes it accessible to the first device.
   void map_handle(CUdeviceptr address, CUmemGenericAllocationHandle handle) const {
     must(CU(cuMemMap)(address, kGranule, 0, handle, 0));
     must(set_access(address, kGranule));
@@ -106,7 +106,7 @@ TEST_F(FakeCudaVirtual, CommandsReachAcrossMappingsThatLieSideBySide) {
   EXPECT_EQ(words_at(middle, 32), std::vector<std::uint32_t>(32, 10));
   EXPECT_EQ(*view(address + kGranule), 10U);
   EXPECT_EQ(misuses(), 0U) << last_misuse();
-  // Nothing is mapped behind the second.
+  // Nothing is mapped after the second mapping.
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 2 * kGranule + 1, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(misuses(), 1U);
 }
@@ -120,9 +120,9 @@ TEST_F(FakeCudaVirtual, MemoryIsReachedOnlyByDevicesThatWereGivenAccess) {
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
   must(set_access(address, kGranule));
   must(CU(cuMemsetD8Async)(address, 0, 64, nullptr));
-  must(CU(cuCtxSynchronize)());  // The other device writes the same bytes.
+  must(CU(cuCtxSynchronize)());  // Wait before the other device writes the same bytes.
 
-  // Peer access between the contexts is for memory of cuMemAlloc.
+  // Peer access between contexts applies only to memory of cuMemAlloc.
   must(CU(cuCtxPushCurrent)(peer));
   must(CU(cuCtxEnablePeerAccess)(context(), 0));
   EXPECT_EQ(CU(cuMemsetD8Async)(address, 0, 64, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -164,7 +164,7 @@ TEST_F(FakeCudaVirtual, MemoryIsDescribedByPointerAttributes) {
   must(CU(cuMemGetAddressRange)(&base, &bytes, inside));
   EXPECT_EQ(base, mapping);
   EXPECT_EQ(bytes, 2 * kGranule);
-  // Nothing is mapped at the reservation's start.
+  // Nothing is mapped at the start of the reservation.
   EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_MAPPED, inside), 1);
   EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_MAPPED, address), 0);
   EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, address), 4 * kGranule);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GateWaits: how often messages wait for the streams of their receives.
+// GateWaits: the share of messages that wait for the streams of their receives.
 #include "calls/gate_waits.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Which of so many messages wait, by their numbers, if all gates open late.
+/// Returns the numbers of the messages that wait, out of `messages`, if all gates open late.
 std::vector<int> waiting(GateWaits& waits, int messages) {
   std::vector<int> numbers;
   for (int number = 0; number < messages; ++number) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a patient rank wakes its sleeping peers.
+// The time at which a rank that holds wakes wakes its sleeping peers.
 #include "runtime/src/progress/held_wakes.h"
 
 #include "support/host_peers.h"
@@ -12,7 +12,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Records how wakes are held.
+/// Records the calls of hold_wakes().
 class Peers final : public test::NoHostPeers {
  public:
   void hold_wakes(bool held) noexcept override { holds.push_back(held); }
@@ -24,7 +24,7 @@ class HeldWakesTest : public testing::Test {
  protected:
   HeldWakesTest() { wakes.open(peers); }
 
-  /// Makes a turn. Returns whether peers were woken after it.
+  /// Makes a turn. Returns true if peers were woken after it.
   bool wakes_after_turn(unsigned done) {
     peers.holds.clear();
     wakes.begin_turn();

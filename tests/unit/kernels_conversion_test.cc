@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conversion of floats of 16 and 8 bits on every instruction set of this machine: all values, every
-// boundary between two neighbours, and fp32 values of every size.
+// Conversion of 16-bit and 8-bit floats with every instruction set of this machine: all values,
+// every boundary between two adjacent values, and fp32 values of every magnitude.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
 #include "xylem/execution/host_kernels.h"
@@ -23,7 +23,7 @@ constexpr std::uint32_t kQuietNan = 0x7FC00000;
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-/// The elements of a format, each in the lower bits.
+/// Elements of a format, in the lower bits.
 using Codes = std::vector<std::uint16_t>;
 
 std::vector<float> widened(DataType type, const Codes& codes) {
@@ -112,7 +112,7 @@ TEST_P(KernelConversion, ReturnsEveryValueAfterWideningAndNarrowing) {
 TEST_P(KernelConversion, RoundsTiesToEvenAndTheirNeighboursToTheNearer) {
   std::vector<float> inputs;
   Codes expected;
-  // From zero to the greatest finite value. Overflow counts as the neighbour above it.
+  // From zero to the greatest finite value. The value above it counts as overflow.
   for (std::uint16_t low = 0; low <= format().greatest; ++low) {
     const bool is_greatest = low == format().greatest;
     const auto high = static_cast<std::uint16_t>(is_greatest ? format().overflow : low + 1);
@@ -143,8 +143,8 @@ TEST_P(KernelConversion, TakesInfinityForOverflowAndKeepsEveryNan) {
   for (const std::uint32_t sign : {0x00000000u, 0x80000000u}) {
     inputs.push_back(float_of(sign | 0x7F800000));
     expected.push_back(format().overflow | (sign != 0 ? format().sign() : 0));
-    // Each payload bit alone, which truncation could lose, and all bits but one, where a carry
-    // could overflow.
+    // NaNs with a single payload bit, which truncation could lose, and NaNs with all payload bits
+    // but one, in which a carry could overflow.
     for (int bit = 0; bit < 23; ++bit) {
       inputs.push_back(float_of(sign | 0x7F800000 | 1u << bit));
       inputs.push_back(float_of(sign | (0x7FFFFFFF ^ 1u << bit)));
@@ -158,7 +158,7 @@ TEST_P(KernelConversion, TakesInfinityForOverflowAndKeepsEveryNan) {
 TEST_P(KernelConversion, AgreesWithTheReferenceAllOverFp32) {
   std::vector<float> inputs;
   Codes expected;
-  // A prime, so that every low bit pattern occurs with every exponent.
+  // A prime, so that every pattern of low bits occurs with every exponent.
   constexpr std::uint64_t kStride = 4099;
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += kStride) {
     inputs.push_back(float_of(static_cast<std::uint32_t>(bits)));

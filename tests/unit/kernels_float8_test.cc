@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions of 8-bit floats on every instruction set of this machine: all pairs of values,
+// Reductions of 8-bit floats with every instruction set of this machine: all pairs of values,
 // overflow, NaN, and rounding.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
@@ -35,7 +35,7 @@ class KernelFloat8 : public testing::TestWithParam<DataType> {
   }
   void TearDown() override { ASSERT_TRUE(force_kernel_target("")); }
 
-  /// Combines all pairs on every instruction set.
+  /// Combines all pairs with every instruction set.
   void check(RedOp op, std::uint32_t divisor) {
     Bytes expected(kPairs);
     const std::byte* sources[] = {elements(first), elements(second)};
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                          testing::Values(DataType::float8_e4m3, DataType::float8_e5m2),
                          type_name);
 
-/// The reduction of one element of each source.
+/// Returns the reduction of one element of each source.
 int reduced(RedOp op, DataType type, std::initializer_list<std::uint8_t> values) {
   std::vector<const void*> sources;
   for (const std::uint8_t& value : values) sources.push_back(&value);
@@ -127,10 +127,10 @@ TEST(KernelFloat8E5M2, OverflowsToInfinity) {
 }
 
 TEST(KernelFloat8Sum, RoundsOnce) {
-  // In E4M3, 16 + 1 is a tie and rounds back to 16, so adding 1 twice changes nothing. fp32 sums to
-  // 18.
+  // In E4M3, 16 + 1 is a tie and is rounded back to 16, so adding 1 twice would change nothing. In
+  // fp32, the sum is 18.
   EXPECT_EQ(reduced(RedOp::sum, DataType::float8_e4m3, {0x58, 0x38, 0x38}), 0x59);
-  // In E5M2, the same with 8, 1 and 10.
+  // The same in E5M2 with 8 + 1 + 1, whose sum in fp32 is 10.
   EXPECT_EQ(reduced(RedOp::sum, DataType::float8_e5m2, {0x48, 0x3C, 0x3C}), 0x49);
 }
 

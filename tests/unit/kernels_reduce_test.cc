@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares every reduction of every type with plain arithmetic, on every instruction set of this
+// Compares every reduction of every type with plain arithmetic, with every instruction set of this
 // machine: small and odd counts, one to eight sources, in place on each source, at addresses that
-// are only aligned to the element.
+// have only the alignment of the element.
 #include "unit/kernels_reference.h"
 #include "unit/kernels_types.h"
 #include "xylem/execution/host_kernels.h"
@@ -29,7 +29,7 @@ constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100
 constexpr std::size_t kSourceCounts[] = {1, 2, 3, 5, 8};
 constexpr std::uint32_t kDivisors[] = {2, 3, 8, 255, 1000, 4'294'967'295};
 
-/// Elements between two guards, beginning `shift` elements after a vector boundary.
+/// Elements between two guards. They begin `shift` elements after a vector boundary.
 class Elements {
  public:
   Elements(DataType type, std::size_t count, std::size_t shift)
@@ -83,8 +83,8 @@ T random_float(Random& random) {
   return static_cast<T>(std::ldexp(mantissa, static_cast<int>(random() % 24) - 12));
 }
 
-/// Random bits. Floats are mostly of similar size, so that additions round, with some special
-/// values.
+/// Fills elements with random bits. Most floats have similar magnitudes, so that additions are
+/// rounded; some are special values.
 void fill(Elements& elements, DataType type, std::size_t count, Random& random) {
   for (std::size_t i = 0; i < count; ++i) {
     switch (type) {
@@ -117,7 +117,7 @@ void fill(Elements& elements, DataType type, std::size_t count, Random& random) 
   }
 }
 
-/// One call of a kernel, and the source that it overwrites if it is in place.
+/// One call of a kernel. If it is in place, it also names the source that it overwrites.
 struct Call {
   RedOp op;
   DataType type;
@@ -156,8 +156,8 @@ Elements expected_result(const Call& call, const std::vector<Elements>& inputs) 
   return result;
 }
 
-/// Makes the call on copies of `inputs`. Compares the target, the memory around it, and the other
-/// sources.
+/// Calls the kernel on copies of `inputs`. Compares the target, the memory around the target, and
+/// the sources that are not overwritten.
 void expect_right(const Call& call,
                   ReduceKernel kernel,
                   const std::vector<Elements>& inputs,
@@ -199,8 +199,8 @@ class KernelReduce : public testing::TestWithParam<DataType> {
     ASSERT_FALSE(targets_.empty());
   }
 
-  /// Makes the call with random input on every instruction set, out of place and in place on each
-  /// of `source_count` sources.
+  /// Calls the kernel with random input with every instruction set, out of place, and in place on
+  /// each of `source_count` sources.
   void check(Call call, std::size_t source_count) {
     std::vector<Elements> inputs;
     for (std::size_t k = 0; k < source_count; ++k) {
@@ -290,8 +290,8 @@ TEST(KernelSum, GoesFromLeftToRight) {
 }
 
 TEST(KernelSum, OfSixteenBitsRoundsOnce) {
-  // In fp16, 2048 + 1 is a tie and rounds back to 2048, so adding 1 twice changes nothing. fp32
-  // sums to 2050.
+  // In fp16, 2048 + 1 is a tie and is rounded back to 2048, so adding 1 twice would change nothing.
+  // In fp32, the sum is 2050.
   const std::uint16_t large = 0x6800;
   const std::uint16_t one = 0x3C00;
   std::uint16_t result = 0;

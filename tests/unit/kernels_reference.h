@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the reduction kernels must compute, one element at a time, in plain arithmetic of a wider
+// The expected results of the reduction kernels, computed for one element at a time in a wider
 // type: fp64 for floats up to fp32, and unsigned 64-bit integers for integers.
 #pragma once
 
@@ -18,17 +18,18 @@
 namespace xylem::execution::reference {
 
 /// A floating-point format of `bytes` bytes: a sign bit, the exponent, then `mantissa_bits`. The
-/// smallest normal number is 2^min_exponent. The other fields are bits of positive elements.
+/// smallest normal number is 2^min_exponent. The other members contain the bits of positive
+/// elements.
 struct NarrowFormat {
   std::size_t bytes;
   int mantissa_bits;
   int min_exponent;
   std::uint16_t greatest;   ///< The greatest finite number.
-  std::uint16_t overflow;   ///< What greater ones become: infinity, or `greatest` if there is none.
+  std::uint16_t overflow;   ///< Result of an overflow: infinity, or `greatest` if there is none.
   std::uint16_t quiet_nan;  ///< The only NaN that kernels store.
 
   std::uint16_t sign() const { return static_cast<std::uint16_t>(1 << (8 * bytes - 1)); }
-  /// The number of different elements.
+  /// The number of different bit patterns.
   std::size_t values() const { return std::size_t{1} << (8 * bytes); }
 };
 inline constexpr NarrowFormat kFloat16{2, 10, -14, 0x7BFF, 0x7C00, 0x7E00};
@@ -62,8 +63,8 @@ inline double widen(const NarrowFormat& format, std::uint16_t bits) {
                                : std::ldexp(implicit_one + mantissa, exponent - 1 + scale));
 }
 
-/// Rounds to the nearest, ties to even. The value is counted in units of the last place, which
-/// nearbyint() rounds in the default rounding mode.
+/// Converts `value` to the nearest element, ties to even. The value is converted to units of the
+/// last place, and nearbyint() rounds them in the default rounding mode.
 inline std::uint16_t narrow(const NarrowFormat& format, double value) {
   if (std::isnan(value)) return format.quiet_nan;
   const std::uint16_t sign = std::signbit(value) ? format.sign() : 0;
@@ -73,14 +74,16 @@ inline std::uint16_t narrow(const NarrowFormat& format, double value) {
       magnitude == 0 ? format.min_exponent : std::max(std::ilogb(magnitude), format.min_exponent);
   const auto units = static_cast<std::int64_t>(
       std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
-  // The units of a normal number include the implicit one; adding it makes the exponent field 1.
+  // The units of a normal number include the implicit leading bit. Adding it makes the exponent
+  // field 1.
   const std::int64_t bits =
       (static_cast<std::int64_t>(exponent - format.min_exponent) << format.mantissa_bits) + units;
   return static_cast<std::uint16_t>(sign | (bits > format.greatest ? format.overflow : bits));
 }
 
-/// Rounds an fp64 result once to the precision in which kernels combine. For sums, products and
-/// quotients of fp32 this is exact, since fp64 has more than twice as many digits.
+/// Rounds an fp64 result to the precision in which kernels combine. For sums, products and
+/// quotients of fp32, the result is rounded correctly, since fp64 has more than twice as many
+/// digits.
 template <typename Lane>
 Lane rounded(double value) {
   return static_cast<Lane>(value);
@@ -139,7 +142,7 @@ void put(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
-/// Element `index`, of one byte or two, in the lower bits.
+/// Returns element `index`, which has one or two bytes, in the lower bits.
 inline std::uint16_t narrow_at(const NarrowFormat& format,
                                const std::byte* from,
                                std::size_t index) {
@@ -236,7 +239,8 @@ inline void scale(
   }
 }
 
-/// Sets target[index] as a reduction step must. The target overlaps no source.
+/// Sets target[index] to the reduction of element `index` of all sources. The target overlaps no
+/// source.
 inline void reduce(RedOp op,
                    DataType type,
                    std::byte* target,

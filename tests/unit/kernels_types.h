@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The element types over which tests of kernels run.
+// The element types with which kernels are tested.
 #pragma once
 
 #include "xylem/base/data_type.h"
@@ -17,14 +17,14 @@ namespace xylem::execution {
 inline constexpr std::array kIntegers{DataType::int8,   DataType::uint8, DataType::int16,
                                       DataType::uint16, DataType::int32, DataType::uint32,
                                       DataType::int64,  DataType::uint64};
-/// Floats that are narrower than fp32, in which kernels do not compute.
+/// Floats narrower than fp32. Kernels convert them to compute.
 inline constexpr std::array kNarrowFloats{DataType::float8_e4m3, DataType::float8_e5m2,
                                           DataType::float16, DataType::bfloat16};
 inline constexpr std::array kFloats{DataType::float8_e4m3, DataType::float8_e5m2,
                                     DataType::float16,     DataType::bfloat16,
                                     DataType::float32,     DataType::float64};
 
-/// Names the tests of a suite whose parameter is the type.
+/// Names a test after its parameter, a data type.
 inline std::string type_name(const testing::TestParamInfo<DataType>& test) {
   return std::string(name(test.param));
 }

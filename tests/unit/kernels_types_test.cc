@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element types and reductions by name, and which combinations are refused and how.
+// Element types and reductions by name, and the combinations that are refused.
 #include "support/outcome.h"
 #include "xylem/base/data_type.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the variables of each launcher mean, which launcher takes precedence, and which store is
-// used.
+// The meaning of each launcher's variables, the precedence of launchers, and the choice of the
+// store.
 #include "runtime/src/bootstrap/launcher.h"
 
 #include "runtime/src/bootstrap/slurm_nodes.h"

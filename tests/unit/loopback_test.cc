@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only loopback promises: a message order that follows from a seed, small messages that are
-// buffered and large ones that wait, many threads, and no allocation in steady traffic.
+// Promises of loopback that other transports do not make: a message order that depends on a seed,
+// small messages that are buffered and large messages that wait, many threads, and no allocation in
+// steady traffic.
 #include "xylem/transport/loopback.h"
 
 #include "support/sanitizer.h"
@@ -24,9 +25,9 @@ namespace {
 thread_local std::uint64_t allocations = 0;
 }  // namespace
 
-// The thread sanitizer has its own definitions of these operators, so nothing is counted under it.
+// The thread sanitizer defines these operators itself, so allocations are not counted under it.
 #ifndef XYLEM_THREAD_SANITIZER
-// Not inlined, because GCC would see memory of malloc() passed to delete and warn.
+// Not inlined: otherwise GCC would see that memory of malloc() is passed to delete, and warn.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
@@ -39,8 +40,8 @@ thread_local std::uint64_t allocations = 0;
 namespace xylem::transport::testing {
 namespace {
 
-/// Larger than the default of eager_bytes. So a message of this size is offered: its receiver
-/// copies it directly out of the sender's memory, and the send does not end before that.
+/// Larger than the default of eager_bytes. So a message of this size is offered: the receiver
+/// copies it directly from the sender's memory, and the send ends only after this copy.
 constexpr std::uint64_t kOffered = 100000;
 
 EndpointId join(Transport& from, const Transport& to) {
@@ -49,7 +50,7 @@ EndpointId join(Transport& from, const Transport& to) {
   return *endpoint;
 }
 
-// The order in which 50 receives with different tags end.
+// Returns the order in which 50 receives with different tags end.
 std::vector<int> order_of_completion(std::uint64_t seed) {
   static constexpr int kCount = 50;
   struct Numbered : Operation {
@@ -107,13 +108,13 @@ TEST(Loopback, SmallMessagesAreCopiedAtOnceAndLargeOnesWait) {
   Operation copied;
   EXPECT_EQ(a->send(to_b, 1, {source.data(), 16, {}}, copied), Posted::done);
   const auto first = source[0];
-  source[0] = std::byte{0};  // This has no effect, since the message was copied.
+  source[0] = std::byte{0};  // Has no effect on the message, since it was copied.
 
   Tracked offered;
   send(*a, to_b, 2, source.data(), 17, offered);
   settle({a.get(), b.get()});
   EXPECT_FALSE(offered.ended());
-  source[1] = std::byte{99};  // This has an effect, since the message was not copied.
+  source[1] = std::byte{99};  // Changes the message, since it was not copied.
 
   std::vector<std::byte> target(17);
   Tracked received[2];
@@ -198,8 +199,8 @@ TEST(Loopback, SteadyTrafficAllocatesNothing) {
 
 class LoopbackThreads : public ::testing::TestWithParam<std::uint64_t> {};
 
-// Each of eight ranks has its own thread, exchanges eager and offered messages with all others, and
-// sleeps when there is nothing to do.
+// Each of eight ranks has its own thread, exchanges eager messages, and messages that it offers
+// before it sends them, with all others, and sleeps when it has nothing to do.
 TEST_P(LoopbackThreads, AllToAllWithSleepLosesNothing) {
   constexpr std::size_t kRanks = 8;
   constexpr std::uint64_t kRounds = 40;
@@ -243,8 +244,8 @@ TEST_P(LoopbackThreads, AllToAllWithSleepLosesNothing) {
   EXPECT_FALSE(failed);
 }
 
-// The sender closes its endpoint while the receiver may be copying from its memory, and then frees
-// that memory.
+// The sender closes its endpoint while the receiver may be copying from the sender's memory. Then
+// the sender frees this memory.
 TEST_P(LoopbackThreads, ClosingWhileTheReceiverCopiesIsSafe) {
   LoopbackFabric fabric({.seed = GetParam()});
   std::atomic<bool> stop{false};
@@ -284,7 +285,7 @@ TEST_P(LoopbackThreads, ClosingWhileTheReceiverCopiesIsSafe) {
   EXPECT_GT(lost, 0U);
 }
 
-// When a transport ends while others send to it, all of these sends end, too.
+// When a transport is destroyed while others send to it, all these sends end.
 TEST_P(LoopbackThreads, EndingWhileOthersSendEndsTheirSends) {
   for (int round = 0; round < 10; ++round) {
     LoopbackFabric fabric({.seed = GetParam()});

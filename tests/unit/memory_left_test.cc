@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory is available to a process, by the machine and its control groups.
+// The memory that is available to a process, as limited by the machine and by control groups.
 #include "shm/memory_left.h"
 
 #include "support/temporary_directory.h"
@@ -57,7 +57,7 @@ TEST_F(MemoryLeftOf, GroupsAboveBoundItToo) {
   EXPECT_EQ(left.limit, files.root + "/job/memory.max");
 }
 
-// In a container the host's path does not exist, and the limit is in the root directory.
+// In a container, the path of the host does not exist, and the limit is in the root directory.
 TEST_F(MemoryLeftOf, GroupsOfTheFirstVersionAreRead) {
   write("cgroup", "5:cpu:/docker/1\n4:memory:/docker/1\n");
   write("root/memory/memory.limit_in_bytes", "73400320\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first difference between the calls of two ranks, and what is said of it.
+// The first difference between the calls of two ranks, and its description.
 #include "runtime/src/failure/mismatch.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Optional;
 
-/// Two ranks of a group of four: this one, 1, and the one whose situation is compared.
+/// Two ranks of a group of four: rank 1 is this rank, and rank 3 the rank whose situation is
+/// compared.
 class Mismatch : public testing::Test {
  protected:
   static constexpr std::uint64_t kUid = 9;
@@ -35,7 +36,7 @@ class Mismatch : public testing::Test {
   static void call(CallHistory& history, std::uint64_t count) {
     (void)history.add(all_reduce(count), 0);
   }
-  /// What the other rank says after its last call.
+  /// The situation that the other rank publishes after its last call.
   Situation said() const {
     Situation situation;
     situation.group = kUid;

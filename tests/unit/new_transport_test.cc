@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adds a transport that Xylem does not have, and whose endpoints need connections, to the list of
-// kinds of transport. Ranks then use it together with two others.
+// Adds a transport that Xylem does not contain, and whose endpoints need connections, to the list
+// of kinds of transport. Ranks then use this transport together with two others.
 #include "runtime/src/wires/transports.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
@@ -25,7 +25,7 @@ namespace {
 using namespace transport;
 using Made = Result<std::unique_ptr<Transport>>;
 
-/// Loopback whose endpoints send nothing before they have a connection.
+/// Loopback whose endpoints send nothing until they have a connection.
 class Connected final : public transport::testing::ForwardingTransport, private Connections {
  public:
   Connected(std::unique_ptr<Transport> below, std::atomic<int>& adopted)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whom a time-out names, by what the ranks answered.
+// The rank that a time-out names, depending on the answers of the ranks.
 #include "runtime/src/failure/participation.h"
 
 #include <gtest/gtest.h>

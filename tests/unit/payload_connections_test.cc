@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PayloadConnections: connections for payload that the ranks of a control plane make on demand.
-// Ranks are threads that connect over the loopback interface. The tests cover which ranks are
+// Ranks are threads that connect over the loopback interface. The tests check which ranks are
 // invited and notified, and what other processes can do at the open port.
 #include "runtime/src/bootstrap/payload_connections.h"
 
@@ -60,7 +60,8 @@ SocketAddress peer_of_socket(int fd) {
   return SocketAddress(address);
 }
 
-/// Expects two ends of one connection: addresses and keys agree, and bytes pass both ways.
+/// Expects that `a` and `b` are the two ends of one connection: addresses and keys agree, and bytes
+/// pass in both directions.
 void expect_ends_of_one_connection(const PayloadConnection& a, const PayloadConnection& b) {
   EXPECT_EQ(SocketAddress::of_socket(a.socket.get())->to_string(),
             peer_of_socket(b.socket.get()).to_string());
@@ -75,7 +76,7 @@ void expect_ends_of_one_connection(const PayloadConnection& a, const PayloadConn
   }
 }
 
-/// A job whose ranks are all served by the test's own thread.
+/// A job whose ranks are all served by the thread of the test.
 class Job {
  public:
   explicit Job(std::uint32_t size, const std::shared_ptr<Store>& store, const Logger& logger = {})
@@ -99,7 +100,8 @@ class Job {
     std::erase(all_, rank);
   }
 
-  /// Serves these ranks in turn until `enough`. Returns false if the deadline comes first.
+  /// Serves `ranks` in turn until `enough` returns true. Returns false if the deadline passes
+  /// first.
   bool serve(const std::vector<std::uint32_t>& ranks,
              const std::function<bool()>& enough,
              Deadline deadline = soon_enough()) {
@@ -116,12 +118,12 @@ class Job {
     return false;
   }
   bool serve_all(const std::function<bool()>& enough) { return serve(all_, enough); }
-  /// Serves all ranks until these two have connected.
+  /// Serves all ranks until ranks `a` and `b` have connected.
   bool serve_until_met(std::uint32_t a, std::uint32_t b) {
     return serve_all([&] { return connections_of(a, b) > 0 && connections_of(b, a) > 0; });
   }
-  /// Serves all ranks until everything under way has been heard: each rank floods a message, which
-  /// follows all earlier ones over the same connections.
+  /// Serves all ranks until all earlier messages have arrived: each rank floods a message, which
+  /// follows all earlier messages on the same connections.
   void settle() {
     const std::string word = "settled " + std::to_string(++settled_);
     for (const std::uint32_t rank : all_) plane(rank).flood(bytes_of(word));
@@ -150,7 +152,7 @@ class Job {
   int settled_ = 0;
 };
 
-/// Rank 0 invites `guest`. Its port stays open as long as `guest` is not served.
+/// Rank 0 invites `guest`. Rank 0's port stays open until `guest` is served.
 void open_port(Job& job, std::uint32_t guest = 1) {
   job.plane(0).request_connection(guest);
   ASSERT_TRUE(job.serve({0}, [] { return !listening().empty(); }));
@@ -208,8 +210,9 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
  protected:
   static std::uint32_t size() { return GetParam(); }
 
-  /// Each rank has its own thread and asks for all ranks for which `asks(rank, other)` is true.
-  /// Serves all until each has met every other one.
+  /// Each rank has its own thread, and calls request_connection() for all ranks for which
+  /// `asks(rank, other)` is true. All ranks are served until each has connected to every other
+  /// rank.
   static void meet_all(const std::function<bool(std::uint32_t, std::uint32_t)>& asks) {
     Job job(size());
     std::atomic<std::uint32_t> complete = 0;
@@ -223,7 +226,8 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
           soon_enough()))
           << rank << " has met " << recorder.connected.size();
       if (++complete == size()) wake_all(job);
-      // Goes on until all are complete, since this rank also passes on invitations between others.
+      // Continues until all ranks are complete, since this rank also forwards invitations between
+      // others.
       EXPECT_TRUE(serve_until(
           job.plane(rank), recorder, [&] { return complete == size(); }, soon_enough()));
     });
@@ -241,7 +245,7 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
   }
 
  private:
-  /// Asking for a rank that has been met only wakes the control plane.
+  /// A request for a rank that is already connected only wakes the control plane.
   static void wake_all(Job& job) {
     for (std::uint32_t rank = 0; rank < size(); ++rank)
       job.plane(rank).request_connection((rank + 1) % size());
@@ -278,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MeetingsOf, testing::Values(2, 3, 5, 8));
 
 // --- Far ranks --------------------------------------------------------------------
 
-/// A rank in a job of eight that has no connection to rank 0.
+/// Returns a rank in a job of eight that has no control connection to rank 0.
 std::uint32_t far_rank() {
   const auto near = runtime::neighbours(0, 8);
   for (std::uint32_t rank = 1; rank < 8; ++rank) {
@@ -303,7 +307,7 @@ TEST(PayloadConnections, AnInvitationFindsItsWayOverOthers) {
 
 TEST(PayloadConnections, AnInvitationGetsRoundARankThatStandsStill) {
   const std::uint32_t far = far_rank();
-  // In one of these runs, the rank that stands still is on the invitation's way.
+  // In at least one of these runs, the rank that is not served is on the invitation's path.
   for (std::uint32_t still = 1; still < 8; ++still) {
     if (still == far) continue;
     Job job(8);
@@ -322,8 +326,8 @@ TEST(PayloadConnections, AnInvitationGetsRoundARankThatStandsStill) {
 }
 
 TEST(PayloadConnections, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsMade) {
-  // Rank 0 is not served for a while after it has invited a far rank, so it invites it again later.
-  // The second invitation is still under way when the far rank completes its call.
+  // Rank 0 invites a far rank, and is then not served for some time. So it repeats the invitation
+  // later. The second invitation is still under way when the far rank completes the connection.
   const std::uint32_t far = far_rank();
   Job job(8);
   std::vector<std::uint32_t> others;
@@ -338,7 +342,7 @@ TEST(PayloadConnections, AnInvitationThatComesLateEndsNoCallThatItsHostCountsAsM
   EXPECT_FALSE(job.serve(
       all_but_host, [] { return false; }, still))
       << "the ranks are served until the deadline";
-  // Rank 0 accepts the call, invites again, and goes on with the handshake.
+  // Rank 0 accepts the connection, repeats the invitation, and continues the handshake.
   for (int turn = 0; turn < 3; ++turn) serve_once(0);
   serve_once(far);
   for (const std::uint32_t rank : others) serve_once(rank);
@@ -370,7 +374,7 @@ bool is_hung_up(const UniqueFd& fd) {
   return false;
 }
 
-/// Expects that ranks 0 and 1 meet in spite of strangers.
+/// Expects that ranks 0 and 1 connect in spite of strangers.
 void expect_connection(Job& job) {
   ASSERT_TRUE(job.serve_until_met(0, 1));
   job.settle();
@@ -386,10 +390,10 @@ TEST(PayloadConnections, SilentStrangersKeepNobodyOutAndAreSentAway) {
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < 200; ++i) {
     strangers.push_back(call_open_port());
-    // Serving accepts the strangers, so the kernel's queue of connections never fills.
+    // Serving accepts the strangers, so the kernel's queue of connections does not fill.
     job.plane(0).serve(job.recorders[0]);
   }
-  // The others are kept, because there is room for them.
+  // The other strangers are kept, since there is room for them.
   ASSERT_TRUE(job.serve({0}, [&] { return std::ranges::count_if(strangers, is_hung_up) > 100; }));
   expect_connection(job);
   EXPECT_TRUE(job.serve_all([&] { return std::ranges::all_of(strangers, is_hung_up); }));
@@ -403,7 +407,7 @@ TEST(PayloadConnections, GarbageAtThePortDoesNoHarm) {
   for (std::size_t i = 0; i < 60; ++i) {
     ByteVector garbage(Handshake::kPreambleBytes + random() % 300);
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-    // Half of them begin with the right magic number, but prove nothing.
+    // Half of the strangers send the right magic number, but no valid proof.
     if (i % 2 == 0) {
       std::ranges::copy(bytes_of("\x8cXYLEM\r\n"), garbage.begin());
       garbage.resize(Handshake::kPreambleBytes + Handshake::kProofBytes);
@@ -431,8 +435,9 @@ ByteVector ask_rank(Job& job, const UniqueFd& stranger, ByteSpan bytes, std::siz
 TEST(PayloadConnections, WhatARankSaysIsNotBelievedWhenItIsRepeatedToIt) {
   Job job(2);
   open_port(job);
-  // A preamble is public and is answered with a preamble. The stranger sends that answer back to
-  // the rank, in place of a proof on the same connection, and as a preamble on another one.
+  // A preamble is public, and rank 0 answers it with its own preamble. The stranger returns this
+  // answer to rank 0: on the same connection in place of a proof, and on another connection as a
+  // preamble.
   const UniqueFd first = call_open_port();
   Handshake ignorant(Handshake::Side::caller, runtime::Key("another", "one", {}), {1, 2, {}});
   const ByteVector preamble = ask_rank(job, first, ignorant.preamble(), Handshake::kPreambleBytes);
@@ -474,13 +479,13 @@ TEST(PayloadConnections, ACrowdOfStrangersIsAtMostALineOfLogASecond) {
   std::ptrdiff_t lines = 0;
   for (std::string line; std::getline(file, line);) ++lines;
   EXPECT_GE(lines, 1);
-  // Each of the two ranks may log one line at once.
+  // Each of the two ranks may log one line at once, and one line for each second.
   EXPECT_LE(lines, 2 * (took.count() + 1));
 }
 
 // --- Members ----------------------------------------------------------------------
 
-/// A store that remembers the number of the start, from which a test can make the job's keys.
+/// A store that copies the number of the session, from which a test can derive the job's keys.
 class SessionReader final : public Store {
  public:
   Status set(std::string_view key, std::span<const std::byte> value) override {
@@ -501,7 +506,7 @@ class SessionReader final : public Store {
   ByteVector session_;
 };
 
-/// Makes a handshake with rank 0 at its open port, as a rank of the job would.
+/// Makes a handshake with rank 0 at its open port, as `rank` of the job would.
 Status shake_hands(Job& job, std::uint32_t rank, const runtime::Key& key) {
   const UniqueFd fd = call_open_port();
   Handshake handshake(Handshake::Side::caller, key, {rank, job.size(), {}});
@@ -546,7 +551,7 @@ TEST(PayloadConnections, NobodyWaitsForARankThatIsLost) {
   job.plane(0).request_connection(1);
   job.settle();
   EXPECT_TRUE(listening().empty());
-  // The other two ranks still meet.
+  // The other two ranks still connect.
   job.plane(2).request_connection(0);
   ASSERT_TRUE(job.serve_until_met(0, 2));
   EXPECT_TRUE(job.recorders[0].lost.size() == 1 && job.recorders[2].lost.size() == 1);
@@ -584,7 +589,7 @@ TEST(PayloadConnections, ARankThatLeavesListensNoMore) {
   EXPECT_TRUE(listening().empty());
 }
 
-// The address sanitizer opens pipes while the program runs, so it needs descriptors.
+// The address sanitizer opens pipes while the program runs, so it needs file descriptors.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define XYLEM_TEST_NEEDS_DESCRIPTORS
@@ -592,12 +597,12 @@ TEST(PayloadConnections, ARankThatLeavesListensNoMore) {
 #endif
 #ifndef XYLEM_TEST_NEEDS_DESCRIPTORS
 
-/// While this object exists, the process can open no descriptor.
+/// While an object of this class exists, the process cannot open a file descriptor.
 class NoDescriptors {
  public:
   NoDescriptors() {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    // Not 0, since poll() refuses more entries than the limit.
+    // Not 0, since poll() refuses more entries than this limit.
     const rlimit none{3, before_.rlim_max};
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   }
@@ -623,7 +628,7 @@ TEST(PayloadConnections, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
   EXPECT_GE(Clock::now() - began, seconds(4));
   EXPECT_LT(Clock::now() - began, seconds(10));
   EXPECT_TRUE(asker.connected.empty());
-  // The other two ranks still meet.
+  // The other two ranks still connect.
   job.plane(0).request_connection(2);
   ASSERT_TRUE(job.serve_until_met(0, 2));
 }
@@ -631,11 +636,11 @@ TEST(PayloadConnections, WhereDescriptorsHaveRunOutFiveAttemptsFail) {
 #endif
 
 TEST(PayloadConnections, ARankThatIsCalledAndLostLeavesNothingOpen) {
-  // Rank 1 is connecting to rank 0, which is no longer served and then ends.
+  // Rank 1 is connecting to rank 0. Rank 0 is not served, and then ends.
   Job job(3);
   open_port(job);
   ASSERT_EQ(listening().size(), 1U);
-  // The invitation has been sent. Rank 1 connects, and nobody answers.
+  // The invitation has been sent. Rank 1 connects, and gets no answer.
   for (int i = 0; i < 3; ++i) job.plane(1).serve(job.recorders[1]);
   job.kill(0);
   EXPECT_TRUE(listening().empty());

@@ -11,7 +11,7 @@ using execution::PollBudget;
 using execution::relax;
 namespace {
 
-/// The number of polls in one call for something that never comes.
+/// Returns the number of polls in one call that waits for an event that never happens.
 int looks(PollBudget& budget) {
   int count = 0;
   EXPECT_FALSE(budget.await([&] {
@@ -32,7 +32,7 @@ TEST(PollBudget, TakesWhatIsThereAtOnce) {
 TEST(PollBudget, PollsForWhatIsAboutToCome) {
   int count = 0;
   EXPECT_TRUE(PollBudget::spinning().await([&] { return ++count == 3; }));
-  // The first yield may use up the whole time, but one poll after it is certain.
+  // The first yield may use the whole time limit. One more poll follows in any case.
   count = 0;
   EXPECT_TRUE(PollBudget::yielding().await([&] { return ++count == 2; }));
   PollBudget none;
@@ -51,13 +51,13 @@ TEST(PollBudget, IsLostAfterSomeMissesAndTriedEverMoreSeldom) {
     EXPECT_LT(tries, 40);
     EXPECT_GT(tries, 3);
     EXPECT_GE(longest, 1024);
-    // If what a call waits for is there at once, the budget returns.
+    // If the condition is true at once, await() returns true.
     EXPECT_TRUE(budget.await([] { return true; }));
     EXPECT_GT(looks(budget), 1);
   }
 }
 
-/// Other processes keep the core for longer than the time limit.
+/// Other processes use the core for longer than the time limit.
 TEST(PollBudget, ThatYieldsEndsByTheClock) {
   PollBudget budget = PollBudget::yielding();
   const auto look_late = [] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which network devices UCX may use. The tests describe machines of every kind as values.
+// The network devices that UCX may use. The tests describe different machines as values.
 #include "runtime/src/wires/rdma_ports.h"
 
 #include "support/outcome.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roll calls: which ranks have answered a rank's question, and when the others count as silent.
+// Roll calls: the ranks that have answered a rank's question, and the time at which the others
+// count as silent.
 #include "runtime/src/failure/roll_calls.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ TEST(RollCalls, CountWhatIsSaidToThem) {
   const auto later = rolls.call(1, 10, kStart + milliseconds(400)).id;
   EXPECT_NE(first, later);
   rolls.on_answer(5, answer_to(first, 1, 10));
-  // This answers another rank's roll call.
+  // An answer to the roll call of another rank.
   rolls.on_answer(6, answer_to({.caller = 4, .number = first.number}, 1, 10));
   rolls.on_answer(7, answer_to(first, 2, 10));
   EXPECT_EQ(who(rolls.find(first)), std::set<std::uint32_t>{5});
@@ -52,7 +53,7 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   RollCalls rolls(3);
   const auto mine = rolls.call(1, 10, kStart).id;
   const RollCallId theirs{.caller = 8, .number = 1};
-  // This rank does not answer, since its own roll call has just told everybody where it is.
+  // This rank does not answer, since its own roll call has just informed all ranks of its state.
   EXPECT_FALSE(rolls.on_situation(theirs, about(1, 10), kStart + RollCalls::kShared));
   EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "a rank that asks has answered";
   rolls.on_answer(5, answer_to(theirs, 1, 10));
@@ -92,7 +93,7 @@ TEST(RollCalls, GiveUpOneSilentRankSoonAndSeveralLater) {
   run_for(RollCall::kAnswer);
   EXPECT_TRUE(roll->is_over(1));
   EXPECT_FALSE(roll->is_over(2));
-  // Answers still come in, so the missing answer may come, too.
+  // Answers still arrive, so the missing answer may arrive, too.
   rolls.on_answer(4, answer_to(id, 1, 10));
   EXPECT_FALSE(roll->is_over(1));
   run_for(RollCall::kSlowAnswers);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The protection of connections: sealed frames, the records of the control plane, and the keys on
-// which a handshake agrees.
+// The protection of connections: sealed frames, the records of the control plane, and the keys that
+// a handshake produces.
 #include "xylem/transport/seal.h"
 
 #include "runtime/src/bootstrap/control_link.h"
@@ -140,7 +140,7 @@ TEST_P(SealBy, ARepeatedSkippedOrMovedFrameIsSeen) {
   Seal sender = seal();
   std::vector<Frame> frames;
   for (unsigned i = 0; i < 4; ++i) frames.push_back(close_frame(sender, {}, some_bytes(20, i)));
-  // Every order of the three frames except the right one.
+  // Every order of the frames except the right one.
   std::vector<std::size_t> order = {0, 1, 2, 3};
   do {
     Seal receiver = seal();
@@ -226,7 +226,7 @@ TEST(ControlRecords, CarryMoreThanARecordHolds) {
   }
 }
 
-/// A stream of two records.
+/// A byte stream that consists of two records.
 ByteVector two_records() {
   RecordWriter writer(some_key(1));
   ByteVector stream;
@@ -237,8 +237,9 @@ ByteVector two_records() {
 
 TEST(ControlRecords, EveryFlippedBitIsSeenAndNothingOfItIsShown) {
   const ByteVector sent = two_records();
-  // A flipped high bit makes the length invalid. A flipped low bit makes the reader wait for more
-  // bytes; `rest` provides them, and then the damage shows.
+  // If a high bit of the length is inverted, the length is invalid. If a low bit is inverted, the
+  // reader waits for more bytes. `rest` contains these bytes, and then the reader detects the
+  // change.
   const ByteVector rest(2 * RecordReader::kLargest);
   for (std::size_t bit = 0; bit < sent.size() * 8; ++bit) {
     ByteVector stream = sent;
@@ -267,7 +268,7 @@ TEST(ControlRecords, ALeftOutRecordIsAnErrorForEver) {
   RecordReader reader(some_key(1));
   ByteVector plain;
   EXPECT_FALSE(reader.read(second, plain));
-  // The reader must not continue when the missing record seems to come later.
+  // After the error, the reader must return nothing more, even if the missing record arrives later.
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(reader.read({}, plain)) << i;
   EXPECT_TRUE(plain.empty()) << plain.size();
 }
@@ -304,8 +305,8 @@ TEST(ControlRecords, TheOtherDirectionsKeyOpensNothing) {
 }
 
 TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
-  // A frame that takes two records. The first record is unchanged, and the second would complete
-  // it.
+  // A frame of two records. The first record is unchanged, and the changed second record would
+  // complete the frame.
   const ByteVector message = some_bytes(ControlPlane::kMaxMessage);
   ByteVector frame;
   write_frame(frame, MessageFrame{1, 1, message});
@@ -330,7 +331,7 @@ TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
 
 Key job_key(std::string_view secret = "s") { return Key(secret, "test", {}); }
 
-/// Two ends of a handshake. The test passes their messages on, and may change them.
+/// The two ends of a handshake. The test forwards their messages, and may change them.
 struct Ends {
   Handshake caller{Handshake::Side::caller, job_key(), {0, 2, {}}};
   Handshake callee{Handshake::Side::callee, job_key(), {1, 2, {}}};
@@ -392,8 +393,8 @@ TEST(HandshakeKeys, AKeyThatIsExchangedOnTheWayIsSeen) {
   }
 }
 
-/// The points of small order. With these as public key, everybody can predict the key that is
-/// agreed on: RFC 7748, section 7, and the list in libsodium.
+/// The points of small order. If one of them is used as public key, everyone can predict the shared
+/// key: RFC 7748, section 7, and the list in libsodium.
 std::vector<std::array<std::byte, 32>> weak_points() {
   const auto point = [](std::string_view hex) {
     std::array<std::byte, 32> bytes{};
@@ -422,7 +423,7 @@ TEST(HandshakeKeys, ThereIsNothingToAgreeOnWithAPointOfSmallOrder) {
   EXPECT_FALSE(mine.agree(ByteVector(31)));
 }
 
-/// A caller that knows the secret and sends a chosen public key: its preamble and proof.
+/// A caller that knows the secret and sends a given public key. Contains its preamble and proof.
 struct HandmadeCaller {
   ByteVector preamble, proof;
 
@@ -455,14 +456,14 @@ TEST(HandshakeKeys, NeedWhatNeitherTheSecretNorTheRecordTells) {
   ASSERT_TRUE(shared);
   for (const bool is_callers : {true, false}) {
     const SealKey& used = is_callers ? callee.keys().incoming : callee.keys().outgoing;
-    // Everything that an attacker has who recorded both preambles and learns the secret later.
+    // All data that an attacker has who has recorded both preambles and learns the secret later.
     ByteVector recorded;
     WireWriter(recorded)
         .text(is_callers ? "caller's frames" : "callee's frames")
         .raw(caller.preamble)
         .raw(callee.preamble());
     EXPECT_NE(used, key.prove(recorded));
-    // Together with the shared key, the same input gives the key that is used.
+    // With the shared key in addition, the result is the key that is used.
     WireWriter(recorded).raw(*shared);
     EXPECT_EQ(used, key.prove(recorded));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two ends of shared memory exchange messages of all kinds, in both directions at once. Each load
-// and store that the other end sees may be delayed by a time drawn from a seed. The sources of the
-// transport are built for this test with XYLEM_SHM_DELAYS.
+// and store that the other end can observe may be delayed by a time drawn from a seed. For this
+// test, the sources of the transport are built with XYLEM_SHM_DELAYS.
 //
 // One run moves a million entries. A longer run: shm_delays_test --gtest_repeat=100
 #include "shm/delays.h"
@@ -57,13 +57,13 @@ void delay() noexcept {
 
 namespace {
 
-// The number of messages in each direction; each takes at least one entry.
+// The number of messages in each direction. Each message uses at least one entry.
 constexpr std::uint64_t kMessages = 500'000;
 constexpr std::uint64_t kMostBytes = 150'000;
 constexpr std::uint64_t kPullFrom = 12'000;
 constexpr auto kDeadline = std::chrono::seconds(20);
 
-/// The i-th message that one end sends.
+/// The contents of message `index` of one end.
 struct Content {
   Content(std::uint64_t seed, std::uint64_t index) {
     Random random(seed << 32 ^ index);
@@ -93,8 +93,8 @@ struct Content {
   std::uint64_t first = 0;
 };
 
-/// One end. It sends messages 0, 1, 2, ... and receives those of the other end. The number of a
-/// message is its tag. The end uses every way of sending and receiving in turn.
+/// One end. It sends messages 0, 1, 2, ..., and receives the messages of the other end. The tag of
+/// a message is its number. The end uses all ways of sending and receiving in turn.
 class End {
  public:
   End(Transport& transport, EndpointId peer, std::uint64_t seed, std::uint64_t peers_seed)
@@ -105,8 +105,8 @@ class End {
         random_(seed),
         message_(kMostBytes) {
     for (Receiving& receiving : receivings_) receiving.data.resize(kMostBytes);
-    // Large messages are read where they are. Half of the buffers are in memory that the peer maps,
-    // and the other half in the process's own memory, which the peer may be allowed to read.
+    // Large messages are read in place. Half of the buffers are in memory that the peer maps. The
+    // other half is in the process's private memory, which the peer may be allowed to read.
     for (std::size_t i = 0; i < kWindow; ++i) {
       if (i % 2 == 0) {
         sendings_[i].heap.resize(kMostBytes);
@@ -125,7 +125,7 @@ class End {
     }
   }
 
-  /// Moves at least `messages` entries in each direction. Stops at the first wrong message.
+  /// Moves at least `messages` messages in each direction. Stops at the first wrong message.
   void exchange(std::uint64_t messages) {
     while (sent_ < messages || received_ < messages || under_way_ > 0) {
       bool moved = sent_ < messages && send();
@@ -135,7 +135,7 @@ class End {
       if (testing::Test::HasFailure()) return;
       idle_ = moved ? 0 : idle_ + 1;
       if (idle_ <= 50 + (random_() >> 33) % 64) continue;
-      // A message that arrived without a receive wakes nobody.
+      // A message that arrives without a receive causes no wake-up.
       idle_ = 0;
       if (asked_ < messages && ask(kReceive)) continue;
       if (!sleep()) return;
@@ -144,7 +144,7 @@ class End {
 
  private:
   static constexpr std::size_t kWindow = 24;
-  static constexpr std::uint64_t kReceive = 1;  ///< The way of ask() that posts a receive.
+  static constexpr std::uint64_t kReceive = 1;  ///< The `way` for ask() that posts a receive.
   enum class State : std::uint8_t { free, under_way, ended };
   struct Tracked : Operation {
     Tracked() { done = end; }
@@ -153,7 +153,7 @@ class End {
   };
   struct Sending : Tracked {
     std::byte* data = nullptr;
-    std::vector<std::byte> heap;  ///< The data, unless it is in shared memory.
+    std::vector<std::byte> heap;  ///< The data, if it is not in shared memory.
   };
   struct Receiving : Tracked {
     std::vector<std::byte> data;
@@ -191,7 +191,7 @@ class End {
     return true;
   }
 
-  /// Asks for the next message.
+  /// Tries to receive the next message in a given way.
   bool ask(std::uint64_t way) {
     const Content content(peers_seed_, asked_);
     View view;
@@ -203,7 +203,7 @@ class End {
       ++received_;
       return true;
     }
-    // Waits: the message may arrive before there is a receive for it.
+    // Does nothing, so that the message may arrive before its receive.
     if (way % 8 > 1) return false;
     Receiving& receiving = receivings_[asked_ % kWindow];
     if (receiving.state != State::free) return false;
@@ -247,7 +247,7 @@ class End {
     return found;
   }
 
-  /// Sleeps until the other end has done something. Returns false if that takes too long.
+  /// Sleeps until the other end wakes this one. Returns false after a time limit.
   bool sleep() {
     const auto armed = transport_.arm();
     EXPECT_TRUE(armed.is_ok());
@@ -272,7 +272,7 @@ class End {
 };
 
 TEST(ShmDelays, LoseAndChangeNothing) {
-  static std::uint64_t seed = 0;  // Each run of --gtest_repeat gets another seed.
+  static std::uint64_t seed = 0;  // Each run of --gtest_repeat uses another seed.
   seed += 2;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   // With little memory, rings and slots are full most of the time.

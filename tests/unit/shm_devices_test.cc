@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory over shm: peers whose devices reach it read it in place, and for others it is
-// copied through slots. The devices are made up, and the host must not access their memory.
+// Device memory over shm. If a peer's device can access the memory, the peer reads it in place. For
+// other peers, it is copied through slots. The devices are made up, and the host cannot access
+// their memory.
 #include "shm/segment.h"
 #include "xylem/transport/device_memory.h"
 #include "xylem/transport/shm.h"
@@ -26,7 +27,7 @@ namespace {
 
 constexpr Memory kDevice{MemoryKind::cuda, 3};
 
-/// A device with one allocation. The host sees its bytes only through `view()`.
+/// A device with one allocation. The host can access its bytes only through `view()`.
 class MadeUpDevice final : public DeviceMemory {
  public:
   explicit MadeUpDevice(std::size_t bytes) : bytes_(bytes), behind_(bytes) {
@@ -76,7 +77,7 @@ class MadeUpDevice final : public DeviceMemory {
     return true;
   }
 
-  /// Makes the copy that is next, which reads what its source contains now.
+  /// Makes the next copy. It copies the bytes that its source contains at this time.
   void copy_one() {
     const Read& read = reads[copied];
     std::memcpy(read.target, behind_.data() + read.offset, read.bytes);
@@ -151,9 +152,9 @@ class ShmDevices : public testing::Test {
   void receive_copy(std::span<std::byte> target, Counted& operation, Tag tag = 1) {
     transports[1]->recv(tag, kExactMatch, {target.data(), target.size(), {}}, operation);
   }
-  /// Whether a message of this size takes more than one slot.
+  /// True if a message of this size needs more than one slot.
   bool is_in_parts(std::uint64_t bytes) { return bytes > transports[0]->views()->view_bytes(); }
-  /// Sends all of the memory, which the receiver's device is shown.
+  /// Sends the whole memory. The receiver's device gets a view of it.
   void show(Counted& sent, Counted& received) {
     std::vector<std::byte> unused(kBytes);
     receive(unused, received, kDevice);
@@ -167,7 +168,7 @@ class ShmDevices : public testing::Test {
   }
 
   static constexpr std::size_t kBytes = 3 << 20;
-  // Some fit into an entry, some into a slot, and some into neither.
+  // Some sizes fit into an entry, some into a slot, and some into neither.
   static constexpr std::array<std::uint64_t, 5> kSizes{1, kInlineBytes, 4000, 200 << 10, kBytes};
   std::vector<std::unique_ptr<MadeUpDevice>> devices;
   std::array<std::unique_ptr<Transport>, 2> transports;
@@ -214,7 +215,7 @@ TEST_F(ShmDevices, ShowTheirMemoryToDevices) {
 
 TEST_F(ShmDevices, AreReadThroughTheHostByOthers) {
   for (const bool is_host : {true, false}) {
-    receiver().reaches_peers = is_host;  // The CPU reads no device memory, whoever reaches it.
+    receiver().reaches_peers = is_host;  // The CPU reads no device memory in any case.
     for (const std::uint64_t bytes : kSizes) {
       for (const bool is_early : {false, true}) {
         SCOPED_TRACE(testing::Message() << is_host << ", " << bytes << ", " << is_early);
@@ -317,11 +318,11 @@ TEST_F(ShmDevices, FailSendsIfTheyFail) {
 
 // ---- copies that take time ----
 
-// The sender does other things meanwhile, and the receiver gets the messages in order.
+// During the copies, the sender makes other progress. The receiver gets the messages in order.
 TEST_F(ShmDevices, KeepMessagesInOrderWhileTheyCopy) {
   sender().is_shareable = false;
   sender().copies_at_once = false;
-  for (const std::uint64_t bytes : {8, 4000, 60 << 10}) {  // Each is one piece.
+  for (const std::uint64_t bytes : {8, 4000, 60 << 10}) {  // Each message is one piece.
     SCOPED_TRACE(bytes);
     std::vector<std::byte> targets[3];
     Counted sent[3], received[3];
@@ -375,7 +376,7 @@ TEST_F(ShmDevices, CopySeveralPiecesOfAMessageAtATime) {
   EXPECT_EQ(sent.code, Code::ok);
 }
 
-// The memory of a message is the user's again when the send has ended, so no copy may read it then.
+// After a send has ended, its memory belongs to the user, so no copy may read it.
 TEST_F(ShmDevices, EndCancelledSendsAfterTheirCopies) {
   sender().is_shareable = false;
   sender().copies_at_once = false;
@@ -397,7 +398,7 @@ TEST_F(ShmDevices, EndCancelledSendsAfterTheirCopies) {
     if (bytes == kBytes) {
       EXPECT_EQ(sent.code, Code::cancelled);
       EXPECT_EQ(received.code, Code::cancelled);
-    } else {  // All of the message was on its way.
+    } else {  // The whole message was already under way.
       EXPECT_EQ(sent.code, Code::ok);
       EXPECT_EQ(received.code, Code::ok);
       EXPECT_TRUE(is_right(target));
@@ -441,7 +442,7 @@ TEST_F(ShmDevices, EndSendsToPeersThatEndAfterTheirCopies) {
   EXPECT_EQ(sent.code, Code::peer_lost);
 }
 
-// Messages behind one that cannot be copied still arrive.
+// Messages after a message that cannot be copied still arrive.
 TEST_F(ShmDevices, FailSendsWhoseCopiesFailLater) {
   sender().is_shareable = false;
   sender().copies_at_once = false;
@@ -489,7 +490,7 @@ TEST_F(ShmDevices, ArePutAwayOnceTheyHaveCopied) {
   EXPECT_EQ(sender().copied, 1);
 }
 
-// Messages that get no number of a stream go through slots.
+// If all stream numbers are in use, messages go through slots.
 TEST_F(ShmDevices, ShowMoreMessagesThanThereAreStreams) {
   constexpr std::uint32_t kMessages = 3 * kStreams;
   std::vector<Counted> sent(kMessages), received(kMessages);

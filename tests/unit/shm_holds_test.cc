@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared memory stores few messages that have no receive. They never block messages that have one.
+// Shared memory stores only a limited amount of messages without a receive. They never block
+// messages that have a receive.
 #include "shm/hold.h"
 #include "support/sanitizer.h"
 #include "unit/transport_fixture.h"
@@ -58,7 +59,7 @@ class ShmHolds : public ::testing::Test {
 TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{4096}, kSlot, 4 * kSlot}) {
     const std::uint64_t each = kNodeBytes + (bytes > kSlot ? shm::kAnnouncedBytes : bytes);
-    // Also counts the messages that are still in the ring.
+    // Includes the messages that are still in the ring.
     const std::size_t most = shm::kMostKept / each + 2 * 64 + 2;
     const std::size_t count = 2 * most;
     std::vector<Tracked> sent(count), received(count);
@@ -70,7 +71,7 @@ TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
     settle({a.get(), b.get()});
     EXPECT_LE(ended(sent), most) << bytes;
     EXPECT_GE(ended(sent), bytes > kSlot ? 0 : shm::kMostKept / each / 2) << bytes;
-    // Receives in the reverse order, so each received message is behind all that are still kept.
+    // Receives in reverse order, so each received message is behind all stored messages.
     for (std::size_t i = count; i-- > 0;) {
       recv(*b, i, targets[i].data(), bytes, received[i]);
       ASSERT_TRUE(both_drive([&] { return received[i].ended(); })) << bytes << " " << i;
@@ -81,8 +82,8 @@ TEST_F(ShmHolds, LittleIsKeptOfWhatNobodyReceives) {
   }
 }
 
-// The sender sends one message for each posted receive. If take_view() took it, the receive would
-// wait for ever.
+// During a hold, the sender sends one message for each posted receive. If take_view() took this
+// message, the receive would wait forever.
 TEST_F(ShmHolds, AMessageThatAReceiveHasAskedForIsNotTakenAsAView) {
   constexpr Tag kUnreceived = 1, kWanted = 2;
   constexpr std::uint64_t kBytes = 4096;
@@ -95,7 +96,7 @@ TEST_F(ShmHolds, AMessageThatAReceiveHasAskedForIsNotTakenAsAView) {
   Tracked wanted, received;
   send(*a, to_b, kWanted, reinterpret_cast<std::byte*>(&value), sizeof value, wanted);
   recv(*b, kWanted, reinterpret_cast<std::byte*>(&got), sizeof got, received);
-  b->progress();  // Asks for the message.
+  b->progress();  // Requests the message.
   a->progress();
   ASSERT_TRUE(drive({a.get()}, [&] { return wanted.ended(); }));
   View view;
@@ -189,7 +190,7 @@ TEST_F(ShmHolds, WhatIsWithheldCanBeCancelled) {
   source.reset();
   std::size_t dropped = 0;
   ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(1, kExactMatch)) == through; }));
-  // The channel is free again.
+  // The channel can be used again.
   std::uint64_t value = 7, got = 0;
   Tracked last, received;
   send(*a, to_b, 2, &value, 8, last);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The order in which shared memory sends messages that wait, and the ids of announced messages.
+// The order in which shared memory sends waiting messages, and the ids of announced messages.
 #include "shm/outgoing_streams.h"
 #include "shm/segment.h"
 #include "shm/send_queue.h"
@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint64_t kOpen = 2, kHeld = 3;
 
-/// A queue, and the numbers of the messages that have begun. `size` is the number of a message.
+/// A SendQueue, and the numbers of the messages that have begun. The size of a message is its
+/// number.
 class Queue {
  public:
   void push(Tag tag, bool fits_slot, std::uint64_t holds) {
@@ -29,7 +30,7 @@ class Queue {
     if (queue.has_unbegun() || is_hold(holds)) return queue.push(sending, holds);
     begun[tag].push_back(number);
   }
-  /// Begins messages as `begin` decides.
+  /// Begins messages if `begin` allows it.
   void pump(std::uint64_t holds, auto begin) {
     queue.pump(
         [&](Sending& sending, bool is_requested) {
@@ -110,7 +111,7 @@ TEST(ShmSendQueue, DuringAHoldOnlyRequestedMessagesBegin) {
   EXPECT_EQ(queue.begun[1].size(), 1U) << "one request is for one message";
   EXPECT_TRUE(queue.begun[2].empty());
   EXPECT_EQ(queue.begun[3].size(), 1U);
-  // A request of a hold that has ended counts no more.
+  // A request counts only during the hold in which it was made.
   queue.queue.request({4, kExactMatch}, kHeld);
   queue.push(4, true, kHeld + 2);
   queue.pump(kHeld + 2, well);
@@ -181,7 +182,8 @@ TEST(ShmStreams, AWithdrawnIdIsFreeOnceTheReceiverHasFinished) {
   const std::uint64_t both = bit_of(fragmented) | bit_of(fetched);
   for (const std::uint8_t id : {fragmented, fetched}) streams.withdraw(id);
   EXPECT_EQ(withdrawn.load(), both);
-  // The receiver has fetched one of them, so only the other has to be put into the ring.
+  // The receiver has fetched one of the two messages, so only the other must be announced in the
+  // ring as withdrawn.
   credit.fetched.store(bit_of(fetched));
   credit.granted.store(bit_of(fetched));
   EXPECT_EQ(streams.pump_withdrawn(ring), 2U);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only shm promises: how memory is divided, that a segment has only one writer, and that slots
-// are handed over whole. Both ends of a channel use one mapping here, so that the thread sanitizer
-// sees the accesses of both.
+// Promises of shm that other transports do not make: the division of memory, that a segment has
+// only one writer, and that slots are handed over whole. In these tests, both ends of a channel use
+// one mapping, so that the thread sanitizer observes the accesses of both.
 #include "xylem/transport/shm.h"
 
 #include "matcher.h"
@@ -53,7 +53,7 @@ TEST(ShmGeometry, KeepsToItsBudgetAndGivesEveryChannelASlotOfEachSize) {
     EXPECT_GE(geometry.bytes(), 2 * kMiB - geometry.large_bytes - geometry.small_bytes - kPage);
     EXPECT_GT(geometry.small_slots, channels);
     EXPECT_GT(geometry.large_slots, channels);
-    // Rings and slots follow each other without gaps.
+    // Rings and slots are adjacent, without gaps.
     for (std::uint32_t channel = 0; channel < channels; ++channel) {
       EXPECT_EQ(geometry.ring_offset(channel + 1) - geometry.ring_offset(channel),
                 kEntries * sizeof(Entry));
@@ -86,7 +86,8 @@ TEST(ShmGeometry, SaysWhatIsMissing) {
   EXPECT_EQ(make_shm({.endpoints = 1 << 20}).code(), Code::exhausted);
 }
 
-// The system counts this memory as files, and would end the process with SIGXFSZ.
+// The limit on file sizes also applies to shared memory, and the system would end the process with
+// SIGXFSZ.
 TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
   Status transport, allocation;
   {
@@ -100,8 +101,8 @@ TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
   EXPECT_TRUE(make_shm({}));
 }
 
-/// Copies slots in the way that `choice` asks for; `into` and `past` are the times that each way
-/// takes.
+/// Copies slots in the way that `choice` selects. `into` and `past` are the times of a copy into
+/// the cache and past the cache.
 void copy_slots(CacheChoice& choice, int slots, float into, float past) {
   for (int i = 0; i < slots; ++i) {
     const bool is_past = choice.is_non_temporal() != choice.is_trial();
@@ -147,8 +148,8 @@ TEST(ShmCacheChoice, WantsTimesOfAllSlotsUntilBothWaysAreKnownAndThenOfSome) {
   EXPECT_LT(timed, 200);
 }
 
-/// Copies slots, and times only those that must be timed. Returns after how many the choice is
-/// made.
+/// Copies slots, and reports the time of a copy only if `choice` wants it. Returns the number of
+/// slots after which `choice` has changed.
 int slots_until(bool non_temporal, CacheChoice& choice, float into, float past) {
   constexpr int kMost = 1000;
   for (int i = 0; i < kMost; ++i) {
@@ -165,7 +166,7 @@ TEST(ShmCacheChoice, FollowsTheReceiverByFewTimes) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 120) << round;
     EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
-    // When all slots are timed, a change back is noticed at once.
+    // In this state, all slots are timed, so a change back is detected at once.
     EXPECT_LE(slots_until(true, choice, 0.45F, 0.08F), 7) << round;
     EXPECT_LE(slots_until(false, choice, 0.10F, 0.08F), 64) << round;
     EXPECT_EQ(slots_until(true, choice, 0.10F, 0.08F), 1000) << "near receivers stay near";
@@ -204,7 +205,7 @@ TEST(ShmSlotPool, ChannelThatTakesAllLeavesOneToEachOfTheOthers) {
     EXPECT_FALSE(pool.acquire(channel, geometry.large_bytes));
   }
   EXPECT_TRUE(pool.acquire(1, 1)) << "all slots of the other size are free";
-  // A slot that was released is free for any sender.
+  // A slot that was released is available to any sender.
   const std::uint32_t freed = *taken.begin();
   pool.release(freed);
   EXPECT_EQ(pool.acquire(2, geometry.large_bytes), std::optional(freed));
@@ -233,7 +234,7 @@ TEST(ShmSegment, OfAnotherNonceOrOfNobodyIsRefused) {
   EXPECT_EQ(Segment::open(UniqueFd(), {1, 2}).code(), Code::mismatch);
 }
 
-/// The length and the bytes of the i-th message of a run.
+/// Generates the length and the bytes of each message of a run.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -251,7 +252,7 @@ class Traffic {
   std::mt19937_64 random_;
 };
 
-/// Counts the outcomes of one end, which must be good, off `under_way`.
+/// Checks that the outcomes of one end are successes, and subtracts their number from `under_way`.
 void settle(Outcomes& outcomes, std::size_t& under_way) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, Code::ok);
   under_way -= outcomes.size();
@@ -272,7 +273,7 @@ struct Channel {
   Outgoing outgoing{0, theirs, slots, sent};
   Matcher matcher;
   bool must_poll_socket = false;
-  /// That of a process that shares nothing and whose memory may not be read.
+  /// A peer that shares no memory, and whose process may not be read.
   PeerMemory memory{must_poll_socket};
   std::vector<PeerRequest> requests;
   Incoming incoming{0,       theirs,   0,       Owner(theirs, -1), memory, ours.credit(0),
@@ -308,7 +309,7 @@ TEST(ShmChannel, HandsOverEveryMessageWholeAndInOrder) {
   std::mt19937_64 random(1);
   for (int i = 0; i < kMessages; ++i) {
     const auto expected = traffic.next();
-    // Some messages arrive before there is a receive for them.
+    // Some messages arrive before their receive is posted.
     if (random() % 2 == 0) incoming.drain();
     Operation operation;
     const Receive receive{kTag, kExactMatch, {got.data(), got.size(), {}}, &operation, nullptr};
@@ -359,7 +360,7 @@ TEST(ShmChannel, StreamsThatNobodyWantsHoldUpNobody) {
 
 TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
   constexpr std::uint64_t kNone = 0, kOfOthers = ~bit_of(kStreams / 2), kAll = ~std::uint64_t{0};
-  // A message larger than a slot gets the first number of the second half.
+  // A message larger than a slot gets the first stream number of the second half.
   for (const std::uint64_t withdrawn : {kNone, kOfOthers, bit_of(kStreams / 2), kAll}) {
     SCOPED_TRACE(withdrawn);
     const bool is_withdrawn = (withdrawn & bit_of(kStreams / 2)) != 0;
@@ -375,7 +376,7 @@ TEST(ShmChannel, WhatWasWithdrawnWhileItWasReadIsLost) {
               Posted::pending);
     channel.incoming.drain();
     ASSERT_TRUE(channel.incoming.is_fetching());
-    // The stream is withdrawn before the receiver could know this from an entry.
+    // The stream is withdrawn before the receiver can know this from an entry.
     channel.theirs.withdrawal(0).withdrawn.store(withdrawn);
     while (channel.incoming.is_fetching()) channel.incoming.drain();
     ASSERT_EQ(channel.received.size(), 1U);
@@ -420,7 +421,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
     if (lie == 0) entry.slot = static_cast<std::uint16_t>(channel.geometry.slots());
     if (lie == 1) entry.size_and_check = channel.geometry.small_bytes + 1;
     if (lie == 2) entry.id = kStreams;
-    if (lie == 3) entry.size_and_check = 1;  // It belongs to a stream that was not announced.
+    if (lie == 3) entry.size_and_check = 1;  // It refers to a stream that was not announced.
     if (lie == 4) entry.kind = static_cast<EntryKind>(99);
     if (lie == 5) {
       entry.kind = EntryKind::eager;
@@ -435,7 +436,7 @@ TEST(ShmChannel, EntriesThatCannotBeTrueEndIt) {
   }
 }
 
-/// Turns both transports so often that a message at a socket is noticed for certain.
+/// Calls progress() of both transports so often that a message on a socket is certainly read.
 void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages that are read in place: in slots, in memory that their sender shares, or in the sender's
+// Messages that are read in place: in slots, in memory that the sender shares, or in the sender's
 // process.
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// Counts this process's mappings of shared memory. Mappings of allocators and sanitizers do not
-/// count, since they may change at any time.
+/// Returns the number of mappings of shared memory of this process. Other mappings are not counted:
+/// allocators and sanitizers may change them at any time.
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -108,7 +108,7 @@ TEST_F(ShmViews, KeepTheirMessageUntilReleasedWhileOthersPass) {
     drive();
     ASSERT_EQ(received.ended, 1) << "round " << round;
     ASSERT_EQ(got, large);
-    // No slot after a viewed one is used again, but there is room for 20 messages.
+    // No slot after a slot with a view is reused, but there is room for 20 messages.
     if (round < 20) {
       ASSERT_EQ(viewed.view.data[large.size() - 1], std::byte{1});
     }
@@ -157,7 +157,7 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
 
 TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {
   const EndpointId both[] = {to[0][1], to[0][2]};
-  // These are enough messages that the sender has tried both ways of writing a slot and chosen one.
+  // There are enough messages for the sender to try both ways of writing a slot, and to choose one.
   for (std::size_t round = 0; round < 500; ++round) {
     const std::size_t bytes = round % 3 == 0 ? 5'000 : 50'000;
     std::vector<std::byte> source(bytes), also(bytes + 1, std::byte{0xa5});
@@ -200,7 +200,7 @@ TEST_F(ShmViews, ThatNobodyTakesLeaveRoomForTheOther) {
 TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   const EndpointId both[] = {to[0][1], to[0][2]};
   Reservation room;
-  // c receives all of them. b receives none and dies.
+  // Transport c receives all messages. Transport b receives none, and is then destroyed.
   for (int round = 0; round < 3; ++round) {
     while (a->views()->reserve(both, 50'000, room) == ReserveResult::reserved) {
       room.memory[0] = std::byte{1};
@@ -225,8 +225,8 @@ TEST_F(ShmViews, OfAReceiverThatDiedDoNotKeepTheirSlots) {
   transports[1] = *make_shm({});
 }
 
-/// Messages that are read where they were sent from: in memory of allocate_shared(), or directly
-/// from the sender's process.
+/// Messages that the receiver reads in the sender's memory: memory of allocate_shared(), or private
+/// memory of the sender's process.
 class ShmReadable : public ShmViews {
  protected:
   static constexpr std::uint64_t kBytes = 300'000;
@@ -245,7 +245,7 @@ class ShmReadable : public ShmViews {
   static void fill(std::byte* at, int seed) {
     for (std::uint64_t i = 0; i < kBytes; ++i) at[i] = static_cast<std::byte>(seed + i % 251);
   }
-  /// The region to send from. When processes are read, it is on the heap.
+  /// Returns the region to send from. For private memory, it is on the heap.
   ConstRegion source(Where where) {
     if (where == Where::shared) return {memory, kBytes, {}, InPlace::shared_only};
     for (auto& transport : transports) transport->views()->pull_from(kBytes);
@@ -275,7 +275,7 @@ TEST_F(ShmReadable, AreReceivedFromThereBeforeAndAfterTheyAreAskedFor) {
       if (!is_early) {
         ASSERT_EQ(a->send(to[0][1], 1, from, sent), Posted::pending);
       }
-      // The sender takes no part.
+      // The sender makes no progress meanwhile.
       for (int round = 0; round < 200; ++round) b->progress();
       EXPECT_EQ(received.ended, 1);
       EXPECT_EQ(received.code, Code::ok);
@@ -312,7 +312,7 @@ TEST_F(ShmReadable, MayBeToldToLeave) {
 }
 
 TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
-  // More messages than can be announced at once. The rest goes through slots.
+  // More messages than can be announced at once. The others go through slots.
   constexpr std::size_t kMany = 100;
   const ConstRegion small{memory, 10'000, {}, InPlace::shared_only};
   std::vector<Counted> sent(kMany);
@@ -322,7 +322,7 @@ TEST_F(ShmReadable, ThatNobodyTakesHoldUpNothing) {
     drive();
   }
   EXPECT_EQ(announced, kStreams / 2);
-  // Long messages are announced all the same.
+  // Long messages can still be announced.
   Counted long_sent, received;
   b->recv(2, kExactMatch, {got.data(), kBytes, {}}, received);
   a->send(to[0][1], 2, source(Where::shared), long_sent);

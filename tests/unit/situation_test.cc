@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages about the state of a group: reading gives what was written, and other bytes are refused.
+// Messages about the state of a group: a message that is written and read is unchanged, and other
+// bytes are refused.
 #include "runtime/src/failure/situation.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpinLearner, with a fixed time for each way of waiting. Also the beginning of an idle period.
+// SpinLearner, with a fixed duration for each way of waiting. Also the beginning of an idle period.
 #include "progress/waiting.h"
 
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// How long an idle period takes when the rank spins, and when it yields.
+/// The duration of an idle period when the rank spins, and when it yields.
 struct World {
   nanoseconds spinning, yielding;
 };
 
-/// The number of idle periods, out of `periods`, in which the learner spins.
+/// Returns the number of idle periods, out of `periods`, in which the learner spins.
 int spins_in(SpinLearner& learner, World world, int periods) {
   int spun = 0;
   for (int i = 0; i < periods; ++i) {
@@ -31,7 +31,7 @@ int spins_in(SpinLearner& learner, World world, int periods) {
 
 constexpr World kOwnCore{nanoseconds(1500), nanoseconds(2000)};
 constexpr World kSharedCore{nanoseconds(200'000), nanoseconds(20'000)};
-/// Other programs compute on the core, so a rank that yields gets it back after milliseconds.
+/// Other programs compute on the core. A rank that yields gets the core back after milliseconds.
 constexpr World kBusyCore{nanoseconds(5'000), nanoseconds(3'000'000)};
 
 TEST(SpinLearner, SpinsFromTheStart) {

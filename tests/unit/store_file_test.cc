@@ -43,7 +43,7 @@ class FileStoreIn : public testing::Test {
                                       const std::string& job = "job") {
     return FileStore::open(directory, job, rank, size, deadline);
   }
-  /// A whole start: every rank sets a value and gets the values of all.
+  /// A whole start: every rank sets a value, and gets the values of all ranks.
   void start(std::uint32_t size, const std::string& word, const std::string& job = "job") {
     std::barrier all_have(static_cast<std::ptrdiff_t>(size));
     on_each_rank(size, [&](std::uint32_t rank) {
@@ -64,7 +64,7 @@ class FileStoreIn : public testing::Test {
     return count;
   }
 
-  /// True if there is a file of this name at any depth.
+  /// True if a file with this name exists at any depth.
   bool has_file(const std::string& name) const {
     std::error_code ignored;
     for (fs::recursive_directory_iterator entry(directory, ignored), end; entry != end;
@@ -92,8 +92,8 @@ TEST_F(FileStoreIn, JobsShareADirectoryWithoutMixing) {
 }
 
 TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
-  // An interrupted start leaves its files. To get such files, the test copies those of a start that
-  // goes on, and puts them back after it.
+  // An interrupted start leaves its files. To simulate this, the test copies the files of a start
+  // that continues, and restores them after the start.
   const std::string saved = directory + "-saved";
   std::barrier copied(2);
   on_each_rank(2, [&](std::uint32_t rank) {
@@ -111,7 +111,7 @@ TEST_F(FileStoreIn, WhatAKilledStartLeftBehindIsNotBelieved) {
 }
 
 TEST_F(FileStoreIn, WhatAStartWritesIsForItsUserAlone) {
-  // The files must be private even if the user's umask grants everything.
+  // The files must be private, even if the user's umask allows all access.
   const mode_t before = ::umask(0);
   std::vector<std::string> seen;
   std::barrier both_have(2);
@@ -158,7 +158,7 @@ TEST_F(FileStoreIn, JobsOfDifferentSizesAreAMismatchForAll) {
   struct Stray {
     std::uint32_t rank, size;
   };
-  // One of the strays has a rank that the other ranks' job does not have.
+  // One of the strays has a rank number that does not exist in the job of the other ranks.
   for (const Stray stray : {Stray{1, 2}, Stray{7, 8}}) {
     on_each_rank(2, [&](std::uint32_t which) {
       const auto store = which == 0 ? open(0, 3) : open(stray.rank, stray.size);
@@ -179,7 +179,7 @@ TEST_F(FileStoreIn, ASecondProcessOfOneRankIsRefused) {
     const Deadline deadline = soon_enough();
     while (!has_file(name) && !deadline.passed()) std::this_thread::yield();
   };
-  // Before rank 0 comes, while rank 0 waits for rank 2, and after all ranks have come.
+  // Before rank 0 joins, while rank 0 waits for rank 2, and after all ranks have joined.
   std::barrier meeting(3);
   on_each_rank(3, [&](std::uint32_t which) {
     if (which == 1) expect_busy(open(1, 3));
@@ -253,7 +253,7 @@ TEST_F(FileStoreIn, WhatOthersPutThereIsNotWaitedFor) {
 }
 
 TEST_F(FileStoreIn, WhatOthersPutInPlaceOfADraftIsNeitherFollowedNorWaitedFor) {
-  // The draft of rank 0 has the number of the session.
+  // The file name of rank 0's draft contains the number of the session.
   const std::string base = fmt::format("{}/xylem-{:016x}", directory, hash_text("job"));
   const std::string victim = directory + "/victim";
   std::ofstream(victim) << "precious";

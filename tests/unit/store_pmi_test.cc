@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store over PMI-1. The test plays the launcher.
+// The store over PMI-1. The test acts as the launcher.
 #include "runtime/src/bootstrap/pmi_store.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/control_ranks.h"
@@ -25,8 +25,8 @@ using runtime::PmiStore;
 using runtime::text_of;
 using std::chrono::milliseconds;
 
-/// A launcher of `size` processes that speaks PMI 1.1. Values are visible after a barrier of all
-/// ranks.
+/// A launcher of `size` processes that implements PMI 1.1. Values become visible after a barrier of
+/// all ranks.
 class Launcher {
  public:
   explicit Launcher(std::uint32_t size, std::string maxes = "keylen_max=64 vallen_max=256")

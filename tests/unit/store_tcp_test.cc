@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store that rank 0 serves over TCP: store_address, refusing, and naming missing ranks.
+// The store that rank 0 serves over TCP: storing values, refusing connections, and naming missing
+// ranks.
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "runtime/src/bootstrap/store_rules.h"
@@ -40,7 +41,7 @@ using testing::AllOf;
 
 using MaybeStore = Result<std::shared_ptr<Store>>;
 
-/// A port that is free right now.
+/// A port that is currently free.
 std::uint16_t free_port() {
   const auto listener = runtime::listen_on(SocketAddress::any(AF_INET, 0));
   return SocketAddress::of_socket(listener->get())->port();
@@ -58,8 +59,8 @@ Key store_key(const runtime::Placement& placement) {
   return Key(placement.secret, "xylem store", bytes_of(placement.job));
 }
 
-/// Calls the server of a store, and ends like a killed process, without a goodbye. Returns how the
-/// handshake ended.
+/// Connects to the server of a store, makes a handshake, and closes the connection without a
+/// goodbye, like a killed process. Returns the outcome of the handshake.
 Status shake_hands(const TcpStoreAddress& store_address, Handshake handshake) {
   const auto address = SocketAddress::parse("127.0.0.1", store_address.ports[0]).value();
   auto fd = runtime::connect_to(address, soon_enough());
@@ -94,7 +95,7 @@ TEST(TcpStore, GivesEveryRankWhatAnyRankSet) {
   }
 }
 
-/// A whole start: each rank sets a value, and gets those of all.
+/// A whole start: each rank sets a value, and gets the values of all ranks.
 void start(const TcpStoreAddress& store_address, std::uint32_t size, const std::string& job) {
   on_each_rank(size, [&](std::uint32_t rank) {
     const auto store = value_of(open(store_address, placement_of(rank, size, job)));
@@ -177,11 +178,11 @@ TEST(TcpStore, ADeathIsToldToAllWhoWaitOrAsk) {
     }
     const auto store = open(store_address, placement_of(rank, 3));
     for (int i = 0; i < 2; ++i) {
-      // A rank that comes after the death is refused.
+      // A rank that connects after the death is refused.
       const Status status = store ? (*store)->get("never", soon_enough()).status() : store.status();
       EXPECT_THAT(status, AllOf(fails_as(Code::peer_lost), blames(2U)));
     }
-    // Rank 0 serves until rank 1 has heard of the death, too.
+    // Rank 0 serves the store until rank 1 has learned of the death, too.
     both_heard.arrive_and_wait();
   });
 }
@@ -207,7 +208,8 @@ TEST(TcpStore, WhoGivesUpIsHeardByAllAndByThoseWhoComeLater) {
     EXPECT_EQ(start.verdict().peer(), heard.peer());
     EXPECT_EQ(store->set("later", {}).peer(), heard.peer());
     failed.count_down();
-    // Rank 0 ends its store at once, and that waits until the last rank has been answered.
+    // Rank 0 destroys its store at once. The destructor waits until the last rank has been
+    // answered.
   });
 }
 
@@ -237,11 +239,10 @@ TEST(TcpStore, AnotherSecretIsRefusedAtOnce) {
               fails_as(Code::mismatch, "XYLEM_SECRET", "127.0.0.1"));
 }
 
-/// Serves a port in rank 0's place. It answers like rank 0, except for the proof, which it cannot
-/// make.
+/// Serves a port in place of rank 0. It answers like rank 0, but cannot make a valid proof.
 class Impostor {
  public:
-  /// What the impostor sends instead of a proof.
+  /// The bytes that the impostor sends in place of a proof.
   enum class Says { guess, zeros, callers };
 
   Impostor(std::uint16_t port, Says says, runtime::Placement placement)
@@ -256,9 +257,9 @@ class Impostor {
     thread_.join();
   }
 
-  /// The number of callers that got the whole answer of the impostor.
+  /// The number of callers that got the impostor's whole answer.
   int answered() const { return answered_; }
-  /// The number of callers that sent anything after this answer.
+  /// The number of callers that sent more bytes after this answer.
   int believed() const { return believed_; }
 
  private:
@@ -322,7 +323,7 @@ TEST(TcpStore, WhoCannotProveTheSecretServesNobody) {
   }
 }
 
-/// Sends text to somebody who may have gone.
+/// Sends text to a peer, which may have closed the connection.
 void chat(const UniqueFd& fd, const std::string& text) {
   static_cast<void>(runtime::send_all(fd.get(), bytes_of(text), soon_enough()).is_ok());
 }
@@ -382,7 +383,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
 }
 
 TEST(TcpStore, DerivedPortsSkipWhatOthersServe) {
-  // Another program has the first candidate port, and sends text to each caller.
+  // Another program uses the first candidate port, and sends text to each caller.
   const auto taken = runtime::listen_on(SocketAddress::parse("127.0.0.1", 0).value());
   const TcpStoreAddress store_address{
       "127.0.0.1", {SocketAddress::of_socket(taken->get())->port(), free_port()}, false};
@@ -408,7 +409,8 @@ TEST(TcpStore, TwoJobsWithOneFirstCandidateBothMeet) {
   for (std::thread& job : jobs) job.join();
 }
 
-/// While this object exists, threads cannot be made: their stacks would exceed any address space.
+/// While an object of this class exists, threads cannot be created: their stacks would exceed any
+/// address space.
 class NoThreads {
  public:
   NoThreads() {

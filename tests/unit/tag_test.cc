@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tags of collectives: calls that differ get different tags, except with a small probability.
+// Tags of collectives: different calls have different tags, except with a small probability.
 #include "xylem/execution/tag.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using execution::TagKind;
 namespace {
 
 TEST(CollectiveTag, CallsWhoseLowerBitsAgreeDifferInTheCheck) {
-  // There are so many fingerprints that 16 bits could not tell most of them apart.
+  // There are so many fingerprints that most of them could not be distinguished by 16 bits.
   constexpr std::uint64_t kCalls = 1 << 20;
   const auto message = message_tag(group_tag(TagKind::collective, 1), 2, 3, 4);
   std::set<std::uint32_t> checks;

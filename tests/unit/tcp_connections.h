@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two ends of a TCP connection over loopback, with keys for both.
+// The two ends of a TCP connection over the loopback interface, and keys for both ends.
 #pragma once
 
 #include "xylem/base/unique_fd.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tcp transport beyond the contract: bytes that are changed on the way, messages that are sent
-// ahead of receives, and how endpoints get their connections.
+// before they match a receive, and how endpoints get their connections.
 #include "xylem/transport/tcp.h"
 
 #include "support/outcome.h"
@@ -29,7 +29,7 @@
 namespace xylem::transport::testing {
 namespace {
 
-/// Records what a transport tells its owner.
+/// Records the notifications of a transport.
 struct Owner final : ConnectionOwner {
   void on_connection_needed(EndpointId endpoint) override { wanted.push_back(endpoint); }
   void on_lost(EndpointId endpoint, const Status& why) override {
@@ -43,7 +43,7 @@ struct Owner final : ConnectionOwner {
 struct End {
   Owner owner;
   std::unique_ptr<Transport> transport;
-  Connections* connections = nullptr;  ///< Those of the transport.
+  Connections* connections = nullptr;  ///< Belongs to `transport`.
   EndpointId peer = 0;
 
   explicit End(std::uint64_t ahead = 1 << 20) {
@@ -87,7 +87,7 @@ class Tcp : public ::testing::Test {
   End a, b;
 };
 
-/// Reads everything that a socket holds.
+/// Reads all available bytes of a socket.
 std::vector<std::byte> drain(int fd) {
   std::vector<std::byte> all;
   std::array<std::byte, 65536> piece;
@@ -105,7 +105,7 @@ void write_all(int fd, std::span<const std::byte> bytes) {
   }
 }
 
-/// A sender whose bytes the test passes on to a receiver.
+/// A sender `a` and a receiver `b`. The test forwards the bytes between them.
 struct Interception {
   End a, b;
   UniqueFd from_a, to_b;
@@ -121,7 +121,7 @@ struct Interception {
     EXPECT_TRUE(b.connections->adopt(
         b.peer, {std::move(second.second), how.protection, how.cipher, test_key(2), test_key(1)}));
   }
-  /// The bytes that `a` writes when it sends `source`.
+  /// Returns the bytes that `a` writes to its socket when it sends `source`.
   std::vector<std::byte> sent(const std::vector<std::byte>& source, Tag tag = 7) {
     Tracked operation;
     send(*a.transport, a.peer, tag, source.data(), source.size(), operation);
@@ -135,7 +135,7 @@ struct Interception {
     wire.insert(wire.end(), rest.begin(), rest.end());
     return wire;
   }
-  /// Expects that `b` loses the connection and that no receive succeeds.
+  /// Expects that `b` loses the connection, and that no receive succeeds.
   void expect_refused(std::span<const std::byte> wire) {
     std::vector<std::byte> target(100'000, std::byte{0x5a});
     Tracked received;
@@ -150,7 +150,7 @@ struct Interception {
   }
 };
 
-/// Splits `source` into pieces of `run` bytes and counts the pieces that occur in the bytes sent.
+/// Splits `source` into pieces of `run` bytes. Returns how many of these pieces occur in `wire`.
 std::size_t runs_shown(std::span<const std::byte> wire,
                        std::span<const std::byte> source,
                        std::size_t run) {
@@ -167,14 +167,14 @@ std::size_t runs_shown(std::span<const std::byte> wire,
 }
 
 TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
-  // A head contains the message's tag and length. These values occur nowhere else in the bytes
-  // sent.
+  // A frame's head contains the tag and the length of the message. These values occur nowhere else
+  // in the bytes.
   constexpr Tag kTag = 0x5ec2e7a65ec2e7a6;
   constexpr std::size_t kRun = 16, kHead = 40;
   std::vector<Protected> all = protections();
   all.push_back({Protection::off, Cipher::chacha20_poly1305});
-  // The small message is copied before it is sent. The large one is sent from its place, in two
-  // frames.
+  // The small message is copied before it is sent. The large one is sent directly from its buffer,
+  // in two frames.
   for (const std::size_t bytes : {std::size_t{4096}, std::size_t{36'864}}) {
     const auto source = pattern(bytes, 3);
     Interception open({Protection::off, Cipher::chacha20_poly1305});
@@ -197,7 +197,7 @@ TEST(TcpOnTheWay, ShowsTheBodyUnlessEncryptedAndTheHeadOnlyWithoutProtection) {
 }
 
 TEST(TcpOnTheWay, EveryChangedByteEndsTheConnection) {
-  // The message has two frames, so that every part of the second frame is changed, too.
+  // The message has two frames, so that the test also changes every part of the second frame.
   constexpr std::size_t kHead = 40 + 16, kBody = 32768, kRest = 4464;
   constexpr std::size_t frame = kHead + kBody + 16;
   const auto source = pattern(kBody + kRest, 3);
@@ -241,8 +241,8 @@ TEST(TcpOnTheWay, AnotherConnectionsFramesAreRefused) {
   for (const Protected& how : protections()) {
     Interception middle(how);
     const auto wire = middle.sent(source);
-    // The frame is sent back to its sender. That must fail, since the two directions have different
-    // keys.
+    // The frame is returned to its sender. The sender must refuse it, since the two directions have
+    // different keys.
     write_all(middle.from_a.get(), wire);
     EXPECT_TRUE(drive({middle.a.transport.get()}, [&] { return !middle.a.owner.lost.empty(); }));
   }
@@ -275,7 +275,7 @@ TEST(TcpOnTheWay, GarbageWithoutProtectionIsNoCrash) {
     recv(*middle.b.transport, 7, target.data(), target.size(), received, 0);
     std::vector<std::byte> garbage(40 * (1 + random() % 8));
     for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
-    // This makes the kinds and body lengths valid.
+    // Makes the kinds and the body lengths valid.
     for (std::size_t at = 0; at < garbage.size(); at += 40) {
       garbage[at] = static_cast<std::byte>(random() % 9);
       garbage[at + 6] = garbage[at + 7] = {};
@@ -320,7 +320,7 @@ TEST_F(Tcp, WhatWaitsForAConnectionCanBeCancelledAndClosed) {
   a.transport->close(a.peer);
   ASSERT_TRUE(drive({a.transport.get()}, [&] { return closed.ended(); }));
   EXPECT_EQ(closed.code, Code::peer_lost);
-  // A connection that comes too late is closed.
+  // A connection that is adopted after close() is closed.
   adopt();
   ASSERT_TRUE(both([&] { return !b.owner.lost.empty(); }));
   EXPECT_EQ(b.owner.lost[0], std::pair(b.peer, Code::peer_lost));
@@ -349,7 +349,7 @@ TEST_F(Tcp, WhatIsSentAheadIsBoundedAndHoldsNobodyBack) {
   settle({a.transport.get(), b.transport.get()});
   const auto ended = [](const Tracked& one) { return one.ended(); };
   EXPECT_LE(std::ranges::count_if(sent, ended), 16);
-  // Other messages, small and large, still arrive.
+  // Other messages, small and large ones, still arrive.
   const auto large = pattern(1 << 20, 2);
   std::vector<std::byte> target(large.size());
   for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{1 << 20}}) {
@@ -401,7 +401,8 @@ TEST_F(Tcp, CreditComesBackHoweverMessagesEnd) {
     ASSERT_TRUE(both([&] { return is_ahead || received.ended(); }));
   }
   settle({a.transport.get(), b.transport.get()});
-  // All messages are sent ahead; otherwise these sends would not end before they are received.
+  // All messages are sent before they match. Otherwise these sends would not end before they are
+  // received.
   std::deque<Tracked> sent(7);
   for (Tracked& one : sent) send(*a.transport, a.peer, 1, source.data(), source.size(), one);
   ASSERT_TRUE(both(

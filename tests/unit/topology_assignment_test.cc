@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which NICs serve which GPU. Each machine is made for one claim.
+// The assignment of NICs to GPUs. Each machine tests one claim.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/writers.h"
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A host with this many switches, each with this many GPUs and NICs below it.
+/// A host with this number of switches. Below each switch, there are this number of GPUs and NICs.
 Topology host(std::uint32_t switches, std::uint32_t gpus, std::uint32_t nics) {
   Machine machine = plain_machine();
   std::uint8_t bus = 1;
@@ -83,7 +83,7 @@ TEST(AssignNics, SaysWhoShares) {
   EXPECT_EQ(assignment.gpus[0].reason, "PIX to mlx5_0, shared with GPU1 and GPU2");
 }
 
-// One GPU is below the switch of both NICs. The other GPU is equally far from both.
+// GPU0 is below the switch of both NICs. GPU1 is equally far from both.
 TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
   Machine machine = host(2, 1, 1).machine();
   machine.nics[1].pci.parent = machine.nics[0].pci.parent;
@@ -94,8 +94,8 @@ TEST(AssignNics, TakesTheNearestOnlyThoughOthersAreFree) {
   EXPECT_EQ(assignment.gpus[1].path_class, PathClass::phb);
 }
 
-// GPU0 is attached to the host bridge, equally far from both NICs. GPU1 is below the first NIC's
-// switch.
+// GPU0 is attached to the host bridge, equally far from both NICs. GPU1 is below the switch of the
+// first NIC.
 TEST(AssignNics, MovesAnEarlierGpuToMakeRoom) {
   Machine machine = host(2, 1, 1).machine();
   machine.gpus[0].pci.parent = kRoot;

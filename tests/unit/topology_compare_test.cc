@@ -34,7 +34,7 @@ TEST(Compare, OfAMachineWithItselfFindsNothing) {
   for (const char* const file : kGoldenMachines) {
     const Topology machine = golden(file);
     EXPECT_THAT(diff(machine, machine), IsEmpty()) << file;
-    if (machine.gpus().empty()) continue;  // A matrix has GPUs.
+    if (machine.gpus().empty()) continue;  // A matrix needs GPUs.
     EXPECT_THAT(differences(machine, to_matrix(machine)), IsEmpty()) << file;
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Real machines: every file of a corpus is compared with its ground truth. The corpus is a folder
-// with ground_truth.json, hwloc/*.xml and nccl/*.xml. Its path is in the environment variable
-// XYLEM_TOPOLOGY_CORPUS, or in the CMake variable of that name when configuring. The corpus is not
-// part of the repository, since its files have licences of their own.
+// Real machines: every file of a corpus is compared with its ground truth. The corpus is a
+// directory with ground_truth.json, hwloc/*.xml and nccl/*.xml. Its path is in the environment
+// variable XYLEM_TOPOLOGY_CORPUS, or in the CMake variable of the same name at configuration. The
+// corpus is not part of the repository, since its files have their own licences.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 #include "xylem/topology/compare.h"
@@ -31,7 +31,7 @@ fs::path corpus() {
   return named != nullptr && *named != '\0' ? named : XYLEM_TOPOLOGY_CORPUS;
 }
 
-/// This file has no PCI classes, so it does not say which of its functions are the eight GPUs and
+/// This file contains no PCI classes, so it does not show which functions are the eight GPUs and
 /// the NIC.
 constexpr std::string_view kNoTopology = "nccl/aws-g5-8xA10G.xml";
 
@@ -52,7 +52,7 @@ class Corpus : public testing::Test {
     ASSERT_FALSE(machines.empty()) << truth;
   }
 
-  /// Calls `check` with every machine's topology and truth.
+  /// Calls `check` with the topology and the ground truth of every machine.
   template <typename Check>
   void for_each_machine(const Check& check) {
     for_each_of(machines, check);
@@ -143,7 +143,7 @@ TEST_F(Corpus, PciePathsBetweenGpusAreTheTruth) {
   });
 }
 
-/// The truth numbers GPUs as NCCL did; the bus id tells which GPU is meant.
+/// Finds a GPU by its bus id, since the ground truth numbers GPUs as NCCL does.
 std::uint32_t gpu_at(const Topology& topology, const Json& truth) {
   const auto address = PciAddress::parse(truth["bus"].get<std::string>());
   EXPECT_TRUE(address.is_ok());
@@ -174,8 +174,8 @@ TEST_F(Corpus, NcclPlacesOfGpusAreTheTruth) {
 
 TEST_F(Corpus, NcclNearestNicsAndTheirClassAreTheTruth) {
   for_each_nccl_machine([](const Topology& topology, const Json& truth) {
-    // One interface is below both CPUs. The truth says that it is near both, and we say that this
-    // is unknown.
+    // One interface is below both CPUs. In the ground truth it is near both, while Xylem reports
+    // that its location is unknown.
     const bool is_anywhere = topology.nics().size() == 1 && topology.nics().front().is_virtual &&
                              topology.nics().front().pci.numa.size() > 1;
     for (const Json& gpu : truth["gpus"]) {
@@ -219,8 +219,8 @@ TEST_F(Corpus, NcclLinksAreTheTruth) {
   });
 }
 
-// No GPU gets a farther NIC than necessary. Among equally near NICs, none gets two GPUs more than
-// another one that these GPUs could use.
+// No GPU gets a NIC that is farther than necessary. Among equally near NICs, the numbers of GPUs
+// differ by at most one, where the GPUs allow it.
 TEST_F(Corpus, NicsAreAssignedNearAndEvenly) {
   const auto check = [](const Topology& topology, const Json&) {
     const NicAssignment assignment = assign_nics(topology);
@@ -243,7 +243,7 @@ TEST_F(Corpus, NicsAreAssignedNearAndEvenly) {
   for_each_nccl_machine(check);
 }
 
-/// Machines for which the matrix of nvidia-smi is known.
+/// Machines for which the matrix of nvidia-smi is available.
 TEST_F(Corpus, MatricesOfNvidiaSmiAreOurs) {
   for (const auto& [file, matrix] :
        {std::pair("hwloc/juwels-booster-4xA100-4xHDR-nps4.v2.xml",

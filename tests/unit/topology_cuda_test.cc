@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery reads from the CUDA driver alone. Here this is the stand-in that also runs Xylem's
-// kernels (fakes/cuda_driver).
+// The facts that discovery reads from the CUDA driver alone. The driver is the stand-in that also
+// runs Xylem's kernels (fakes/cuda_driver).
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/writers.h"

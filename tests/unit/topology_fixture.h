@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machines in tests/golden/topology, and small machines that are made in code.
+// The machines in tests/golden/topology, and small machines that are created in code.
 #pragma once
 
 #include "support/outcome.h"
@@ -15,7 +15,7 @@
 
 namespace xylem::topology::test {
 
-/// Machines of which each shows something:
+/// Machines that each test some features:
 inline constexpr const char* kGoldenMachines[] = {
     "ladder.v2.xml",          // every class of path; ports and interfaces; a VGA, which is no GPU
     "flat_vm.v2.xml",         // two NUMA nodes, and devices that may be near either
@@ -39,10 +39,10 @@ inline std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-/// The topology of a golden file, which must be readable.
+/// Returns the topology of a golden file. The test fails if it cannot be read.
 inline Topology golden(const std::string& name) { return value_of(read_file(golden_path(name))); }
 
-/// A machine described by one line, which must be valid.
+/// Returns a machine described by one line. The test fails if the description is invalid.
 inline Topology described(const std::string& text) {
   return value_of(read_synthetic(text, "test"));
 }
@@ -54,14 +54,14 @@ inline NodeRef bridge(std::uint32_t index) { return {NodeKind::bridge, index}; }
 /// The first host bridge.
 inline constexpr NodeRef kRoot{NodeKind::host_bridge, 0};
 
-/// `text` with `to` in place of its first `from`, which must be there.
+/// Returns `text` with `to` in place of the first `from`. The text must contain `from`.
 inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const auto at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-/// A machine with one package, one NUMA node and one host bridge that has nothing below it.
+/// A machine with one package, one NUMA node and one host bridge without devices.
 inline Machine plain_machine() {
   Machine machine;
   machine.packages.push_back({0, "CPU", 2, {}});
@@ -75,8 +75,8 @@ inline Machine plain_machine() {
   return machine;
 }
 
-/// A PCI function on bus `bus` below `parent`, near NUMA node 0, with a link of `gigabytes` per
-/// second.
+/// A PCI function on bus `bus` below `parent`, near NUMA node 0. Its link has a bandwidth of
+/// `gigabytes` GB/s.
 inline PciDevice function(std::uint8_t bus, NodeRef parent, double gigabytes) {
   PciDevice pci;
   pci.address.bus = bus;

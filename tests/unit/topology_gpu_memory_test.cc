@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast GPUs reach their own memory and the host's, and where the figures come from.
+// The rates at which GPUs access their own memory and host memory, and the sources of these rates.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/gpu_memory.h"
 
@@ -66,7 +66,8 @@ TEST(GpuMemory, IsAssumedForUnknownModelsAndSaidToBeSo) {
 }
 
 TEST(GpuMemory, SharesThePciLinksToTheHost) {
-  // 16 lanes of generation 5 for each GPU, below one switch with one such link.
+  // Each GPU has a link with 16 lanes of generation 5. All GPUs are below one switch, whose uplink
+  // is a link of the same rate.
   const Topology alone = described("2 gpus, 1 nic/gpu");
   const Topology shared = described("4 gpus, 2 switches");
   const double whole = pcie_rate(32, 16).bandwidth->value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JSON: reading gives the value that was written, and invalid files are refused with the place of
-// the error.
+// JSON: a topology that is written and read is unchanged. Invalid files are refused, and the error
+// names the place.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reader and the writer of NCCL's and RCCL's XML, and how damaged and hostile files are
-// refused. What the reader finds in the golden machines is compared with golden files by
-// topology_writers_test.cc.
+// The reader and the writer of the XML of NCCL and RCCL, and how damaged and hostile files are
+// refused. topology_writers_test.cc compares the result of reading the golden machines with golden
+// files.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
 
@@ -43,7 +43,7 @@ TEST(NcclReader, DoesNotGuessThePlaceOfVirtualNics) {
   EXPECT_EQ(to_nic(mesh, 2, 1), PathClass::phb) << "veth1 hangs from one CPU";
 }
 
-// One GPU reports fewer links than the other, and nobody knows the rate of those links.
+// One GPU reports fewer links than the other. The rate of these links is unknown.
 TEST(NcclReader, TakesTheMostThatEitherEndTells) {
   const auto gpu_of = [](const char* at, const char* sm, const char* peer, const char* count) {
     return std::string("<pci busid=\"") + at + "\" class=\"0x030200\"><gpu sm=\"" + sm +
@@ -87,7 +87,7 @@ TEST(NcclWriter, KeepsWhereWaysPart) {
   EXPECT_EQ(path(ladder, gpu(1), nic(mlx5_0)).path_class, PathClass::pxb);
 }
 
-/// A file with `inner` in its only <cpu>.
+/// Returns a file with `inner` in its only <cpu>.
 std::string file_with(const std::string& inner) {
   return "<system version=\"1\">\n<cpu numaid=\"0\" affinity=\"1\">\n" + inner +
          "\n</cpu></system>";
@@ -234,7 +234,8 @@ TEST(NcclReader, RefusesMoreFunctionsThanAHostHas) {
               fails_with("PCI functions: not a machine"));
 }
 
-// A data processing unit contains a switch. NCCL writes what is below it into the <pci> of the NIC.
+// A data processing unit contains a switch. NCCL writes the devices below this switch into the
+// <pci> of the NIC.
 TEST(NcclReader, FindsWhatHangsBelowANic) {
   const auto read = value_of(read_nccl_xml(R"(
 <system version="1">

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery reads from NVIDIA's driver. Here this is a fake of its libraries
+// The facts that discovery reads from NVIDIA's driver. The driver is a fake of its libraries
 // (fakes/nvidia_driver.cc).
 #include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
@@ -246,10 +246,10 @@ TEST_F(NvidiaDriver, TellsWhichPairsReachEachOther) {
                                  "GPU0-GPU2\n"));
   // The CUDA driver gives no reasons.
   EXPECT_EQ(tell(two_gpus(), all, /*by_cuda=*/true).gpu_pairs[1].access, PeerAccess::no);
-  // A pair of which NVML says nothing is unknown.
+  // A pair about which NVML reports nothing is unknown.
   EXPECT_EQ(tell(two_gpus(), gpus + "pair 0 1 6\npair 0 2 0\n").gpu_pairs,
             std::vector(1, GpuPair{0, 2, PeerAccess::yes}));
-  // GPUs that were hidden move the numbers of the others.
+  // GPUs that were hidden before change the numbers of the others.
   Machine known = machine;
   EXPECT_THAT(tell(known, "gpu 00000000:01:00.0 GPU-z 8 6 A\n").gpu_pairs[0],
               (GpuPair{1, 2, PeerAccess::yes}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths: every class of path, bandwidths, unknown places, and the nearest NICs.
+// Paths: every class of path, bandwidths, unknown locations, and the nearest NICs.
 #include "unit/topology_fixture.h"
 
 #include <gmock/gmock.h>
@@ -90,8 +90,8 @@ TEST(Path, OfDevicesOfUnknownPlaceSaysThatItAssumes) {
       << "one host bridge needs no assumption";
 }
 
-/// The path between a GPU and a NIC that belong to no tree. Each is near the given nodes, out of
-/// four NUMA nodes.
+/// Returns the path between a GPU and a NIC that belong to no PCI tree. Each is near the given NUMA
+/// nodes, out of four.
 Path between_places(Locality of_gpu, Locality of_nic) {
   Machine machine = plain_machine();
   for (std::uint32_t i = 1; i < 4; ++i) machine.numa_nodes.emplace_back().os_index = i;
@@ -182,7 +182,7 @@ TEST(NearestNics, WithoutAFabricAnyNicServes) {
 
 TEST(NearestNics, CountsBridgesWithinAClassAndListsTies) {
   Machine machine = plain_machine();
-  // Bridge 0 is above everything. The GPU and NIC0 are below bridge 1, and NIC1 is directly below
+  // All devices are below bridge 0. The GPU and NIC0 are below bridge 1, and NIC1 is directly below
   // bridge 0.
   machine.bridges.push_back({function(0, kRoot, 16), 1, 9});
   machine.bridges.push_back({function(1, bridge(0), 16), 2, 3});
@@ -210,7 +210,7 @@ TEST(NearestNics, AreNoneWithoutNics) {
   EXPECT_EQ(nearest_nics(golden("nvswitch.v3.xml"), 0), NearestNics());
 }
 
-// Two boards with NVSwitches of their own, as hwloc shows a DGX-2.
+// Two boards that each have NVSwitches, as hwloc shows a DGX-2.
 TEST(Path, GoesAcrossTheNvswitchesOfAHost) {
   Machine machine = plain_machine();
   for (std::uint8_t i = 0; i < 2; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures: nothing overlaps, nothing is missing, and names from input are escaped.
+// Pictures: shapes do not overlap, nothing is missing, and names from input are escaped.
 #include "picture/layout.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
@@ -150,7 +150,8 @@ struct Shown {
 
 class Documents : public testing::TestWithParam<Shown> {};
 
-// If pictures change on purpose, copy the file that the failure names, and look at it.
+// If pictures change on purpose, copy the file that the failure names over the golden file, and
+// look at it.
 TEST_P(Documents, ShowWhatIsDrawn) {
   const std::string drawn = to_svg(described(GetParam().description));
   const std::string name = std::string(GetParam().picture) + ".svg";

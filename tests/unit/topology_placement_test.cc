@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// To which NUMA nodes and CPUs ranks belong, and hosts with their rails.
+// The NUMA nodes and CPUs to which ranks belong, and hosts with their rails.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/cluster.h"
 #include "xylem/topology/placement.h"
@@ -20,7 +20,7 @@ std::vector<std::string> texts(const Topology& topology, std::uint32_t ranks) {
   return result;
 }
 
-/// Where ranks are placed on a machine of one node with these CPUs.
+/// Returns the CPUs of each rank on a machine with one NUMA node and these CPUs.
 std::vector<std::string> shares(const char* cpus, std::uint32_t ranks) {
   Machine machine = plain_machine();
   machine.packages[0].cpus = machine.numa_nodes[0].cpus = *CpuSet::parse(cpus);
@@ -65,7 +65,7 @@ TEST(PlaceRanks, SharesOutHardwareThreadsWithTheirCores) {
 
 TEST(PlaceRanks, CutsAcrossRangesThatAreShort) {
   EXPECT_THAT(shares("0,2,4,6-8", 3), ElementsAre("0,2", "4,6", "7-8"));
-  // With fewer CPUs than ranks, all ranks have all CPUs.
+  // If there are fewer CPUs than ranks, all ranks get all CPUs.
   EXPECT_THAT(shares("0,2,4,6-8", 7), Each("0,2,4,6-8"));
 }
 
@@ -146,9 +146,9 @@ TEST(Cluster, ReckonsWithWhatIsSaidOfTheNetwork) {
   EXPECT_EQ(*facts, (NetworkFacts{2.5, 3.0, GBps{25}}));
   const Topology host = described("2 gpus, 1 nic/gpu 400 Gb/s");
   EXPECT_EQ(make_cluster({host, host}, *facts)->host_rate(), GBps{20});
-  // The rate of a host without NICs is known only from the given facts.
+  // The rate of a host without NICs is known only from the facts that the user gives.
   EXPECT_EQ(make_cluster({described("2 gpus")}, *facts)->host_rate(), GBps{10});
-  // If the rate of one rail is unknown, so is the rate of all rails together.
+  // If the rate of one rail is unknown, the total rate of the rails is unknown.
   Machine half = host.machine();
   half.nics[1].ports[0].rate.reset();
   EXPECT_EQ(make_cluster({*Topology::create(half)})->host_rate(), std::nullopt);

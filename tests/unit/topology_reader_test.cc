@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reader of hwloc XML: how it refuses damaged and hostile files. What it finds in the golden
-// machines is compared with golden files by topology_writers_test.cc.
+// The reader of hwloc XML: how it refuses damaged and hostile files. topology_writers_test.cc
+// compares the result of reading the golden machines with golden files.
 #include "unit/topology_fixture.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace xylem::topology::test {
 namespace {
 
-/// A file that contains `machine`, beginning on line 3.
+/// Returns a file that contains `machine`, beginning on line 3.
 std::string around(const std::string& machine) {
   return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n" + machine + "\n</topology>\n";
 }
@@ -118,7 +118,7 @@ TEST(HwlocReader, RefusesMoreTextAndMoreElementsThanAMachineHas) {
 }
 
 TEST(HwlocReader, ManyDevicesBelowOneLargeSetAreReadInLinearTime) {
-  // For each device the reader looks up the locality of the machine, whose bitmap is long.
+  // For each device, the reader looks up the locality of the machine, which is a long bitmap.
   std::string devices;
   for (int i = 0; i < 16'000; ++i)
     devices += "<object type=\"PCIDev\" pci_busid=\"" + std::to_string(i) +

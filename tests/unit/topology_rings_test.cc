@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares rings and bounds with brute force over the links, which uses neither the graphs nor the
-// searches under test.
+// Compares rings and bounds with a brute-force search over the links. It uses neither the graphs
+// nor the searches under test.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/rings.h"
 
@@ -28,10 +28,10 @@ std::vector<std::uint32_t> all_gpus(const Topology& topology) {
   return gpus;
 }
 
-/// One direction of a link: the two nodes of the link, and whether data goes up or down.
+/// One direction of a link: the two nodes of the link, and the direction, up or down.
 using Lane = std::tuple<NodeRef, NodeRef, bool>;
 
-/// Counts how often each lane is used, and what it can carry.
+/// Counts for each lane how often it is used, and stores its capacity.
 class Traffic {
  public:
   explicit Traffic(const Topology& topology) : topology_(topology) {}
@@ -41,7 +41,7 @@ class Traffic {
     send_pcie(from, to);
   }
 
-  /// The rate of each transfer when all of them go on at once.
+  /// Returns the rate of each transfer if all transfers run at once.
   double rate() const {
     double least = 1e300;
     for (const auto& [lane, use] : lanes_) {
@@ -312,7 +312,7 @@ TEST(Rings, LeaveNvlinkWherePcieCarriesMore) {
   EXPECT_GE(plan.bandwidth->value, plan_rings(described("8 gpus")).bandwidth->value);
 }
 
-// There is NVLink between pairs of GPUs, and the rate of PCIe between the pairs is unknown.
+// NVLink connects pairs of GPUs. The rate of PCIe between the pairs is unknown.
 TEST(Rings, AreNotManyOverWhatNobodyTells) {
   Machine machine = described("4 gpus, nvlink pairs x4").machine();
   for (Gpu& each : machine.gpus) each.pci.uplink = {};
@@ -336,7 +336,7 @@ TEST(Rings, SayThatTheyCrossWhatNobodyTells) {
   EXPECT_TRUE(plan_rings(topology).bandwidth_is_bound) << "between the two boards";
 }
 
-// If no link has a known bandwidth, the ring has an order but no bandwidth.
+// If no link has a known bandwidth, the ring has an order, but no bandwidth.
 TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
   const Topology vm = golden("flat_vm.v2.xml");
   const RingPlan plan = plan_rings(vm);
@@ -347,7 +347,8 @@ TEST(Rings, OfUnknownLinksHaveNoBandwidth) {
 }
 
 TEST(Rings, BelongToTheMachineNotToItsOrder) {
-  // The same pairs, listed so that the nearer GPU is not the next one.
+  // The same pairs, but the links are listed in another order, so that the nearer GPU is not the
+  // next one.
   const Topology pairs = described("4 gpus, nvlink pairs x4, pcie gen3 x8");
   Machine swapped = pairs.machine();
   swapped.links = {{gpu(0), gpu(2), LinkKind::nvlink, pairs.links()[0].rate},
@@ -358,8 +359,8 @@ TEST(Rings, BelongToTheMachineNotToItsOrder) {
 }
 
 TEST(Bounds, OfATwoLevelTreeAreAboveItsRing) {
-  // There are four GPUs below each of two switches. A ring moves 7/8 of the data over each switch's
-  // uplink, and 4/8 is the least that is possible.
+  // There are four GPUs below each of two switches. A ring moves 7/8 of the data over the uplink of
+  // each switch. The minimum is 4/8.
   const Topology host = described("2 packages, 2 switches, 4 gpus/switch, pcie gen4 x16");
   const double link = host.gpus()[0].pci.uplink.bandwidth->value;
   EXPECT_DOUBLE_EQ(plan_rings(host).bandwidth->value, link);

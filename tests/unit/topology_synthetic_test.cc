@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machines that are described by one line.
+// Machines that are described in one line.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/assignment.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What discovery reads from sysfs, in made-up trees for each test. Also discovery of the machine
-// that runs the test, about which only general facts can be checked.
+// The facts that discovery reads from sysfs, in made-up trees for each test. Also discovery of the
+// machine that runs the test, for which only general facts can be checked.
 #include "support/temporary_directory.h"
 #include "unit/topology_fixture.h"
 #include "xylem/topology/discover.h"
@@ -32,18 +32,18 @@ class FakeSysfs : public testing::Test {
     fs::create_directory_symlink(root / target, root / path);
   }
 
-  /// Makes the link by address to the directory of a PCI function.
+  /// Creates the symbolic link, by address, to the directory of a PCI function.
   void pci(const std::string& directory) const {
     link("bus/pci/devices/" + fs::path(directory).filename().string(), directory);
   }
 
-  /// Makes an interface. As in the kernel, its directory is in that of its device.
+  /// Creates an interface. As in the kernel, its directory is in the directory of its device.
   void interface(const std::string& name, const std::string& device) const {
     link("class/net/" + name, device + "/net/" + name);
     link(device + "/net/" + name + "/device", device);
   }
 
-  /// Makes an RDMA device of a PCI function, and returns its directory.
+  /// Creates an RDMA device of a PCI function, and returns its directory.
   std::string rdma(const std::string& name, const std::string& function) const {
     const std::string device = function + "/infiniband/" + name;
     link("class/infiniband/" + name, device);
@@ -116,7 +116,7 @@ TEST_F(FakeSysfs, KindsOfInterfacesAreToldApart) {
   for (const char* name : {"lo", "docker0", "bond0", "veth1"}) {
     link(std::string("class/net/") + name, std::string("devices/virtual/net/") + name);
   }
-  file("class/net/bonding_masters", "bond0");  // The kernel has this file among the interfaces.
+  file("class/net/bonding_masters", "bond0");  // In the kernel, this file is among the interfaces.
   const Machine machine = read(plain_machine());
   ASSERT_EQ(machine.interfaces.size(), 4U);
   EXPECT_EQ(machine.interfaces[0].kind, InterfaceKind::bond);
@@ -159,7 +159,7 @@ TEST_F(FakeSysfs, RdmaDeviceMakesAFabricNicWithPorts) {
   file(device + "/ports/2/rate", "2.5 Gb/sec (1X SDR)");
   file(device + "/ports/2/link_layer", "Ethernet");
   Machine machine = nic_and_gpu();
-  // This is the port as hwloc reports it.
+  // The port as hwloc reports it.
   machine.nics[0].ports.push_back({"mlx5_0", 1, PortState::unknown, {}, {}});
   machine = read(machine);
   EXPECT_TRUE(machine.nics[0].fabric);
@@ -190,8 +190,8 @@ TEST_F(FakeSysfs, PortTellsItsGidsButNotTheirAddresses) {
                                           Gid{1, GidType::roce_v2, GidScope::link_local},
                                           Gid{3, GidType::roce_v2, GidScope::ipv4},
                                           Gid{4, GidType::roce_v2, GidScope::global}));
-  // The best GID is removed each time. So they come in the order of preferred_gid(): RoCE v2 with
-  // IPv4, with global IPv6, with a link-local address, and last RoCE v1.
+  // The best GID is removed each time. So GIDs are returned in the order of preferred_gid(): RoCE
+  // v2 with IPv4, with global IPv6, with a link-local address, and then RoCE v1.
   for (const std::uint32_t best : {3U, 4U, 1U, 0U}) {
     ASSERT_NE(preferred_gid(read_port), nullptr);
     EXPECT_EQ(preferred_gid(read_port)->index, best);
@@ -233,7 +233,7 @@ TEST_F(FakeSysfs, MemberOfABondNamesIt) {
   file("class/net/eth0/mtu", "9000");
   file("class/net/eth1/mtu", "9000");
   link("class/net/eth0/master", "class/net/bond0");
-  link("class/net/eth1/master", "class/net/br0");  // A bridge has members, too, but is no bond.
+  link("class/net/eth1/master", "class/net/br0");  // A bridge also has members, but is no bond.
   const Machine machine = read(plain_machine());
   ASSERT_EQ(machine.interfaces.size(), 4U);
   EXPECT_EQ(machine.interfaces[2].bond, "bond0");
@@ -283,7 +283,7 @@ TEST_F(FakeSysfs, PcieLinkHasItsPresentWidthAtTheSpeedOfBothEnds) {
   file(std::string(kPort) + "/max_link_speed", "16.0 GT/s PCIe");
   file(std::string(kPort) + "/current_link_width", "16");
   file(std::string(kGpuFolder) + "/max_link_speed", "32.0 GT/s PCIe");
-  file(std::string(kGpuFolder) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU is asleep.
+  file(std::string(kGpuFolder) + "/current_link_speed", "2.5 GT/s PCIe");  // The GPU saves power.
   file(std::string(kGpuFolder) + "/max_link_width", "16");
   // The slot has fewer lanes than the GPU.
   file(std::string(kGpuFolder) + "/current_link_width", "8");

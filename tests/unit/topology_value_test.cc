@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Topology::create: which machines are refused, and with what message. Also the fingerprints of
-// valid machines.
+// Topology::create: the machines that it refuses, and its messages. Also the fingerprints of valid
+// machines.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/fingerprint.h"
 
@@ -13,7 +13,7 @@
 namespace xylem::topology::test {
 namespace {
 
-/// A valid machine with one thing of each kind, which tests then break.
+/// A valid machine with one object of each kind. Tests change it to make it invalid.
 Machine whole_machine() {
   Machine machine = plain_machine();
   machine.bridges.push_back({function(0, kRoot, 16), 1, 9});
@@ -107,7 +107,7 @@ TEST(Fingerprint, DoesNotSeeWhatDiffersBetweenEqualHosts) {
   machine.gpus[0].uuid = "GPU-1";
   machine.nics[0].name = "mlx5_7";
   machine.nics[0].ports[0].state = PortState::down;
-  machine.gpus[0].pci.uplink.bandwidth = GBps{1};  // The GPU is asleep.
+  machine.gpus[0].pci.uplink.bandwidth = GBps{1};  // The GPU is in a power-saving state.
   machine.interfaces.clear();
   EXPECT_EQ(print_of(machine), before);
 }

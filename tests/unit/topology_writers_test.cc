@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The writers, compared with golden files. If a format changes on purpose, copy the file that the
-// failure names over the golden one, and read the difference.
+// failure names over the golden file, and read the difference.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/writers.h"
 
@@ -40,7 +40,7 @@ TEST(Written, IsTheGoldenTextAndReadsBack) {
   }
 }
 
-// Facts that hwloc's objects can hold are written only there.
+// If hwloc's objects can contain a fact, the fact is written only there.
 TEST(HwlocXml, TellsBesideObjectsOnlyWhatTheyHaveNoRoomFor) {
   Machine machine = plain_machine();
   machine.gpus.emplace_back().pci = function(4, kRoot, 15.75);
@@ -95,7 +95,7 @@ TEST(Tree, ShowsGenerationAndWidthWhereKnown) {
   EXPECT_THAT(to_tree(*Topology::create(machine)), HasSubstr("PCIe gen 4 x8, 15.75 GB/s"));
 }
 
-/// The cells of a matrix, row by row, without the blanks around them.
+/// Returns the cells of a matrix, row by row, without surrounding blanks.
 std::vector<std::vector<std::string>> cells_of(const std::string& matrix) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(matrix);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests each claim of the transport contract on every transport. Two transports of one process are
-// driven by one thread, or by one thread each.
+// Tests each promise of the transport contract on every transport. One thread drives both
+// transports of a test, or each has its own thread.
 #include "support/sanitizer.h"
 #include "unit/transport_subject.h"
 
@@ -16,7 +16,8 @@ namespace {
 
 class TransportContract : public TransportPair {
  protected:
-  /// Sends `source`, and receives up to `bytes` of it: posted ahead, or when the message is there.
+  /// Sends `source`, and receives up to `bytes` of it. If `ahead` is true, the receive is posted
+  /// before the send; otherwise, after the message has arrived.
   bool transfer(bool ahead,
                 const std::vector<std::byte>& source,
                 std::byte* target,
@@ -36,7 +37,7 @@ class TransportContract : public TransportPair {
 class WithdrawingTransport : public TransportPair {};
 
 constexpr std::uint64_t kSizes[] = {0, 1, 8, 4096, 65536, 1 << 20, 8 << 20};
-constexpr std::uint64_t kLarge = 1 << 20;  ///< Too large for any transport to buffer at the sender.
+constexpr std::uint64_t kLarge = 1 << 20;  ///< Too large to be buffered at the sender.
 
 TEST_P(TransportContract, DeliversEverySizePostedAheadAndUnexpected) {
   for (const std::uint64_t bytes : kSizes) {
@@ -105,7 +106,7 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
   EXPECT_EQ(got, 2U);
   EXPECT_TRUE(tag == 0xab07U);
 
-  // Now the same for a message that arrives before its receive.
+  // The same for a message that arrives before its receive.
   Tracked late;
   recv(*b, 0, &got, 8, late, 0, &tag);
   ASSERT_TRUE(both_end(late, sent));
@@ -113,10 +114,10 @@ TEST_P(TransportContract, MaskMatchesAndTellsTheSendersTag) {
   EXPECT_TRUE(tag == 0xac07U);
 }
 
-// All messages but one are shorter than the regions that receive them.
+// All messages except one are shorter than the regions into which they are received.
 TEST_P(TransportContract, EqualTagsOfOneSenderMatchInTheOrderSent) {
   constexpr std::size_t kCount = 64;
-  // Sizes alternate between copied messages and messages that wait for their receive.
+  // Small messages, which are copied, alternate with large messages, which wait for their receive.
   const auto bytes_of = [](std::size_t i) { return i % 3 == 0 ? 200000 + i : 8 + i; };
   std::vector<std::vector<std::byte>> sources(kCount);
   std::vector<std::vector<std::byte>> targets(kCount, std::vector<std::byte>(200000 + kCount));
@@ -175,8 +176,8 @@ TEST_P(TransportContract, ManyInFlightBothWaysEachEndOnce) {
 
 TEST_P(TransportContract, SendsUpToInlineBytesEndAtOnce) {
   const auto source = pattern(a->capabilities().inline_bytes, 3);
-  if (source.empty()) return;  // The transport does not promise this for any size.
-  Operation operation;         // This operation has no `done`, so calling it would crash.
+  if (source.empty()) return;  // The transport makes this promise for no size.
+  Operation operation;         // This operation has no `done`, so a call of it would crash.
   ASSERT_EQ(a->send(to_b, 1, {source.data(), source.size(), {}}, operation), Posted::done);
   EXPECT_EQ(operation.code, Code::ok);
 }
@@ -197,7 +198,7 @@ TEST_P(TransportContract, SendsToItself) {
 }
 
 TEST_P(TransportContract, CompletionsMayPost) {
-  // A chain: each end posts its next receive and answers from within progress().
+  // A chain: within progress(), each end posts its next receive and sends an answer.
   struct Chain : Tracked {
     Transport* at = nullptr;
     EndpointId peer = 0;
@@ -253,7 +254,8 @@ TEST_P(TransportContract, CompletionsMayCancelAndClose) {
       if (ender.peer != nullptr) ender.at->close(*ender.peer);
     }
   };
-  // A message cancels a receive, which when it ends cancels another and closes an endpoint.
+  // The end of a receive cancels another receive, whose end cancels a third one and closes an
+  // endpoint.
   const auto source = pattern(kLarge, 1);
   std::array<std::uint64_t, 3> got{};
   std::array<Ender, 3> received;
@@ -343,7 +345,8 @@ TEST_P(TransportContract, CancelOfAReceiveThatIsArrivingEndsOnce) {
     } else {
       EXPECT_EQ(received.code, Code::cancelled);
     }
-    // The message has met the receive, or is still there for another receive.
+    // The message has matched the cancelled receive, or is still available for another receive. In
+    // the second case, it is discarded.
     ASSERT_TRUE(both_drive([&] {
       b->discard(1, kExactMatch);
       return sent.ended();
@@ -363,7 +366,8 @@ TEST_P(WithdrawingTransport, CancelEndsAReceiveThoughItsSenderStandsStill) {
     both_progress(patience);
     if (!received.ended()) b->cancel(received);
     ASSERT_TRUE(drive({b.get()}, [&] { return received.ended(); }));
-    // The buffer is the user's again. The sender goes on, but none of its data comes there.
+    // The buffer belongs to the user again. The sender continues, but its data must not be written
+    // to this buffer.
     target = untouched;
     ASSERT_TRUE(both_drive([&] {
       b->discard(1, kExactMatch);
@@ -405,7 +409,7 @@ TEST_P(WithdrawingTransport, CancelEndsASendThoughItsReceiverStandsStill) {
     }
     b->discard(tag, kExactMatch);
   }
-  // What withdrawn messages occupied is free again, so 100 further messages arrive.
+  // The room of withdrawn messages is free again, so 100 further messages arrive.
   std::vector<Tracked> sent(100), received(100);
   std::vector<std::vector<std::byte>> targets(100, std::vector<std::byte>(whole.size()));
   for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -431,7 +435,7 @@ TEST_P(WithdrawingTransport, AWithdrawnMessageEndsTheReceiveThatHasMetIt) {
     both_progress(rounds);
     if (!sent.ended()) a->cancel(sent);
     ASSERT_TRUE(both_end(sent, received));
-    // The receiver of loopback takes the whole message at once.
+    // The receiver of loopback copies the whole message at once.
     EXPECT_TRUE(rounds > 0 || sent.code == Code::cancelled ||
                 GetParam().kind == Subject::Kind::loopback);
     EXPECT_EQ(received.code, sent.code);
@@ -512,14 +516,14 @@ TEST_P(TransportContract, CloseEndsPendingSendsWithPeerLost) {
     EXPECT_EQ(operation.code, Code::peer_lost);
     EXPECT_EQ(operation.ends, 1);
   }
-  // The sources are gone now: a sanitizer reports any later read of them.
+  // The sources no longer exist: a sanitizer reports any later read of them.
   sources.clear();
   std::vector<std::byte> target(kLarge);
   Tracked received;
   recv(*b, 5, target.data(), target.size(), received);
   settle({a.get(), b.get()});
-  // A receive that met the announcement of a withdrawn message ends with its endpoint; any other
-  // receive ends by cancelling.
+  // If the receive has matched the announcement of a withdrawn message, it ends when the endpoint
+  // is closed. Otherwise it ends when it is cancelled.
   b->cancel(received);
   b->close(to_a);
   ASSERT_TRUE(both_end(received));
@@ -553,7 +557,7 @@ TEST_P(TransportContract, CloseLeavesOtherEndpointsAlone) {
 }
 
 TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
-  // After a first message the endpoints are connected within the library.
+  // The first message connects the endpoints within the transport's library.
   std::uint64_t word = 1;
   Tracked greeting, greeted;
   recv(*b, 1, &word, 8, greeted);
@@ -574,9 +578,10 @@ TEST_P(TransportContract, SendsToADestroyedPeerEndWithPeerLost) {
   EXPECT_EQ(after.code, Code::peer_lost);
 }
 
-// A send may end while its data waits for room at the peer; flush() must wait for that data.
+// A send may end while its data waits for room at the peer. flush() must wait for this data.
 TEST_P(TransportContract, FlushedMessagesArriveThoughTheirSenderEnds) {
-  // shm and tcp buffer a bounded amount for receives to come; the others buffer everything.
+  // shm and tcp buffer a limited amount for receives that are not posted yet. The others have no
+  // limit.
   const bool is_bounded =
       GetParam().kind == Subject::Kind::shm || GetParam().kind == Subject::Kind::tcp;
   const std::size_t messages = is_bounded ? 200 : 2000;
@@ -665,7 +670,7 @@ TEST_P(TransportContract, TwoThreadsExchangeLargeMessagesBothWays) {
       ASSERT_TRUE(drive({&self}, [&] { return sent.ended() && received.ended(); }));
       ASSERT_TRUE(same(target, pattern(kLarge, 1 - seed + round)));
     }
-    // The other side may still need this side's progress.
+    // The other side may still need progress of this side.
     ++finished;
     ASSERT_TRUE(drive({&self}, [&] { return finished == 2; }));
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of transports share: operations that count their ends, buffers with a pattern, and
-// waiting with progress until a condition holds or a deadline passes.
+// Helpers for tests of transports: operations that count their ends, buffers with a pattern, and
+// functions that make progress until a condition holds or a deadline passes.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -38,7 +38,7 @@ struct Tracked : Operation {
   bool ended_in_post = false;
 };
 
-/// Whether all these have ended, which are operations or ranges of operations.
+/// True if all arguments have ended. An argument is an operation or a range of operations.
 bool ended(const auto&... operations) {
   const auto one = [](const auto& operation) {
     if constexpr (requires { operation.ended(); }) {
@@ -77,8 +77,8 @@ inline void recv(Transport& at,
 
 inline constexpr std::chrono::seconds kPatience{20};
 
-/// Calls progress() of all transports until `condition` holds. Returns false if the deadline passes
-/// first.
+/// Calls progress() of all transports until `condition` returns true. Returns false if `patience`
+/// passes first.
 template <typename Condition>
 bool drive(std::initializer_list<Transport*> transports,
            Condition condition,
@@ -91,7 +91,7 @@ bool drive(std::initializer_list<Transport*> transports,
   return true;
 }
 
-/// Calls progress() so often that everything has happened that can happen without a further call.
+/// Calls progress() so often that all effects of earlier calls have happened.
 inline void settle(std::initializer_list<Transport*> transports) {
   for (int i = 0; i < 2000; ++i) {
     for (Transport* transport : transports) transport->progress();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How transports sleep and wake each other, tested on every transport.
+// Tests on every transport how transports sleep and wake each other.
 #include "unit/transport_subject.h"
 #include "xylem/transport/host_peers.h"
 
@@ -31,7 +31,7 @@ TEST_P(TransportSleep, ArmedDescriptorBecomesReadableForAMessage) {
     }));
     send(*a, to_b, 1, &value, 8, sent);
     ASSERT_TRUE(drive({a.get()}, [&] {
-      // In the first round, this may be the connection that the message waits for.
+      // In the first round, the event may be the connection for which the message waits.
       pollfd waiting{b->wake_fd(), POLLIN, 0};
       return ::poll(&waiting, 1, 0) == 1;
     }));
@@ -81,7 +81,7 @@ TEST_P(TransportSleep, OnlySharedMemoryKnowsItsPeersAsProcesses) {
 
 INSTANTIATE_TEST_SUITE_P(On, TransportSleep, ::testing::ValuesIn(all_subjects()), label_of);
 
-/// Two transports that share a segment each, and have met.
+/// Two transports that each share a segment, and are connected.
 class SharedHost : public TransportPair {
  protected:
   void SetUp() override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transports on which the contract is tested, and a fixture with two of them that are connected
-// in both directions.
+// The transports on which the contract is tested, and a fixture with two transports that are
+// connected in both directions.
 #pragma once
 
 #include "support/outcome.h"
@@ -66,7 +66,7 @@ inline std::vector<Subject> all_subjects() {
   return subjects;
 }
 
-/// Two transports `a` and `b` of the subject under test; `to_b` and `to_a` are their endpoints.
+/// Two transports `a` and `b` of the subject under test. `to_b` and `to_a` are their endpoints.
 class TransportPair : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
@@ -95,8 +95,8 @@ class TransportPair : public ::testing::TestWithParam<Subject> {
     }
   }
 
-  /// Over tcp, each endpoint has a connection of its own, and the connection's other end has an
-  /// endpoint, too.
+  /// Creates an endpoint. Over tcp, each endpoint has its own connection, and at the other end of
+  /// the connection there is an endpoint, too.
   static EndpointId join(Transport& from, Transport& to) {
     const EndpointId endpoint = value_of(from.connect(to.address()));
     if (GetParam().kind == Subject::Kind::tcp) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning file: reading gives what was saved. A damaged file, or one that is not a tuning file,
-// is refused with a message and not changed.
+// The tuning file: values that are saved and read are unchanged. A damaged file, or a file that is
+// not a tuning file, is refused with a message, and is not changed.
 #include "runtime/src/tuning_file.h"
 
 #include "support/file_size_limit.h"
@@ -39,7 +39,7 @@ class TuningFile : public testing::Test {
     text << std::ifstream(path).rdbuf();
     return text.str();
   }
-  /// The contents of a file with this machine's entry.
+  /// Returns the contents of a file with an entry for this machine.
   json saved() const {
     EXPECT_TRUE(save(path, measured()));
     return json::parse(content());
@@ -211,7 +211,8 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
                                    1e-300,
                                    std::numeric_limits<std::uint64_t>::max(),
                                    std::numeric_limits<std::int64_t>::min()};
-  // Each value is tried only at some places, since every reading identifies the machine again.
+  // Each value is tried only at some places, since every reading identifies the machine again,
+  // which takes time.
   const std::vector<std::string> places = {
       "/local",           "/remote",
       "/local/alpha_us",  "/local/bandwidth_GBps",

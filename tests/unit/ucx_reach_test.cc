@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which settings of UCX a reach needs. The tests describe machines of every kind as values.
+// The settings of UCX that a reach needs. The tests describe different machines as values.
 #include "support/outcome.h"
 #include "transport/src/ucx/reach.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the statuses of UCX map to Xylem's codes.
+// The mapping from the statuses of UCX to Xylem's codes.
 #include "transport/src/ucx/api.h"
 #include "transport/src/ucx/status.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only the UCX transport does: its reach in spite of the environment, devices, and errors when
-// it is made.
+// Properties that only the UCX transport has: its reach in spite of the environment, its devices,
+// and errors when it is created.
 #include "support/outcome.h"
 #include "transport/src/ucx/api.h"
 #include "unit/transport_fixture.h"
@@ -31,8 +31,8 @@
 
 namespace {
 
-/// The settings that UCX was given since this map was emptied, beyond what it read from the
-/// environment.
+/// The settings that the transport has passed to UCX since this map was cleared. Settings that UCX
+/// reads from the environment are not included.
 std::map<std::string, std::string>& settings_given() {
   static std::map<std::string, std::string> given;
   return given;
@@ -40,7 +40,7 @@ std::map<std::string, std::string>& settings_given() {
 
 decltype(&ucp_config_modify) modify_config = nullptr;
 
-/// Called instead of UCX's own function, which it then calls.
+/// Replaces a function of UCX: records a setting, and calls UCX's function.
 ucs_status_t note_setting(ucp_config_t* config, const char* name, const char* value) {
   settings_given()[name] = value;
   return modify_config(config, name, value);
@@ -53,7 +53,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Sets a variable while the object exists.
+/// Sets an environment variable while the object exists.
 class Environment {
  public:
   Environment(std::string name, const std::string& value) : name_(std::move(name)) {
@@ -80,7 +80,8 @@ UcxOptions of(UcxReach reach) {
   return options;
 }
 
-// Sends a large message between two transports with these options. Returns the lanes that it took.
+// Sends a large message between two transports with these options. Returns the lanes that UCX has
+// used.
 std::vector<std::string> lanes_used(const UcxOptions& options) {
   auto a = make_ucx(options, Logger());
   auto b = make_ucx(options, Logger());
@@ -125,7 +126,7 @@ TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
     settings_given().clear();
     EXPECT_TRUE(make_ucx(options, Logger()).is_ok());
     Settings all = settings_given();
-    // The transports found on this machine; ucx_reach_test.cc tests this value.
+    // The transports that were found on this machine; ucx_reach_test.cc tests this value.
     EXPECT_EQ(all.erase("TLS"), 1U);
     return all;
   };
@@ -144,7 +145,7 @@ TEST(UcxTransport, IsSetOverTheEnvironmentAsItsReachNeeds) {
   ucx::detail::opened_api.ucp_config_modify = modify_config;
 }
 
-// UCX takes any name of an option, and warns of those that no transport knows.
+// UCX accepts any name of an option, and warns about names that no transport uses.
 TEST(UcxTransport, IsSetByNamesThatUcxKnows) {
   for (const UcxReach reach : {UcxReach::tcp, UcxReach::network}) {
     ::testing::internal::CaptureStdout();
@@ -191,8 +192,8 @@ TEST(UcxTransport, RefusesAPeerOfAnotherReach) {
   EXPECT_EQ(network->connect(tcp->address()).code(), Code::invalid_argument);
 }
 
-// A peer stands still in the middle of a message, and the endpoint of another peer ends. For all
-// that the transport knows, the message is of the peer that is gone.
+// A peer stops in the middle of a message, and the endpoint of another peer ends. The transport
+// cannot know whether the message comes from the peer that has ended.
 TEST(UcxTransport, WhoseCancelledReceiveOutlivesAnEndpointEndsItsWorkerAndSaysSoOnce) {
   const std::string path = ::testing::TempDir() + "xylem-ucx-worker-" + std::to_string(::getpid());
   const auto log = value_of(Logger::open({.level = LogLevel::warn, .file = path}, {"host", 0, ""}));
@@ -256,7 +257,7 @@ TEST(UcxTransport, EndsWithWorkLeftWithoutTouchingIt) {
   recv(**a, 2, target.get(), sizeof *target, (*left)[1]);
   settle({a->get(), b->get()});
   EXPECT_FALSE((*left)[0].ended() || (*left)[1].ended());
-  // A sanitizer reports any later access to these.
+  // A sanitizer reports any later access to this memory.
   left.reset();
   source.reset();
   target.reset();
@@ -287,7 +288,7 @@ Handlers handlers_now() {
   return handlers;
 }
 
-// In a process of its own, which has not opened UCX before.
+// Runs in a separate process, which has not opened UCX before.
 TEST(UcxTransportDeathTest, OpeningTheLibraryLeavesTheHandlersOfTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

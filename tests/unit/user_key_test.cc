@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The key with which the ranks of a host recognize that they belong to one user.
+// The key by which the ranks of a host recognize that they belong to the same user.
 #include "runtime/src/bootstrap/user_key.h"
 
 #include "support/outcome.h"
@@ -87,7 +87,7 @@ class UserKeyFolder : public UserKey {
       fs::permissions(place, fs::perms::owner_all);
     }
   }
-  /// Makes the home one that cannot be written, also by root.
+  /// Makes the home directory unwritable, even for root.
   void lose_home() {
     fs::remove_all(*places.home);
     std::ofstream(*places.home) << "no directory";

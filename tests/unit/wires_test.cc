@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which transport two ranks use. Both choose the same one, even if one of them lacks others.
+// The transport that two ranks use. Both choose the same transport, even if one of them lacks
+// others.
 #include "runtime/src/wires/wires.h"
 
 #include "support/forwarding_transport.h"
@@ -37,7 +38,7 @@ namespace {
 using testing::HasSubstr;
 using Names = std::vector<std::vector<std::string>>;
 
-/// For each rank, the name of its wire to every rank. The ranks also make one all_reduce.
+/// Returns for each rank the name of its wire to every rank. The ranks also make one all_reduce.
 Names wires_used(const RankOptions& options) {
   Names names(options.size);
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
@@ -98,7 +99,7 @@ void expect_all_refused(const RankOptions& options, Code code, const std::string
       [&](std::uint32_t, const Status& why) { EXPECT_THAT(why, fails_as(code, says)); });
 }
 
-/// Does not find one of its peers: the one that it connects to first.
+/// A transport whose handshake fails with the peer of its first endpoint.
 class Shortsighted final : public transport::testing::ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -107,7 +108,7 @@ class Shortsighted final : public transport::testing::ForwardingTransport {
   }
 };
 
-/// Ranks 0 and 2 do not meet over the first `of` kinds of transport.
+/// Prevents that ranks 0 and 2 connect over the first `of` kinds of transport.
 void let_not_meet(std::uint32_t rank, std::size_t of, std::vector<runtime::WireKind>& kinds) {
   for (std::size_t kind = 0; kind < of; ++kind) {
     kinds[kind].probes_at_start = true;
@@ -192,8 +193,8 @@ struct Silent final : runtime::WiresListener {
   void on_link_lost(std::uint32_t, const Status&) override {}
 };
 
-/// The ciphers with which ranks 0 and 1 of three hosts seal what they send each other. The test
-/// tries which cipher opens the heads of their frames.
+/// Returns the ciphers with which ranks 0 and 1 of three hosts seal their messages to each other.
+/// The test finds the cipher by trying to open the heads of their frames.
 std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) {
   constexpr std::size_t kHead = 40;
   const auto hub = std::make_shared<MemoryHub>(3);
@@ -212,7 +213,7 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
           runtime::wire_options(loaded.config, nullptr), listener, {},
           Deadline::after(std::chrono::seconds(20))));
       if (rank == 2) return;
-      // The other end belongs to the test.
+      // The test has the other end of the connection.
       auto sockets = transport::testing::connected_sockets();
       const auto key = transport::testing::test_key(1);
       const std::uint32_t peer = 1 - rank;
@@ -251,7 +252,7 @@ TEST(Wires, SealByAesOnlyWhereAllRanksHaveIt) {
         std::array{false, false, false}}) {
     EXPECT_EQ(ciphers_used(has_aes), chacha);
   }
-  // This machine has no AES instructions, so no rank can use them.
+  // This machine has no AES instructions, so AES cannot be tested.
   if (!transport::has_aes()) return;
   EXPECT_EQ(ciphers_used({true, true, true}), std::vector<Cipher>(2, Cipher::aes256_gcm));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A source of work that sleeps and wakes. It is added only to the list of sources. Waiters, also
-// sleeping ones, and the progress thread then serve it.
+// A source of work that sleeps and wakes. The test only adds it to the list of sources. Waiters,
+// even those that sleep, and the progress thread must then serve it.
 #include "runtime/src/progress/work_source.h"
 
 #include "runtime/src/progress/progress.h"
@@ -28,7 +28,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Letters that any thread posts, and that the token holder delivers.
+/// Any thread posts letters, and the token holder delivers them.
 class Mailbox final : public WorkSource {
  public:
   void post() {
@@ -67,7 +67,8 @@ class AMailbox : public testing::Test {
     sources.add(mailbox);
     progress.open(WaitPolicy::make(WaitMode::sleep, 1, 1, false), host);
   }
-  /// Whether a thread without the token sees this come true. Makes no turn.
+  /// Returns true if a thread without the token observes that the condition becomes true. Makes no
+  /// turns.
   bool becomes(const std::function<bool()>& is_true) const {
     while (!is_true() && !patience.passed()) std::this_thread::yield();
     return is_true();
@@ -91,7 +92,7 @@ TEST_F(AMailbox, WakesAWaiterThatSleeps) {
     const auto posted = Clock::now();
     mailbox.post();
     EXPECT_TRUE(becomes([&] { return mailbox.delivered == letter; }));
-    // A waiter that nothing wakes sleeps for 50 ms.
+    // Without a wake-up, a waiter sleeps for 50 ms.
     if (Clock::now() - posted > std::chrono::milliseconds(40)) ++late;
     EXPECT_TRUE(becomes([&] { return mailbox.sleeps > slept; }));
   }

@@ -86,7 +86,7 @@ void describe_topo(CLI::App& app, TopoOptions& options) {
   explain->type_name("DEVICE")->expected(1, 2);
 }
 
-/// What the plan is for, and how the job is made to run it.
+/// The flags that define the call and the job for which a plan is made.
 void describe_planned_job(CLI::App& app, PlanOptions& options) {
   add_value<collectives::Collective, collectives::Collective>(
       app, "operation", options.collective,
@@ -124,7 +124,7 @@ void describe_planned_job(CLI::App& app, PlanOptions& options) {
       "Slices of this size, as XYLEM_SLICE sets [256K; 4M if GPUs send directly]");
 }
 
-/// What `plan` prints.
+/// The flags that select the output of `plan`.
 void describe_plan_output(CLI::App& app, PlanOptions& options) {
   add_value<std::uint32_t, std::uint32_t>(app, "--rank", options.rank,
                                           whole_number(0, kMostPlannedRanks - 1), "RANK",
@@ -180,13 +180,14 @@ Split split_command(const std::vector<std::string>& arguments) {
   return split;
 }
 
-/// The program and its arguments: words that the flags left over, and words after "--".
+/// Sets `options.command` to the program and its arguments: the words `rest`, which are not flags
+/// of `run`, and the words `tail`, which follow "--".
 Status take_command(std::vector<std::string> rest,
                     const std::optional<std::vector<std::string>>& tail,
                     RunOptions& options) {
   options.command = std::move(rest);
   if (tail) {
-    // this "--" belongs to the program
+    // The "--" follows the program's name, so it is an argument of the program.
     if (!options.command.empty()) options.command.emplace_back("--");
     options.command.insert(options.command.end(), tail->begin(), tail->end());
   }
@@ -232,8 +233,8 @@ std::vector<std::string> names_of_flags(const CLI::App& verb) {
   return names;
 }
 
-/// The message about the first flag that the verb does not have, with the flag that was meant. For
-/// `run`, flags after the name of the program are the program's.
+/// The message about the first flag that the verb does not have. It suggests a similar flag. For
+/// `run`, flags after the name of the program belong to the program.
 std::optional<std::string> unknown_flag(const CLI::App& verb,
                                         const std::vector<std::string>& arguments) {
   const std::vector<std::string> names = names_of_flags(verb);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of `xylem`: turns text into the options of one verb. Only the source file uses
-// the parser library.
+// The command line of `xylem`: turns text into the options of one verb. This header does not depend
+// on the parser library, CLI11.
 #pragma once
 
 #include "bench/options.h"
@@ -20,7 +20,7 @@ namespace xylem::tools {
 struct RunOptions {
   std::uint32_t ranks = 1;
   bool prefix = true;
-  bool bind = false;  ///< Bind each rank to its share of the CPUs near its place.
+  bool bind = false;  ///< Bind each rank to its share of CPUs (run/binding.h).
   std::optional<std::chrono::nanoseconds> timeout;
   std::vector<std::string> command;
 };
@@ -35,11 +35,11 @@ struct TopoOptions {
 };
 
 struct PlanOptions {
-  /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, as
-  /// XYLEM_SCHEDULES takes them.
+  /// Text about the plan and a rank's steps; a picture; or the schedules of all ranks, in the form
+  /// that XYLEM_SCHEDULES reads.
   enum class Format : std::uint8_t { text, svg, schedules };
-  /// The memory that has the data. `automatic`: that of the GPUs if each rank has one, otherwise
-  /// that of the hosts.
+  /// The memory that holds the data. `automatic`: memory of the GPUs if each rank has a GPU,
+  /// otherwise memory of the hosts.
   enum class Device : std::uint8_t { host, cuda, automatic };
 
   collectives::Collective collective = collectives::Collective::all_reduce;
@@ -50,7 +50,7 @@ struct PlanOptions {
   std::string network;      ///< Facts about the network, as topology::read_network() reads them.
   Bytes bytes{std::uint64_t{1} << 20};
   std::uint32_t root = 0;
-  std::string algorithm;   ///< Empty: choose.
+  std::string algorithm;   ///< Empty: the one with the least predicted time.
   std::uint32_t rank = 0;  ///< The rank whose steps are printed.
   Format format = Format::text;
   bool no_steps = false;
@@ -70,7 +70,7 @@ struct Answer {
 using Command =
     std::variant<Answer, RunOptions, BenchOptions, TopoOptions, PlanOptions, InfoOptions>;
 
-/// `arguments` without the program's name.
+/// Parses the command line. `arguments` does not include the program's name.
 Command parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace xylem::tools

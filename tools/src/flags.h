@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Flags whose values are read by the same parsers as elsewhere in Xylem, so that sizes, durations
-// and types are written in the same way everywhere; and help texts beyond what CLI11 generates. For
-// use only by the sources that describe verbs.
+// and types are written in the same way everywhere; and help texts beyond what CLI11 generates.
+// Only the sources that define the flags of a verb include this header.
 #pragma once
 
 #include "bench/options.h"
@@ -67,8 +67,8 @@ std::string hint_for_foreign_flag(std::string_view verb, std::string_view argume
 /// Fails unless `text` is one of `known`; the message lists all of them, and the nearest.
 Result<std::string> one_of(const std::string& text, std::span<const std::string_view> known);
 
-/// Reads one of the words `known` as the value with its place in that list. `known` outlives the
-/// parser.
+/// Reads one of the words `known`. The result is the enumerator whose value is the index of the
+/// word in `known`. `known` must outlive the parser.
 template <typename Enum>
 Parser<Enum> choice(std::span<const std::string_view> known) {
   return [known](const std::string& text) -> Result<Enum> {

@@ -30,7 +30,7 @@ int answer(const Answer& answer) {
   return answer.exit_status;
 }
 
-/// The path of this program, with its arguments. The path is that of the kernel's call of exec,
+/// The path of this program, and its arguments. The path is that with which exec() was called,
 /// since a container may have no /proc.
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
   const auto* const path =
@@ -62,7 +62,7 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
 namespace {
 
 /// Opens /dev/null in the wrong direction for each standard stream that is closed, so that using
-/// the stream fails. Otherwise a file that is opened later would get its number.
+/// the stream fails. Otherwise a file that is opened later would get the number of the stream.
 void occupy_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
@@ -71,7 +71,7 @@ void occupy_standard_streams() {
   }
 }
 
-/// `error` is errno, or 0 if that is no longer known.
+/// `error` is errno of the failed write, or 0 if it is unknown.
 int lost_output(int error) {
   std::fprintf(stderr, "xylem: the output cannot be written%s%s\n", error != 0 ? ": " : "",
                error != 0 ? std::strerror(error) : "");
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
     const int status =
         xylem::tools::run_verb(xylem::tools::parse_command_line(arguments), arguments);
     if (status == xylem::tools::kExitOutput) return status;  // The verb has printed the reason.
-    // Otherwise a failure to write the rest of the buffer would go unnoticed.
+    // Flush here, since exit() would flush without reporting a failure.
     if (std::ferror(stdout) != 0) return lost_output(0);
     return std::fflush(stdout) == 0 ? status : lost_output(errno);
   } catch (const std::system_error& error) {  // fmt::print

@@ -52,8 +52,10 @@ std::vector<NicUse> uses_of(const Topology& topology) {
   return uses;
 }
 
-/// The optimal semi-matching. GPUs are assigned one after the other. Each gets the least loaded NIC
-/// that an alternating path reaches, and each other GPU on that path changes to the next NIC on it.
+/// The optimal semi-matching. GPUs are assigned one after the other. For each GPU, the search finds
+/// an alternating path to the least loaded NIC that it can reach. The GPU is assigned the first NIC
+/// of the path, and each GPU on the path changes to the next NIC. So only the load of the last NIC
+/// grows.
 class SemiMatching {
  public:
   SemiMatching(const std::vector<GpuNics>& gpus, std::size_t nics)
@@ -65,7 +67,7 @@ class SemiMatching {
     }
   }
 
-  /// first()[g] is the NIC of GPU g; kNobody if the GPU has no NIC.
+  /// first()[g] is the preferred NIC of GPU g; kNobody if the GPU has no NIC.
   const std::vector<std::uint32_t>& first() const { return first_; }
   const std::vector<std::uint32_t>& loads() const { return loads_; }
 
@@ -107,8 +109,8 @@ class SemiMatching {
   std::vector<std::uint32_t> loads_;
 };
 
-/// The NICs of each GPU: first the NIC that it prefers. Each NIC that no GPU prefers is given to
-/// the GPU with the fewest NICs.
+/// The NICs of each GPU, the preferred NIC first. Each NIC that no GPU prefers is added to the GPU
+/// with the fewest NICs among the GPUs that have this NIC as a candidate.
 std::vector<std::vector<std::uint32_t>> add_unused_nics(const std::vector<GpuNics>& candidates,
                                                         const SemiMatching& matching) {
   std::vector<std::vector<std::uint32_t>> shares(candidates.size());
@@ -129,8 +131,8 @@ std::vector<std::vector<std::uint32_t>> add_unused_nics(const std::vector<GpuNic
   return shares;
 }
 
-/// NICs in the order of the GPUs that use them first. After these come the NICs that GPUs use
-/// second, and so on.
+/// First the preferred NICs, in the order of the GPUs that prefer them. Then the second NICs of the
+/// GPUs, and so on.
 std::vector<std::uint32_t> rails_of(const std::vector<GpuNics>& gpus) {
   std::vector<std::uint32_t> rails;
   const auto add = [&](std::uint32_t nic) {

@@ -10,7 +10,7 @@
 namespace xylem::topology {
 namespace {
 
-/// The edges of `graph`, and two more vertices for a source and a sink.
+/// A flow network with the edges of `graph` and two more vertices, for a source and a sink.
 FlowNetwork network_of(const Graph& graph) {
   FlowNetwork network(graph.vertices() + 2);
   for (const Graph::Edge& edge : graph.edges()) network.add(edge.from, edge.to, edge.capacity);
@@ -31,7 +31,8 @@ double outflow(const Graph& graph, const std::vector<bool>& group) {
   return network.max_flow(source, sink);
 }
 
-/// Groups of GPUs that are connected by distances of at most `reach`.
+/// Divides the GPUs into groups: two GPUs are in the same group if hops of a distance of at most
+/// `reach` connect them. groups[i][g] says whether GPU g is in group i.
 std::vector<std::vector<bool>> groups_within(const Graph& graph, std::uint32_t reach) {
   std::vector<std::vector<bool>> groups;
   std::vector<bool> is_in(graph.gpus(), false);
@@ -58,8 +59,8 @@ std::vector<std::vector<bool>> groups_within(const Graph& graph, std::uint32_t r
 }  // namespace
 
 double Graph::narrowest_cut() const {
-  // The narrowest cut separates GPU 0 from some other GPU. One direction is enough, since links
-  // carry the same in both.
+  // The narrowest cut separates GPU 0 from some other GPU. One direction is enough, since each link
+  // has the same bandwidth in both directions.
   FlowNetwork network = network_of(*this);
   double narrowest = kUnlimited;
   for (std::uint32_t gpu = 1; gpu < gpus_; ++gpu) {
@@ -68,9 +69,9 @@ double Graph::narrowest_cut() const {
   return narrowest;
 }
 
-// Assume that every GPU sends data at rate x. If all of it can flow to each GPU, x is possible. If
-// not, the cut that limits the flow tells the largest possible x (Newton's method for a quotient of
-// two sums).
+// Assume that every GPU sends data at rate x. If the data of all GPUs can flow to each GPU, the
+// rate x is possible. Otherwise x is lowered to the largest rate that the limiting cut allows, and
+// the flow is computed again (Newton's method for a quotient of two sums).
 std::optional<double> Graph::all_gather_bound() const {
   FlowNetwork network = network_of(*this);
   const std::uint32_t source = vertices();
@@ -102,7 +103,8 @@ std::optional<double> Graph::all_gather_bound() const {
 }
 
 std::optional<double> Graph::all_reduce_bound() const {
-  // The bound is in units of data size per time here: all the data crosses a cut.
+  // Until the return statement, `bound` is the data size divided by the time, since all the data
+  // crosses each cut.
   double bound = narrowest_cut();
   std::set<std::uint32_t> reaches;
   for (std::uint32_t a = 0; a < gpus_; ++a) {

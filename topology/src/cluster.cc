@@ -82,7 +82,7 @@ Result<NetworkFacts> read_network(std::string_view text) {
 }
 
 std::optional<GBps> Cluster::host_rate() const {
-  // A host without known NICs counts as having one, with the stated rate.
+  // A host without known NICs counts as a host with one NIC of the stated rate.
   if (rails.empty()) {
     if (!network.rail_rate) return std::nullopt;
     return GBps{network.rail_rate->value / network.oversubscription};
@@ -101,7 +101,7 @@ Result<Cluster> make_cluster(std::vector<Topology> hosts, const NetworkFacts& ne
   std::vector<std::vector<std::uint32_t>> rails;
   rails.reserve(cluster.hosts.size());
   for (std::size_t host = 0; host < cluster.hosts.size(); ++host) {
-    // Equal hosts are usually copies of one value.
+    // Equal hosts are usually copies of one Topology, whose rails are then computed only once.
     const Topology& before = cluster.hosts[host > 0 ? host - 1 : 0];
     const bool is_copy = host > 0 && &cluster.hosts[host].machine() == &before.machine();
     rails.push_back(is_copy ? rails.back() : assign_nics(cluster.hosts[host]).rails);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which GID of a port reaches farthest.
+// Selects the GID of a port that can be routed farthest.
 #include "xylem/topology/device.h"
 
 #include <algorithm>

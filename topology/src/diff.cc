@@ -13,7 +13,7 @@
 namespace xylem::topology {
 namespace {
 
-/// The facts of one thing, by name of the fact.
+/// The facts of one thing (a device, NUMA node or link), by the name of the fact.
 using Facts = std::map<std::string, std::string>;
 /// Facts by the name of the thing, such as "GPU at 0000:3b:00.0".
 using Things = std::map<std::string, Facts>;

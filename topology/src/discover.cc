@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Live discovery: hwloc describes the host as XML, which the reader for files reads; then sysfs
-// adds facts.
+// Live discovery: hwloc describes the host as XML, which the reader for files reads. Then sysfs and
+// NVIDIA's driver add facts.
 #include "xylem/topology/discover.h"
 
 #include "hwloc_xml/build.h"
@@ -32,9 +32,10 @@ Status refused(std::string_view step) {
                              step, std::strerror(errno)));
 }
 
-/// gl and opencl would open the X display and every OpenCL driver to find GPUs that the PCI class
-/// already shows. pci uses libpciaccess, which leaks its database of names at each discovery; sysfs
-/// has the same facts, and Xylem adds the names itself.
+/// The components of hwloc that are disabled. gl and opencl would open the X display and every
+/// OpenCL driver to find GPUs that the PCI class already shows. pci uses libpciaccess, which leaks
+/// its database of names at each discovery; sysfs has the same facts, and Xylem adds the names
+/// itself.
 constexpr const char* kComponentsOff[] = {"gl", "opencl", "pci"};
 
 Result<HwlocTopology> load_hwloc_topology() {
@@ -42,7 +43,7 @@ Result<HwlocTopology> load_hwloc_topology() {
   if (hwloc_topology_init(&raw) != 0) return refused("hwloc_topology_init");
   HwlocTopology topology(raw);
   for (const char* component : kComponentsOff) {
-    // This fails if the installed hwloc lacks the component, which is fine.
+    // This fails if the installed hwloc lacks the component, which is no error.
     static_cast<void>(
         hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component));
   }

@@ -36,7 +36,7 @@ std::string line_of(const Topology& topology,
   return fmt::format("{}: {}{}", what, which, are_all_known ? "" : ", unknown of others");
 }
 
-/// A line for each kind of access that some pair has.
+/// One line for each PeerAccess value that occurs.
 std::vector<std::string> pair_lines(const Topology& topology) {
   std::map<PeerAccess, std::vector<std::string>> by_access;
   for (const GpuPair& pair : topology.gpu_pairs()) {

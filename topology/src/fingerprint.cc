@@ -11,7 +11,7 @@
 namespace xylem::topology {
 namespace {
 
-/// The value as a word to hash. An absent value and zero must give different hashes.
+/// The value as a word to hash. An absent value and zero must have different hashes.
 std::uint64_t word(const std::optional<std::uint32_t>& value) {
   return value ? std::uint64_t{*value} + 1 : 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Maximum flow by Dinic's algorithm: how much data can flow from one vertex to another at the same
-// time, and the cut that limits it.
+// Maximum flow by Dinic's algorithm: the highest rate at which data can flow from one vertex to
+// another, and the cut that limits the rate.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class FlowNetwork {
   bool find_levels(std::uint32_t source, std::uint32_t sink);
   double push(std::uint32_t at, std::uint32_t sink, double most);
 
-  double nothing_ = 0;     ///< Remaining capacities below this are rounding errors.
+  double nothing_ = 0;     ///< Remaining capacities below this value are rounding errors.
   std::vector<Arc> arcs_;  ///< Arc 2k+1 is the reverse of arc 2k.
   std::vector<std::vector<std::uint32_t>> out_;
   std::vector<std::int32_t> level_;

@@ -83,7 +83,8 @@ void add_nvswitches(Machine& machine, std::span<const LinkEnd> ends) {
   std::ranges::sort(machine.nvswitches, {}, [](const NvSwitch& one) { return one.pci.address; });
 }
 
-/// The node at the other end of the link; nothing if the machine does not have that GPU.
+/// The node at the other end of the link; nothing if the machine does not have this GPU or
+/// NVSwitch.
 std::optional<NodeRef> target_of(const Machine& machine, const LinkEnd& end) {
   const auto find = [&](const auto& devices, NodeKind kind) -> std::optional<NodeRef> {
     const auto at = std::ranges::lower_bound(devices, end.target, {},

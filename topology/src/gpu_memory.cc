@@ -18,15 +18,15 @@ namespace {
 
 /// The memory bandwidth of a model by the manufacturer's data sheet.
 struct DataSheet {
-  std::string_view words;  ///< Words that its name contains, in lower case.
+  std::string_view words;  ///< Words that the name of the GPU contains, in lower case.
   double gigabytes_per_second;
   std::string_view name;
 };
 
 /// The first entry whose words are all in the name of the GPU is used. The figures are from the
 /// data sheets that NVIDIA publishes as PDF for each product, "memory bandwidth" or "GPU memory
-/// bandwidth". Those of DGX B200 and B300 are an eighth of the system's. Those of GeForce cards are
-/// from the architecture's white papers (GA102, AD102, RTX Blackwell).
+/// bandwidth". The figures of B200 and B300 are an eighth of those of DGX B200 and DGX B300. The
+/// figures of GeForce cards are from the architecture's white papers (GA102, AD102, RTX Blackwell).
 constexpr std::array kDataSheets = std::to_array<DataSheet>({
     {"b300", 8000, "B300"},
     {"gb300", 8000, "GB300"},

@@ -30,7 +30,8 @@ std::uint32_t distance_of(const Path& path) {
 
 }  // namespace
 
-/// Collects the links between nodes of the machine, and then merges chains of links into one.
+/// Collects the links between nodes of the machine, and then merges each chain of links into one
+/// link.
 class Graph::Builder {
  public:
   Builder(const Topology& topology, std::span<const std::uint32_t> gpus) : topology_(topology) {
@@ -167,7 +168,7 @@ class Graph::Builder {
   }
 
   /// Removes vertices that are not GPUs and have at most two links, and merges their links. Of two
-  /// neighbours, removes only one in a call. False if there was nothing to remove.
+  /// adjacent vertices, one call removes only one. Returns false if there was nothing to remove.
   bool contract() {
     bool did = false;
     std::vector<std::vector<decltype(links_)::iterator>> at(count_);
@@ -229,8 +230,9 @@ Graph::Graph(const Topology& topology, std::span<const std::uint32_t> gpus, Grap
   }
 }
 
-/// Finds the best route to every vertex: fewest slow links, then fewest links, then widest. GPUs do
-/// not forward data, so no route passes through one.
+/// Finds the best route from GPU `from` to every GPU: with the fewest PCIe links, then with the
+/// fewest links, then with the highest bandwidth. GPUs do not forward data, so no route passes
+/// through one.
 void Graph::find_routes(std::uint32_t from) {
   struct Cost {
     std::uint32_t slow = std::numeric_limits<std::uint32_t>::max();

@@ -29,7 +29,7 @@ enum class GraphLinks : std::uint8_t {
 
 class Graph {
  public:
-  /// The capacity of an edge of unknown bandwidth: it limits nothing.
+  /// The capacity of an edge of unknown bandwidth, which limits no flow.
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
   struct Edge {
@@ -37,7 +37,7 @@ class Graph {
     std::uint32_t to = 0;
     double capacity = kUnlimited;  ///< GB/s.
     bool is_fast = false;          ///< True for NVLink and XGMI.
-    bool has_unknown = false;  ///< True if the edge stands for some link without a known bandwidth.
+    bool has_unknown = false;      ///< True if it represents a link of unknown bandwidth.
   };
 
   /// The graph that connects `gpus` (distinct indices), which become its vertices 0, 1, … in this
@@ -56,7 +56,7 @@ class Graph {
   std::span<const std::uint32_t> route(std::uint32_t a, std::uint32_t b) const {
     return routes_[std::size_t{a} * gpus_ + b];
   }
-  /// The distance of two GPUs, to choose among routes of the same bandwidth: 0 over NVLink, and
+  /// The distance of two GPUs, to choose among rings of the same bandwidth: 0 over NVLink, and
   /// larger for each further path class.
   std::uint32_t distance(std::uint32_t a, std::uint32_t b) const {
     return distances_[std::size_t{a} * gpus_ + b];
@@ -70,7 +70,8 @@ class Graph {
   /// The minimum, over all ways to split the GPUs into two parts, of the bandwidth from one part to
   /// the other; infinite if nothing limits it.
   double narrowest_cut() const;
-  /// See BandwidthBounds; nothing if there is no limit. Requires at least two GPUs.
+  /// The bounds of BandwidthBounds in GB/s; nothing if there is no limit. Requires at least two
+  /// GPUs.
   std::optional<double> all_gather_bound() const;
   std::optional<double> all_reduce_bound() const;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing of JSON. The schema is in docs/topology.md, and the fields are in
-// json_fields.h. The reader refuses unknown keys; otherwise a misspelt optional field would be lost
-// silently.
+// Reads and writes JSON. The schema is in docs/topology.md, and the fields are in json_fields.h.
+// The reader refuses unknown keys; otherwise a misspelt optional field would be lost silently.
 #include "enum_names.h"
 #include "json_fields.h"
 #include "json_parts.h"
@@ -71,7 +70,7 @@ Json written(const std::vector<T>& list) {
 
 template <typename T>
 Json written(const std::optional<T>& value) {
-  XYLEM_CHECK(value.has_value());  // Absent values equal the default and were left out.
+  XYLEM_CHECK(value.has_value());  // WritingArchive leaves out absent values.
   return written(*value);
 }
 
@@ -129,7 +128,7 @@ class Trouble {
 template <typename T>
 void read_value(const Json& json, const std::string& place, Trouble& trouble, T& value);
 
-/// Reads the fields of one object and remembers their keys, to detect unknown ones.
+/// Reads the fields of one object and records their keys, to detect unknown keys.
 class ReadingArchive {
  public:
   ReadingArchive(const Json& object, const std::string& place, Trouble& trouble)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lists of a machine as separate JSON texts. File formats that cannot express all facts use
-// them to carry the rest.
+// The lists of a machine as separate JSON texts. File formats that cannot express all facts contain
+// the remaining facts in this form.
 #pragma once
 
 #include "xylem/topology/topology.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the matrix of `nvidia-smi topo -m`, so that the two can be compared line by line.
+// Writes the same matrix as `nvidia-smi topo -m`, so that both outputs can be compared line by
+// line.
 #include "matrix.h"
 
 #include "words.h"
@@ -15,8 +16,8 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-/// Pads each column to its widest cell and puts tabs between the cells: they align and can still be
-/// split.
+/// Pads each column to its widest cell and puts tabs between the cells, so that the cells align and
+/// can still be split at the tabs.
 std::string aligned(const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths;
   for (const Cells& row : rows) {
@@ -59,7 +60,8 @@ std::string nic_legend(const Topology& topology) {
   return text;
 }
 
-/// Sets the CPUs and the node near a GPU; "N/A" if its place is unknown.
+/// Sets `cpus` and `numa` of `row`: the CPUs and the NUMA node near a GPU; "N/A" if its place is
+/// unknown.
 void add_affinity(Matrix::Row& row, const Topology& topology, const PciDevice& pci) {
   row.cpus = row.numa = "N/A";
   if (pci.numa.size() != 1) return;

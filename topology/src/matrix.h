@@ -21,7 +21,7 @@ struct Matrix {
   struct Row {
     std::string name;  ///< "GPU0"; for a NIC its own name, or "NIC3" if its name is unknown.
     std::vector<std::string>
-        cells;  ///< One for each row of `rows`, in order; empty or missing where nothing is said.
+        cells;  ///< One for each row of `rows`, in order; empty or missing if nothing is known.
     std::string cpus, numa;  ///< Affinities of a GPU; "N/A" where unknown.
   };
   std::vector<Row> rows;

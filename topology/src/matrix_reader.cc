@@ -36,7 +36,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// The cells of a line, separated by tabs or, if these were lost, by two or more blanks.
+/// The cells of a line, separated by tabs or, if copying has replaced the tabs, by two or more
+/// blanks.
 std::vector<std::string_view> cells_of(std::string_view line) {
   const std::string_view separator = line.find('\t') == std::string_view::npos ? "  " : "\t";
   std::vector<std::string_view> cells;
@@ -89,15 +90,16 @@ class MatrixReader {
       return Status::ok();
     }
     auto cells = cells_of(line);
-    // If the tabs were lost, the empty corner is not a cell.
+    // If copying has replaced the tabs, the empty corner is not a cell.
     const bool has_corner = cells.front().empty();
     if (header_.empty()) return is_header(cells) ? take_header(cells, has_corner) : Status::ok();
     if (by_name_.contains(std::string(cells.front()))) return take_row(cells);
     return Status::ok();
   }
 
-  /// A heading row has an empty corner. If the corner was lost with the tabs, a heading row is
-  /// recognized by the absence of an "X", which marks a device with itself.
+  /// A heading row has an empty corner. Without tabs, the corner may be missing. A heading row is
+  /// then recognized by the absence of an "X", which every other row has in the column of its own
+  /// device.
   static bool is_header(const std::vector<std::string_view>& cells) {
     const bool names_gpu =
         std::ranges::any_of(cells, [](std::string_view cell) { return is_numbered(cell, "GPU"); });
@@ -133,7 +135,7 @@ class MatrixReader {
       const auto column = by_name_.find(heading);
       if (column == by_name_.end()) continue;
       // Allocates only as many cells as the line has: a forged heading with thousands of columns
-      // must not allocate the square of that number.
+      // must not make the matrix allocate the square of this number of cells.
       row.cells.resize(std::max(row.cells.size(), column->second + 1));
       row.cells[column->second] = clean_text(cells[i]);
       matrix_.shows_nvlink |= cells[i].starts_with("NV") || cells[i] == "XGMI";
@@ -162,7 +164,7 @@ class MatrixReader {
 
 bool is_gpu_row(const Matrix::Row& row) { return is_numbered(row.name, "GPU"); }
 
-/// The index of each row that can be compared.
+/// The indices of the rows that can be compared, by the name of the row.
 using Places = std::map<std::string_view, std::size_t>;
 Places places_of(const Matrix& matrix, bool with_nics) {
   Places places;

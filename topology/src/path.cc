@@ -12,7 +12,7 @@
 namespace xylem::topology {
 namespace {
 
-/// Accounts for one more link on the path.
+/// Adds a link of this rate to the path.
 void cross(Path& path, const Rate& rate) {
   if (!rate.bandwidth) {
     path.bandwidth_is_bound = true;
@@ -25,7 +25,7 @@ void cross(Path& path, const Rate& rate) {
 /// A device and the bridges above it, nearest first.
 struct Ascent {
   std::vector<const PciDevice*> functions;  ///< The device itself, then the PCI-to-PCI bridges.
-  std::vector<std::uint32_t> bridges;       ///< Indices of those bridges.
+  std::vector<std::uint32_t> bridges;       ///< The indices of these bridges.
   std::optional<std::uint32_t> root;        ///< The host bridge.
 };
 
@@ -43,8 +43,8 @@ Ascent ascend(const Topology& topology, NodeRef device) {
 }
 
 /// The number of bridges on `ascent` below the nearest of the `shared` bridges. A switch whose
-/// ports are not shown counts as two bridges; if it is the nearest shared one, its port counts as
-/// one.
+/// ports are not shown counts as two bridges; if it is the nearest shared bridge, its port on this
+/// ascent counts as one.
 std::size_t bridges_below(const Topology& topology, const Ascent& ascent, std::size_t shared) {
   const std::size_t below = ascent.bridges.size() - shared;
   std::size_t count = below;
@@ -88,7 +88,8 @@ std::span<const Link> links_from(const Topology& topology, NodeRef node) {
   return {links.begin(), links.end()};
 }
 
-/// Adds a parallel path. The number of NVLinks is the sum, and is known only if each number is.
+/// Adds `way`, which is parallel to the paths in `sum`. The number of NVLinks is the sum of their
+/// numbers, and is known only if all numbers are known.
 void add_parallel(Path& sum, const Path& way) {
   const bool first = sum.path_class != PathClass::nvl;
   sum.path_class = PathClass::nvl;
@@ -131,8 +132,8 @@ Reach reach_of(std::span<const Link> links) {
   return reach;
 }
 
-/// The path through NVSwitches. The NVSwitches of a host form one fabric, so the path is as wide as
-/// the narrower of the two ends. If two GPUs reach different NVSwitches (as on the two boards of a
+/// The path through NVSwitches. The NVSwitches of a host form one fabric, so the path has the
+/// bandwidth of the narrower end. If two GPUs reach different NVSwitches (as on the two boards of a
 /// DGX-2), no source reports the links between these NVSwitches.
 Path by_switches(const Reach& a, const Reach& b) {
   Path path = a.way;
@@ -186,8 +187,8 @@ Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
   const std::size_t ports_to = bridges_below(topology, to, shared);
   path.bridges = static_cast<std::uint32_t>(ports_from + ports_to);
 
-  // Crosses the uplinks of the devices and of the bridges below the common one, but not the uplink
-  // of the common bridge.
+  // Crosses the uplinks of the devices and of the bridges below the nearest common bridge, but not
+  // the uplink of the common bridge.
   for (std::size_t i = 0; i <= below_from; ++i) cross(path, from.functions[i]->uplink);
   for (std::size_t i = 0; i <= below_to; ++i) cross(path, to.functions[i]->uplink);
 

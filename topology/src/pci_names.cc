@@ -20,8 +20,8 @@
 namespace xylem::topology {
 namespace {
 
-/// The names to find, and their text once they are found. A key without a device stands for the
-/// name of the vendor.
+/// The names to look up, by vendor and device. The value is empty until the name is found. A key
+/// without a device stands for the name of the vendor.
 using Wanted = std::map<std::pair<std::uint16_t, std::optional<std::uint16_t>>, std::string>;
 
 template <typename Visit>

@@ -39,7 +39,7 @@ Locality with_cpus(const Topology& topology, const Locality& numa) {
   return result.empty() ? nodes_with_cpus(topology) : result;
 }
 
-/// The place of the GPU or, if only the first NIC has a known place, that of the NIC.
+/// The NUMA node of the GPU or, if only the NUMA node of the first NIC is known, that of the NIC.
 Locality home_of(const Topology& topology, std::uint32_t gpu, const RankPlace& place) {
   const Locality& near_gpu = topology.gpus()[gpu].pci.numa;
   const bool nic_knows = !place.nics.empty() && near_gpu.size() > 1 &&
@@ -47,8 +47,8 @@ Locality home_of(const Topology& topology, std::uint32_t gpu, const RankPlace& p
   return with_cpus(topology, nic_knows ? topology.nics()[place.nics[0]].pci.numa : near_gpu);
 }
 
-/// The rails near these nodes or, if there are none, all rails, rotated so that the `turn`-th comes
-/// first.
+/// The rails near these nodes or, if there are none, all rails, rotated so that the `turn`-th of
+/// them comes first.
 std::vector<std::uint32_t> rails_near(const Topology& topology,
                                       const std::vector<std::uint32_t>& rails,
                                       const Locality& numa,
@@ -65,9 +65,10 @@ std::vector<std::uint32_t> rails_near(const Topology& topology,
   return near;
 }
 
-/// Part number `part` of `parts` equal parts of a set. If each range is long enough, each is
-/// divided separately, because the second hardware threads of the cores have a range of numbers of
-/// their own.
+/// Part number `part` of `parts` equal parts of `cpus`. If each range has at least `parts` CPUs,
+/// each range is divided separately: the second hardware threads of the cores usually have a range
+/// of their own, so both threads of a core are then in the same part. A set with fewer CPUs than
+/// parts is not divided.
 CpuSet part_of(const CpuSet& cpus, std::uint32_t part, std::uint32_t parts) {
   const auto cut = [&](std::uint32_t length, std::uint32_t at) {
     return static_cast<std::uint32_t>(std::uint64_t{length} * at / parts);
@@ -98,8 +99,8 @@ std::string text_of(const Topology& topology, const RankPlace& place) {
   for (const std::uint32_t node : place.numa) {
     nodes.push_back(topology.numa_nodes()[node].os_index);
   }
-  // If the place of the GPU is unknown, it is near one of the nodes; without GPUs, the rank uses
-  // all of them.
+  // If the place of the GPU is unknown, the GPU is near one of these nodes ("or"). Without GPUs,
+  // the rank uses all of these nodes ("and").
   parts.push_back(fmt::format("NUMA node{} {}", nodes.size() == 1 ? "" : "s",
                               fmt::join(nodes, place.gpu ? " or " : " and ")));
   if (!place.cpus.empty()) parts.push_back(fmt::format("CPUs {}", place.cpus.to_string()));

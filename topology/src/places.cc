@@ -110,7 +110,7 @@ class Arrangement {
 
   const Topology& topology_;
   const Folding folding_;
-  /// Roots of PCIe trees, in the order of their indices.
+  /// For each Root, the topmost nodes of the PCIe trees that are attached to it.
   std::map<Root, std::vector<NodeRef>> trees_;
   /// The children of each parent, ordered by address.
   std::map<NodeRef, std::vector<NodeRef>> below_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The places of a host as one tree, for code that draws it: the host, its packages, their NUMA
-// nodes, and the PCIe trees attached to them.
+// The places of a host as one tree, for code that draws or writes the host: the host, its packages,
+// their NUMA nodes, and the PCIe trees attached to them.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -13,16 +13,17 @@
 namespace xylem::topology {
 
 struct Place {
-  /// Absent for the host itself, and for the place below it that holds devices of unknown place.
+  /// Absent for the host itself, and for the child of the host that contains the devices of unknown
+  /// place.
   std::optional<NodeRef> node;
-  /// What is inside the place. For a package, its NUMA nodes come first, and then devices; all are
-  /// ordered by address.
+  /// The places and devices inside this place. In a package, NUMA nodes come first, and then
+  /// devices. The children of a bridge are ordered by address.
   std::vector<Place> children;
 };
 
 enum class Folding : std::uint8_t {
   nothing,
-  /// A bridge that leads to a single thing is left out, and this thing stands in its place.
+  /// A bridge with a single child is left out, and its child takes its place in the tree.
   single_bridges,
 };
 

@@ -16,7 +16,7 @@ constexpr double kManySlots = 1 << 20;
 class Steps {
  public:
   explicit Steps(std::uint64_t most) : left_(most) {}
-  /// Takes one step. False once no steps are left.
+  /// Counts one step. Returns false if no steps are left.
   bool take() {
     if (left_ > 0) --left_;
     return left_ > 0;
@@ -79,7 +79,8 @@ std::vector<std::uint32_t> twins_of(const Graph& graph) {
   return first;
 }
 
-/// True if an earlier twin of `vertex` is unused, too. Then it is enough to try that twin.
+/// True if an earlier twin of `vertex` is unused, too. Then it is enough to try the earlier twin,
+/// which leads to equivalent rings.
 bool is_repeated(const SearchSpace& space, const std::vector<bool>& is_used, std::uint32_t vertex) {
   const std::uint32_t first = space.first_twin(vertex);
   for (std::uint32_t other = first; other < vertex; ++other) {
@@ -106,7 +107,8 @@ class OneRing {
   }
 
  private:
-  /// Extends the ring that has this length so far. False if the whole search must stop.
+  /// Extends the part of a ring in order_, whose hops have this total length. Returns false if the
+  /// whole search must stop.
   bool extend(std::uint64_t length) {
     if (!steps_.take()) return false;
     const std::uint32_t at = order_.back();
@@ -146,8 +148,9 @@ class OneRing {
   std::uint64_t best_length_ = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// Searches for several rings, one after the other. Each must begin with the same or a later
-/// neighbour than the previous one, so that a set of rings is found in one order only.
+/// Searches for several rings, one after the other. The first hop of each ring must lead to the
+/// same neighbour as that of the previous ring, or to a later one, so that a set of rings is found
+/// in one order only.
 class ManyRings {
  public:
   ManyRings(const SearchSpace& space, double rate, std::uint32_t most, std::uint64_t steps)

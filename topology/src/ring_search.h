@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Searches for rings in a Graph: depth-first over hops that still fit, with a limited
-// number of steps.
+// Searches for rings in a Graph: depth-first over the hops for which all edges still have
+// bandwidth, with a limited number of steps.
 #pragma once
 
 #include "graph.h"
@@ -11,8 +11,8 @@
 
 namespace xylem::topology {
 
-/// The slots of an edge: how many more hops of a given rate fit on it. (A slot of shared memory is
-/// something else.)
+/// The slots of each edge: the number of further hops of a given rate for which it has bandwidth.
+/// (They are not the slots of shared memory.)
 class Slots {
  public:
   Slots(const Graph& graph, double rate);
@@ -21,7 +21,8 @@ class Slots {
   /// Takes one slot of each edge on the route. Requires fits(a, b).
   void take(std::uint32_t a, std::uint32_t b);
   void give_back(std::uint32_t a, std::uint32_t b);
-  /// An upper bound for the number of further rings: each of them enters and leaves every GPU.
+  /// An upper bound for the number of further rings: each further ring needs a slot into every GPU
+  /// and a slot out of it.
   std::uint32_t rings_left() const;
 
  private:
@@ -51,17 +52,19 @@ class SearchSpace {
 };
 
 struct RingFound {
-  std::vector<std::uint32_t> order;  ///< Vertices, from 0. Empty: no ring was found.
-  bool is_exact = true;              ///< True if the search finished.
+  std::vector<std::uint32_t> order;  ///< The vertices, beginning with 0. Empty: no ring was found.
+  bool is_exact = true;              ///< False if the search stopped early.
 
   bool is_none() const noexcept { return order.empty(); }
 };
 
-/// The ring with the smallest total distance among those in which every hop carries `rate` GB/s. A
-/// rate of 0 fits everywhere. The lower the rate, the more rings there are.
+/// The ring with the smallest total distance among those in which every hop carries `rate` GB/s.
+/// Every hop can carry a rate of 0. The lower the rate, the more rings there are. `steps` limits
+/// the search.
 RingFound find_ring(const SearchSpace& space, double rate, std::uint64_t steps);
 
-/// Finds as many rings of `rate` each that can run at the same time as possible, up to `most`.
+/// Finds rings that can run at the same time at `rate` GB/s each: as many as possible, up to
+/// `most`. `steps` limits the search.
 std::vector<std::vector<std::uint32_t>> find_rings(const SearchSpace& space,
                                                    double rate,
                                                    std::uint32_t most,

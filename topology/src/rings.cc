@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides at which rates to search, and when to stop.
+// Plans rings: decides at which rates to search for rings, and when to stop.
 #include "xylem/topology/rings.h"
 
 #include "graph.h"
@@ -18,7 +18,7 @@ namespace {
 
 /// The largest number of channels in a schedule.
 constexpr std::uint32_t kMostChannels = 16;
-/// Steps of one search. On real hosts a search finishes after far fewer.
+/// Steps of one search. On real hosts a search finishes after far fewer steps.
 constexpr std::uint64_t kRingSteps = 200'000;
 constexpr std::uint64_t kChannelSteps = 50'000;
 /// Number of attempts to find a set of rings, each at another rate.
@@ -78,15 +78,16 @@ Load load_of(const Graph& graph, const std::vector<std::vector<std::uint32_t>>& 
   return load;
 }
 
-/// A ring of the highest rate, by a binary search: higher rates are harder. The `is_exact` of the
-/// result tells whether its rate is certainly the highest.
+/// Finds a ring of the highest rate by a binary search over the rates: if a rate has a ring, every
+/// lower rate has one, too. RingFound::is_exact of the result says whether its rate is certainly
+/// the highest.
 RingFound best_ring(const SearchSpace& space) {
   const Graph& graph = space.graph();
   std::vector<double> rates = rates_of(graph, graph.gpus());
   const double cut = graph.narrowest_cut();  // Every ring crosses every cut.
   std::erase_if(rates, [&](double rate) { return rate > cut * (1 + kRounding); });
-  std::size_t low = 0, high = rates.size();  // Rates from `high` on have results.
-  bool is_exact = true;  // Whether the rate before `high` certainly has no result.
+  std::size_t low = 0, high = rates.size();  // Rates from `high` on have rings.
+  bool is_exact = true;  // Whether the rate before `high` certainly has no ring.
   RingFound best = find_ring(space, 0, kRingSteps);
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
@@ -103,7 +104,8 @@ RingFound best_ring(const SearchSpace& space) {
   return best;
 }
 
-/// Rings that together carry more than one ring at rate `alone`; empty if there are none.
+/// Rings that together carry more than a single ring, whose rate is `alone`; empty if there are
+/// none.
 std::vector<std::vector<std::uint32_t>> more_rings(const SearchSpace& space, double alone) {
   const Graph& graph = space.graph();
   struct Attempt {
@@ -149,7 +151,7 @@ bool is_mesh(const Graph& graph) {
   });
 }
 
-/// The graph on which plans are made, and its kind.
+/// The graph over which rings are planned, and its kind.
 struct Chosen {
   Graph graph;
   GpuFabric fabric;

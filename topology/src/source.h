@@ -12,7 +12,7 @@
 
 namespace xylem::topology {
 
-/// Checks what a reader has read. Errors name the source.
+/// Makes a Topology of the Machine that a reader has filled. Errors name the source.
 inline Result<Topology> create_from(std::string_view source, Machine machine) {
   auto topology = Topology::create(std::move(machine));
   if (topology) return topology;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Facts that sysfs has beyond hwloc's: interfaces, RDMA ports, virtual functions, and the width and
-// speed of PCIe links.
+// Facts that sysfs reports in addition to hwloc: interfaces, RDMA ports, virtual functions, and the
+// width and speed of PCIe links.
 #include "nic_name.h"
 #include "sysfs_files.h"
 #include "text.h"
@@ -55,7 +55,8 @@ InterfaceState interface_state(const Directory& directory) {
   return number_in(directory / "carrier") == 1U ? InterfaceState::up : InterfaceState::unknown;
 }
 
-/// `speed` is in megabits; drivers that do not know it report -1, 0 or the largest possible number.
+/// `speed` is in megabits; drivers that do not know the speed report -1, 0 or the largest possible
+/// number.
 std::optional<GBps> interface_rate(const Directory& directory) {
   constexpr std::uint32_t kMostMegabits = 100'000'000;
   const auto megabits = number_in(directory / "speed");
@@ -131,7 +132,7 @@ std::optional<GidScope> gid_scope(std::string_view gid) {
   return GidScope::global;
 }
 
-/// Adds the GIDs of a port, and the interface that its first entries name.
+/// Adds the GIDs of a port, and the interface of the first GID that names one.
 void add_gids(Port& port, const Directory& facts) {
   constexpr std::uint32_t kMostGids = 1024;
   const Directory attributes = facts / "gid_attrs";
@@ -150,7 +151,7 @@ void add_gids(Port& port, const Directory& facts) {
 }
 
 void add_ports(Nic& owner, const Directory& directory, const std::string& device) {
-  // iWARP ports have GIDs as well, but packets do not carry them.
+  // The GIDs of iWARP ports are not added, since iWARP packets do not contain GIDs.
   const bool is_iwarp = sysfs::value(directory / "node_type").value_or("").starts_with('4');
   std::erase_if(owner.ports, [&](const Port& port) { return port.device == device; });
   for (const std::string& port_entry : sysfs::subdirectories(directory / "ports")) {
@@ -188,9 +189,9 @@ Locality place_of_parent(const Machine& machine, const Directory& device) {
   return all;
 }
 
-/// Adds RDMA devices in software (soft-RoCE, soft-iWARP), which have no PCI function. They carry
-/// collectives between hosts if there is nothing better. Call after everything that looks for NICs
-/// by address.
+/// Adds RDMA devices in software (soft-RoCE, soft-iWARP), which have no PCI function. They count as
+/// fabric NICs only if the machine has no other fabric NIC. Call this last: these NICs have no
+/// address, and nic_at() needs NICs that are sorted by address.
 void add_virtual_rdma(Machine& machine, const Directory& infiniband) {
   const bool has_fabric = std::ranges::any_of(machine.nics, &Nic::fabric);
   const std::size_t first = machine.nics.size();
@@ -237,8 +238,10 @@ void add_link_facts(PciDevice& pci,
   pci.uplink = pcie_rate(*speed, *width);
 }
 
-/// The link of a device ends at the bridge above it. Whether a bridge faces up or down is unknown,
-/// so only its own values are used; the port at the other end of its link is on every path anyway.
+/// Adds width and speed of the link between a device and the bridge above it. For the link of a
+/// bridge, add_pci_facts() uses only the bridge's own values, since it is unknown whether a bridge
+/// faces up or down. This is enough, since every path over the link also includes the bridge at its
+/// other end.
 void add_device_facts(const Machine& machine, PciDevice& pci, const Directory& functions) {
   std::optional<Directory> above;
   if (pci.parent && pci.parent->kind == NodeKind::bridge) {

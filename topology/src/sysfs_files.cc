@@ -12,13 +12,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Even a machine with thousands of virtual interfaces has fewer entries in a directory.
+/// Limits the number of entries that are read from a directory. Even a machine with thousands of
+/// virtual interfaces has fewer.
 constexpr std::size_t kMaxEntries = 16384;
 
 }  // namespace
 
 std::optional<std::string> value(const fs::path& file) {
-  // A file of sysfs holds at most one page. So what follows the first page of a file is not read.
+  // A file of sysfs holds at most one page. So only the first page of a file is read.
   constexpr std::streamsize kPage = 4096;
   std::ifstream stream(file, std::ios::binary);
   std::string text(kPage, '\0');

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads sysfs, which has one value per file, and links for relations. Missing or unreadable files
-// give an empty result.
+// Reads sysfs, which has one value per file, and symbolic links for relations between devices.
+// Missing or unreadable files give an empty result.
 #pragma once
 
 #include "xylem/topology/pci.h"
@@ -24,7 +24,7 @@ std::vector<std::string> subdirectories(const Directory& directory);
 
 bool has_directory(const std::filesystem::path& path);
 
-/// The last component of the target of the link `path`.
+/// The last component of the target of the symbolic link `path`.
 std::optional<std::string> link_target(const std::filesystem::path& path);
 
 /// The PCI function to which `path` belongs, after resolving links: the innermost one, since the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cleaning of untrusted text.
+// Cleans untrusted text.
 #include "text.h"
 
 #include <cmath>

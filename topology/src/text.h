@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handling of untrusted text: names and numbers from files, made safe for printing and for JSON.
+// Handles untrusted text: names and numbers from files, made safe for printing and for JSON.
 #pragma once
 
 #include <charconv>
@@ -23,7 +23,7 @@ std::string clean_text(std::string_view text);
 /// The beginning of `text`, cleaned, to show in an error.
 std::string excerpt(std::string_view text);
 
-/// All of `text` as a number; nothing if it is not one.
+/// Parses all of `text` as a number; returns nothing if `text` is no number of this type.
 template <std::unsigned_integral T>
 std::optional<T> parse_number(std::string_view text, int base = 10) {
   T value = 0;
@@ -32,7 +32,8 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   return value;
 }
 
-/// All of `text` as a finite number that is not negative; nothing if it is not one.
+/// Parses all of `text` as a finite number that is not negative; returns nothing if `text` is no
+/// such number.
 std::optional<double> parse_real(std::string_view text);
 
 }  // namespace xylem::topology

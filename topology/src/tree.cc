@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree for people. It is first built as a tree of labels and then printed, so the text is in
-// one place and the drawing of branches in another.
+// Writes the tree for people. TreeWriter builds a tree of labels, and print() draws its branches.
 #include "places.h"
 #include "words.h"
 #include "xylem/topology/rings.h"

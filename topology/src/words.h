@@ -30,7 +30,7 @@ std::string gid_text(const Port& port);
 /// known.
 std::string pcie_text(const Rate& rate);
 
-/// "64.0 GiB"; empty if it is unknown.
+/// "64.0 GiB"; empty if the size is unknown.
 std::string memory_text(const NumaNode& node);
 
 /// "memory 80.0 GiB at 3352 GB/s", or the known part of it, as the driver reports it.

@@ -10,8 +10,8 @@
 namespace xylem::topology {
 namespace {
 
-/// A node takes 64 bytes in pugixml and "<a/>" only four in the text, so elements are counted
-/// before parsing.
+/// Limits the memory for the parsed document. A node takes 64 bytes in pugixml, but "<a/>" only
+/// four bytes in the text, so elements are counted before parsing.
 constexpr std::ptrdiff_t kMaxElements = 2'000'000;
 
 }  // namespace

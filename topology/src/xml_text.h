@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An untrusted XML file, parsed. Its size, number of elements and entities are limited here. The
-// nesting depth must be limited by the code that walks the elements.
+// An untrusted XML file, parsed. The size and the number of elements are limited here, and entities
+// are refused. The code that walks the elements must limit the nesting depth.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,7 +17,7 @@ namespace xylem::topology {
 
 class XmlText {
  public:
-  /// `source` names the text in errors, and `remedy` tells how to make a valid file ("export the
+  /// `source` names the text in errors, and `remedy` says how to make a valid file ("export the
   /// machine again with lstopo FILE.xml"). `text` must outlive the result.
   static Result<std::unique_ptr<XmlText>> parse(std::string_view text,
                                                 std::string_view source,
@@ -26,8 +26,8 @@ class XmlText {
   pugi::xml_node root() const { return xml_.document_element(); }
   /// An error at `node`: "machine.xml:12: MESSAGE".
   Status error(pugi::xml_node node, const std::string& message) const;
-  /// A remark at `node`, in the same form as an error, for something that is wrong but can still be
-  /// read.
+  /// A remark at `node`, in the same form as an error, for a violation that does not prevent
+  /// reading the file.
   std::string remark(pugi::xml_node node, const std::string& message) const;
 
  private:

@@ -32,12 +32,12 @@ void Matcher::post(const Receive& receive) {
   if (spare_posted_.empty()) spare_posted_.emplace_back();
   list.splice(list.end(), spare_posted_, spare_posted_.begin());
   list.back() = {receive, serial_++};
-  // cancel() finds the list by this pointer.
+  // cancel() uses this pointer to find the list.
   receive.operation->state = &list;
 }
 
 bool Matcher::cancel(const Operation& operation) {
-  // A receive that has matched a message is no longer in the list.
+  // Null: the operation is a send, or a receive that was not posted.
   if (operation.state == nullptr) return false;
   auto& list = *static_cast<std::list<Posted>*>(operation.state);
   const auto at = std::ranges::find_if(
@@ -132,8 +132,8 @@ void Matcher::uncount(const Arrived& arrived) noexcept {
   kept_[arrived.channel] -= arrived.weight;
 }
 
-/// Keeps nodes and their payloads for reuse, so that steady traffic allocates nothing. After a
-/// burst, frees what exceeds kMostSpare.
+/// Moves a node and its payload to the spare list, so that steady traffic allocates nothing. If the
+/// spare list would exceed kMostSpare bytes, frees the node instead.
 void Matcher::recycle(std::list<Arrived>& from, ArrivedAt at) noexcept {
   constexpr std::uint64_t kMostSpare = 1 << 20;
   const std::uint64_t bytes = at->payload.capacity() + kNodeBytes;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matcher: matches messages with posted receives by tag. If several match, the oldest matches.
-// Nodes are reused, so steady traffic allocates nothing.
+// Matcher: matches messages with posted receives by tag. If several receives match a message, or
+// several messages match a receive, the oldest one is matched. Nodes are reused, so steady traffic
+// allocates nothing.
 #pragma once
 
 #include "receive.h"
@@ -15,11 +16,11 @@
 
 namespace xylem::transport {
 
-/// About how much memory a message that waits for a receive occupies in addition to its bytes.
+/// The approximate memory that a message without a receive occupies in addition to its bytes.
 inline constexpr std::uint64_t kNodeBytes = 192;
 
-/// Names a stream: a message of an incoming channel that has begun to arrive. Its transport finds
-/// it by `id`.
+/// Identifies a stream: a message that an incoming channel has announced or begun to deliver. The
+/// transport that owns the channel finds the message by `id`.
 struct StreamId {
   std::uint32_t channel = 0;
   std::uint64_t id = 0;
@@ -27,12 +28,13 @@ struct StreamId {
   friend bool operator==(const StreamId&, const StreamId&) = default;
 };
 
-/// A message that waits for a receive: either its bytes, or the stream in which they will arrive.
+/// A message that waits for a receive. It contains either its bytes, or the id of the stream that
+/// will deliver them.
 struct Arrived {
   Tag tag = 0;
   std::uint64_t bytes = 0;
-  std::uint32_t channel = 0;  ///< The channel on which it arrived.
-  std::uint64_t weight = 0;   ///< What it counts towards the channel's limit, in bytes.
+  std::uint32_t channel = 0;  ///< The channel on which the message arrived.
+  std::uint64_t weight = 0;   ///< The bytes that count towards the channel's limit.
   bool is_stream = false;
   StreamId stream;
   std::vector<std::byte> payload;
@@ -41,19 +43,22 @@ struct Arrived {
 
 class Matcher {
  public:
-  /// Moves the receive that matches this message into `matched`; false if there is none.
+  /// Finds the oldest posted receive that matches a message with this tag, and moves it into
+  /// `matched`. False if none matches.
   bool take_receive(Tag tag, Receive& matched);
   void post(const Receive& receive);
-  /// Cancels a receive that is still posted; false if it is not.
+  /// Removes the posted receive of this operation. False if it is not posted.
   bool cancel(const Operation& operation);
 
-  /// The message that matches a receive; null if there is none. Call drop() after use.
+  /// The oldest message that matches (tag, mask); null if none matches. Call drop() after use.
   Arrived* find_arrived(Tag tag, Tag mask);
-  /// Adds a message and room for its payload. Null if there is no memory.
+  /// Adds a message that no receive has matched, with room for its payload. Null if there is no
+  /// memory.
   Arrived* keep(std::uint32_t channel, Tag tag, std::uint64_t bytes) noexcept {
     return keep(channel, tag, bytes, bytes, kNodeBytes + bytes);
   }
-  /// Adds a message that arrives as a stream. Null if there is no memory.
+  /// Adds a message that no receive has matched and that arrives as a stream. Null if there is no
+  /// memory.
   Arrived* keep(const StreamId& stream,
                 Tag tag,
                 std::uint64_t bytes,
@@ -70,7 +75,7 @@ class Matcher {
     for (const Posted& posted : masked_) visit(posted.receive);
   }
   void drop(Arrived& arrived);
-  /// Keeps the payload of a message in place for a view, until release_payload().
+  /// Removes a message, but keeps its payload in place for a view until release_payload().
   void detach_payload(Arrived& arrived);
   void release_payload(const std::byte* payload);
   /// Drops all streams of this channel that no receive has matched.

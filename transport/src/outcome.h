@@ -7,7 +7,7 @@
 
 namespace xylem::transport {
 
-/// A known completion that has not been reported to the owner yet.
+/// A completion that the transport has not reported to its owner yet.
 struct Outcome {
   Operation* operation = nullptr;
   Code code = Code::ok;
@@ -16,8 +16,9 @@ struct Outcome {
 };
 using Outcomes = std::vector<Outcome>;
 
-/// Reports all outcomes; returns their number. Completion callbacks may post, cancel and close;
-/// outcomes that this produces are left for the next call. `reporting` is scratch space.
+/// Calls `done` for all outcomes, and returns their number. `done` may call the transport to post,
+/// cancel and close; if such a call appends outcomes, the next call of report() reports them.
+/// `reporting` is scratch space.
 inline unsigned report(Outcomes& outcomes, Outcomes& reporting) {
   reporting.swap(outcomes);
   for (const Outcome& outcome : reporting) {

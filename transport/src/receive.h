@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A posted receive, for transports that match messages themselves.
+// A posted receive, for transports that match messages with receives themselves.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -16,9 +16,9 @@ struct Receive {
   Operation* operation = nullptr;
   Tag* sender_tag = nullptr;
   bool wants_view = false;  ///< The receiver accepts a view instead of a copy.
-  Memory reader{};          ///< The memory whose device will read the view; by default the CPU.
+  Memory reader{};          ///< The device of this memory reads the view; by default the CPU.
 
-  /// The receiver accepts a view of memory that the CPU reaches.
+  /// True if the receiver accepts a view of memory that the CPU can access.
   bool wants_host_view() const noexcept { return wants_view && reader.kind == MemoryKind::host; }
 
   bool fits(std::uint64_t bytes) const noexcept { return bytes <= target.bytes; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of all operations in the C API: checks the communicator and the element type, and
-// either waits for the Work or returns a handle for it.
+// The common part of all operations in the C API: the communicator and the element type are
+// checked; then the function waits for the Work or, if the caller wants the handle, returns it.
 #pragma once
 
 #include "failure.h"
@@ -13,7 +13,7 @@
 
 namespace xylem::c {
 
-/// Starts an operation with `start(const Communicator&)`, which returns a Result<Work>.
+/// Begins an operation by calling `start(const Communicator&)`, which returns a Result<Work>.
 template <typename Start>
 xylem_status begin(const xylem_communicator* communicator,
                    xylem_work** work,
@@ -21,7 +21,8 @@ xylem_status begin(const xylem_communicator* communicator,
   return guarded([&]() -> Status {
     if (work != nullptr) *work = nullptr;
     if (communicator == nullptr) return null_argument("communicator");
-    // Allocate first: an operation that has begun needs a handle.
+    // Allocate the handle before the operation begins: the operation could not be undone if the
+    // allocation failed.
     auto handle = work == nullptr ? nullptr : std::make_unique<xylem_work>();
     XYLEM_TRY(Work begun, start(communicator->communicator));
     if (work == nullptr) return begun.wait();
@@ -34,8 +35,8 @@ xylem_status begin(const xylem_communicator* communicator,
   });
 }
 
-/// For operations that transfer elements: `start(const Communicator&, DataType)` returns a
-/// Result<Work>.
+/// Like begin(), for operations that transfer elements: `start(const Communicator&, DataType)`
+/// returns a Result<Work>.
 template <typename Start>
 xylem_status begin_move(const xylem_communicator* communicator,
                         xylem_data_type type,

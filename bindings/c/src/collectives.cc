@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The collectives of the C API. C passes the count of one rank where C++ passes whole buffers, so
-// the sizes are multiplied here. A product that is too large for any memory stays too large instead
-// of wrapping around.
+// The collectives of the C API. Callers in C pass the count of one rank, where the C++ API takes
+// whole buffers, so the counts are multiplied here. If a product overflows, the largest count takes
+// its place, and the C++ API rejects the call.
 #include "begin.h"
 
 #include <limits>
@@ -34,7 +34,7 @@ std::size_t sum(Counts counts) {
   return total;
 }
 
-/// The counts of all ranks.
+/// Checks a caller's array of counts, which has one entry for each rank.
 Result<Counts> per_rank(const Communicator& on,
                         std::string_view name,
                         const std::uint64_t* counts) {
@@ -57,7 +57,8 @@ struct Reduction {
   double factor = 1.0;
 };
 
-/// For reductions: `start(const Communicator&, DataType, ReduceOp)` returns a Result<Work>.
+/// Like begin_move(), for reductions: `start(const Communicator&, DataType, ReduceOp)` returns a
+/// Result<Work>.
 template <typename Start>
 xylem_status begin_reduction(const xylem_communicator* communicator,
                              const Reduction& call,

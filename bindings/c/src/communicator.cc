@@ -19,8 +19,8 @@ using xylem::Status;
 using xylem::c::guarded;
 using xylem::c::null_argument;
 
-/// Sets `*result` to a handle for the communicator, or to null for the empty communicator of a rank
-/// that joins no communicator.
+/// Sets `*result` to a new handle. Leaves it null if the communicator is empty, which means that
+/// this rank joins no communicator.
 Status hand_out(Result<xylem::Communicator> made, xylem_communicator** result) {
   XYLEM_TRY(auto communicator, std::move(made));
   if (communicator)

@@ -8,10 +8,11 @@
 namespace xylem::c {
 namespace {
 
-/// The last error of a thread. Each thread has its own, so ranks that are threads of one process do
-/// not share it. It needs no destructor, so destructors of the program may make calls that fail.
+/// The last error of a thread. Ranks can be threads of one process, so each thread has its own
+/// LastError. LastError has no destructor, so it stays usable while the program's thread-local and
+/// static objects are destroyed.
 struct LastError {
-  const Status* status = nullptr;  ///< Owns `text`; null if that is a literal.
+  const Status* status = nullptr;  ///< Owns `text`; null if `text` is a literal.
   const char* text = "";
   std::uint32_t peer = XYLEM_NO_RANK;
 };
@@ -22,7 +23,7 @@ void keep(const LastError& error) noexcept {
   last_error = error;
 }
 
-/// Frees the last error of a thread that ends.
+/// The destructor frees the last error when the thread ends.
 struct AtThreadEnd {
   AtThreadEnd() noexcept = default;
   AtThreadEnd(const AtThreadEnd&) = delete;
@@ -44,7 +45,7 @@ xylem_status report(Status status) noexcept {
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
   const auto* const kept = new (std::nothrow) Status(std::move(status));
   if (kept == nullptr) return keep_literal(code, "out of memory");
-  // The view covers a whole std::string, so it is null-terminated.
+  // message() is a view of a whole std::string, so the text is null-terminated.
   keep({kept, kept->message().data(), kept->peer().value_or(XYLEM_NO_RANK)});
   return static_cast<xylem_status>(code);
 }

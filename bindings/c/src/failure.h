@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How failures leave through the C API: the code of a Status is returned, and its message and
-// culprit are stored for the thread. No exception leaves a C function.
+// How the C API reports failures: the code of a Status is returned, and its message and the rank
+// that caused it are stored for the thread. No exception leaves a C function.
 #pragma once
 
 #include "xylem/base/status.h"

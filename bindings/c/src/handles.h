@@ -19,7 +19,7 @@ struct xylem_work {
 struct xylem_communicator {
   xylem::Communicator communicator;
   bool of_runtime = false;    ///< True for the world, which is freed with its runtime.
-  bool is_on_stream = false;  ///< A second handle to a communicator, which it does not end.
+  bool is_on_stream = false;  ///< From xylem_communicator_on_stream().
 };
 
 struct xylem_runtime {

@@ -31,7 +31,7 @@ Result<Options> to_options(const xylem_options* given) {
   Options options;
   if (given == nullptr) return options;
   XYLEM_TRY(const xylem_options known, read_sized("xylem_options", given));
-  // Rank 0 without a size looks like a rank that is not set.
+  // `rank` 0 means "not set" if `size` is not set either.
   if (known.size != 0 || known.rank != 0) options.rank = known.rank;
   if (known.size != 0) options.size = known.size;
   if (known.store != nullptr) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs that begin with their size. A caller compiled with an older header has fewer fields, and
-// one with a newer header more. Fields that the caller lacks count as zero. A call is refused if it
-// sets a field that the library does not know.
+// Reads and writes the caller's structs that begin with their size. The header that the caller was
+// compiled with may be older than the library: then the struct lacks some fields, which count as
+// zero. The header may be newer: then the struct has fields that the library does not know, and the
+// call fails if one of these is not zero.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,8 +17,8 @@
 
 namespace xylem::c {
 
-/// The size that a caller's struct declares. An implausible value, as in a struct_size that was
-/// never set, is refused before anything else is read.
+/// Returns the struct_size that the caller has set. Fails if the value is implausible, for example
+/// because it was never set. Nothing else of the struct is read.
 inline Result<std::size_t> given_size(std::string_view type, const void* given) {
   constexpr std::size_t kLargest = 4096;
   std::size_t size = 0;
@@ -28,7 +29,7 @@ inline Result<std::size_t> given_size(std::string_view type, const void* given) 
                                              std::string(type) + ")");
 }
 
-/// A copy of the caller's struct, with the fields that this library knows.
+/// Copies the fields that this library knows from the caller's struct.
 template <typename Struct>
 Result<Struct> read_sized(std::string_view type, const Struct* given) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
@@ -46,7 +47,8 @@ Result<Struct> read_sized(std::string_view type, const Struct* given) {
   return known;
 }
 
-/// Fills the fields that a caller's struct has, and keeps its struct_size.
+/// Writes `known` to the caller's struct, as far as its struct_size reaches. Fields that this
+/// library does not know become zero. Does not change struct_size.
 template <typename Struct>
 Status write_sized(std::string_view type, Struct known, Struct* target) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);

@@ -45,7 +45,7 @@ class UserStore final : public Store {
   }
 
   const xylem_store store_;
-  std::vector<std::byte> value_;  ///< Buffer for the caller's get().
+  std::vector<std::byte> value_;  ///< The buffer into which the caller's get() writes.
 };
 
 }  // namespace

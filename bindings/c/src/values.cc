@@ -65,7 +65,7 @@ Result<RedOp> to_redop(xylem_redop op) {
 
 const char* xylem_status_name(xylem_status status) {
   const bool known = status == XYLEM_OK || xylem::is_error_code(status);
-  // The names are literals, so they are null-terminated.
+  // name() returns a view of a literal, so the text is null-terminated.
   return known ? xylem::name(static_cast<xylem::Code>(status)).data() : "unknown";
 }
 

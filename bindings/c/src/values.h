@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Converts numbers of the C API into enumerators of the C++ API. The values are the same. Numbers
-// outside of an enumeration are refused here, since an enumerator must not hold them.
+// Converts numbers of the C API into enumerators of the C++ API. The values are the same.
+// Conversion fails for a number that is not one of the enumerators.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -26,7 +26,8 @@ std::string group_label(const GroupOptions& group) {
   return c10::str("the group of ranks ", group.global_ranks);
 }
 
-/// Whether the arguments of the call violate its contract; it has then ended at once.
+/// Whether Xylem has rejected the arguments of an operation. Such an operation has ended at once,
+/// and the group is still usable.
 bool is_refused(const xylem::Work& work) {
   if (!work.ended()) return false;
   const Status status = work.status();
@@ -39,7 +40,8 @@ std::vector<std::uint32_t> job_ranks(const Communicator& group) {
   return ranks;
 }
 
-/// Without this thread, nothing would carry out the calls for which a stream waits.
+/// Whether Xylem runs its progress thread. While only a stream waits for a call, no other thread
+/// makes progress on the call.
 bool has_progress_thread() {
   const auto settings = setting_infos();
   check(settings.status());
@@ -64,7 +66,7 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
   if (!companion) check(companion.status(), pending_->note());
   sequences_ = std::make_unique<CallSequences>(membership_.job, membership_.group,
                                                *std::move(companion), pending_, on_devices_);
-  Recorder::dump_on_failure_of(membership_.group);  // And of its companion.
+  Recorder::dump_on_failure_of(membership_.group);  // Its companion fails with it.
   set_group(*options_, group_.name, group_.global_ranks);
   Recorder::get().set_place(label()->ranks[static_cast<std::size_t>(getRank())],
                             membership_.job->name);
@@ -73,14 +75,14 @@ Backend::Backend(const StorePtr& store, GroupOptions group)
 
 Backend::~Backend() {
   if (python_is_ending() && !is_closed_) {
-    // Some versions of torch destroy their groups at this point. Whether the process ends normally
-    // is known only later, by its exit status. The job, and what its operations use, must last
-    // until then.
+    // Some versions of torch destroy groups while the interpreter is being finalized. The exit
+    // status, which says whether the process ends normally, is known only later. So the job, and
+    // the objects that its operations use, are leaked here: they stay alive until the process ends.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     new (std::nothrow) auto(std::tuple(std::move(membership_), pending_, std::move(sequences_)));
     return;
   }
-  // A thread that waits for Python's lock in a future's callback must be able to get it.
+  // Release Python's lock, since a thread that runs a future's callback may wait for it.
   const WithoutPython released;
   shutdown();
   sequences_->for_each([](CallSequence& each) { each.sparse->stop(); });
@@ -114,7 +116,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
-  // If the devices form no mesh, calls run as before.
+  // The result of bind() is not needed: if the devices form no mesh, calls run as without it.
   if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
 }
 
@@ -138,7 +140,8 @@ std::shared_ptr<const GroupLabel> Backend::label() {
     for (auto rank = ranks.size(); std::cmp_less(rank, getSize()); ++rank) {
       ranks.push_back(rank);
     }
-    // Torch's tool compares calls of one group by their numbers.
+    // Torch's flight recorder compares the calls of a group by their numbers, so the sequence of
+    // callbacks needs another group name.
     const char* const suffix = &sequence == &sequences_->program() ? "" : "/callbacks";
     sequence.label = std::make_shared<GroupLabel>(
         GroupLabel{group_.name + suffix, getGroupDesc(), std::move(ranks)});
@@ -156,7 +159,7 @@ Backend::WorkPtr Backend::submit(
   const OpType type = task->name().type;
   std::uint64_t sequence = task->name().sequence;
   if (!is_message(type)) {
-    // Xylem's errors number operations, and do not count those that it has refused.
+    // Number the operations as Xylem's errors do: rejected operations have no number.
     const auto made = std::ranges::count_if(begun.works, std::not_fn(is_refused));
     sequence = sequences_->here().sequence.fetch_add(static_cast<std::uint64_t>(made)) + 1;
   }
@@ -165,8 +168,8 @@ Backend::WorkPtr Backend::submit(
       label(), {task->name().title, type, sequence, messages, getRank(), peer, limit}, inputs,
       begun.outputs);
   task->set_numbers(sequence, record);
-  // Do this first, so that the tensors of operations that have begun are kept, whatever happens
-  // next.
+  // Move the tensors into the task before the statements below, which may throw: operations that
+  // have begun use the tensors.
   task->adopt(std::move(begun));
   for (const xylem::Work& work : task->works()) {
     if (is_refused(work)) check(work.status(), pending_->note());
@@ -185,8 +188,8 @@ std::uint32_t Backend::peer(const char* what, std::int64_t rank) const {
 }
 
 void Backend::startCoalescing() {
-  // If an exception leaves a coalescing block, torch does not end the block; the operations of its
-  // calls continue separately.
+  // If an exception leaves a coalescing block, torch does not call endCoalescing(). Then the tasks
+  // of that block are still in the list. They are removed here, and continue as separate tasks.
   const Lock lock(coalescing_);
   coalesced_.emplace();
 }
@@ -209,7 +212,7 @@ Backend::WorkPtr Backend::endCoalescing() {
   const bool is_on_one_device = std::ranges::all_of(begun.parts, [&](const TaskPtr& part) {
     return first && part->device() && part->device()->device() == first->device();
   });
-  // Otherwise the calling thread waits.
+  // If the tensors are not all on one device, wait() blocks the calling thread.
   if (first && is_on_one_device) {
     begun.device = std::make_unique<OnDevice>(membership_.group, first->stream(), on_devices_);
   }
@@ -258,14 +261,15 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   constexpr const char* kPassed = "passed";
   if (getRank() != 0) {
     store_->set(prefix + std::to_string(getRank()), kPassed);
-    // Rank 0 may wait this long for the other ranks, and should be the first to report.
+    // Wait twice as long as rank 0 waits for the other ranks, so that rank 0 is the first to
+    // report.
     if (!is_set(*store_, prefix + "verdict", Deadline::after(2 * limit))) {
       fail(c10::str("[Rank ", getRank(), "]: rank 0 did not pass monitoredBarrier in ",
                     limit.count(), " ms"));
     }
     const std::string verdict = store_->get_to_str(prefix + "verdict");
     if (verdict == kPassed) return;
-    // The text is gloo's, since programs search for it.
+    // The text is the same as gloo's, since programs search for it.
     fail(c10::str("Rank ", getRank(),
                   " successfully reached monitoredBarrier, but received errors while waiting for "
                   "send/recv from rank 0: ",
@@ -285,7 +289,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
   }
   store_->set(prefix + "verdict", verdict);
   if (missing.empty() && number > 0) {
-    // All ranks have read the result of the previous barrier, so its keys are not needed any more.
+    // All ranks have read the result of the previous barrier, so its keys can be deleted.
     for (int rank = 1; rank < getSize(); ++rank) {
       store_->deleteKey(prefix_of(number - 1) + std::to_string(rank));
     }
@@ -308,7 +312,8 @@ void Backend::shutdown() {
   // Callbacks that run during the shutdown may call this function again.
   if (is_closed_.exchange(true)) return;
   sequences_->for_each([](CallSequence& each) { each.sparse->close(); });
-  // The program has waited for these, in the order of streams. They end by their time-outs.
+  // First wait for the operations for which streams wait, since later work of the streams uses
+  // their results. Each operation ends by its time-out at the latest.
   for (const xylem::Work& work :
        pending_->works_of([](const Task& task) { return task.has_stream_waiters(); })) {
     (void)work.wait();
@@ -324,8 +329,8 @@ void Backend::shutdown() {
   for (const xylem::Work& work : pending_->works_of(goes_through)) {
     (void)work.wait_for(deadline.left());
   }
-  // Another thread may make a call, which then fails. So the handle that this call uses must not
-  // change.
+  // Destroy through a copy of the handle: another thread may be using `membership_.group` for a
+  // call, which then fails.
   Communicator group = membership_.group;
   if (group.destroy().code() == Code::busy) {
     (void)group.abort("the group was destroyed while operations were under way");

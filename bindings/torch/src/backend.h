@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: a process group of torch.distributed on Xylem. It is a communicator in a job that the
-// groups of the process share (jobs.h).
+// Backend: a process group of torch.distributed on Xylem. It makes its calls on a communicator in a
+// job, which the groups of the process share (jobs.h).
 //
-// Calls on one group may come from several threads. As everywhere in torch.distributed, all ranks
-// must make them in the same order.
+// Several threads may make calls on one group. As everywhere in torch.distributed, all ranks must
+// make the calls on a group in the same order.
 #pragma once
 
 #include "call_sequences.h"
@@ -35,7 +35,7 @@ class Backend final : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  /// Connects to the other members; collective over them. Throws.
+  /// Connects to the other members of the group, which must all call this. Throws if this fails.
   Backend(const StorePtr& store, GroupOptions group);
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
@@ -52,7 +52,8 @@ class Backend final : public c10d::Backend {
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   // NOLINTEND(modernize-use-override)
 
-  /// Initializes the device, so that its first call does not have to.
+  /// Binds the device to the group's communicator (Communicator::bind()). This also initializes the
+  /// device, so that the first call on it need not do so.
   void eagerConnectSingleDevice(at::Device device) override;
 
   bool supportsSplitting() const override { return has_split<c10d::Backend>(); }
@@ -118,25 +119,27 @@ class Backend final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  /// Begins a call and numbers it.
+  /// Makes the task for a new call, after Pending::sweep().
   TaskPtr make_task(c10d::OpType type, const char* title, const Tensors& inputs);
-  /// Completes a task with the operations that were begun and their time-out.
+  /// Moves the operations that a call has begun into its task, sets their time-out, and records the
+  /// call. Returns the task.
   WorkPtr submit(const TaskPtr& task,
                  StartedCall begun,
                  std::chrono::milliseconds timeout,
                  const Tensors& inputs,
                  int peer = -1);
-  /// The name of the group, and of the sequence of this thread's calls, for records. Computed again
-  /// when torch has changed the description of the group, which it sets after construction.
+  /// Names the group, and the sequence to which this thread's calls belong, in records. Computed
+  /// again when torch has changed the group's description, which it sets only after construction.
   std::shared_ptr<const GroupLabel> label();
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const noexcept;
-  /// The rank of the group that an argument names.
+  /// Checks that `rank`, an argument of the call `what`, is a rank of the group, and returns it.
+  /// Throws if it is not.
   std::uint32_t peer(const char* what, std::int64_t rank) const;
 
   const StorePtr store_;
   const GroupOptions group_;
   const c10::intrusive_ptr<Options> options_;
-  Membership membership_;  ///< Without its job after shutdown().
+  Membership membership_;  ///< The job is null after shutdown().
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   std::unique_ptr<CallSequences> sequences_;  ///< Set by the constructor.
@@ -147,7 +150,7 @@ class Backend final : public c10d::Backend {
 
   std::atomic<bool> is_closed_{false};
   Mutex coalescing_;
-  /// Tasks since startCoalescing().
+  /// The tasks submitted since startCoalescing(); not set outside of a coalescing block.
   std::optional<std::vector<TaskPtr>> coalesced_ XYLEM_LOCKING(guarded_by(coalescing_));
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CallSequences: the communicators on which a group makes its calls.
+// CallSequences: the two communicators on which a group makes its calls, one for the program and
+// one for callbacks of futures.
 #pragma once
 
 #include "on_device.h"
@@ -21,16 +22,18 @@ namespace xylem::pytorch {
 /// A sequence of collectives, which all ranks call in the same order.
 struct CallSequence {
   Communicator group;
-  std::atomic<std::uint64_t> sequence{0};  ///< The number of collectives so far, for records.
-  /// The number of collectives that have begun, without those on sparse tensors.
+  /// The number of operations that collectives have begun so far, for records and errors.
+  std::atomic<std::uint64_t> sequence{0};
+  /// The number of calls of collectives, except on sparse tensors. See Task::set_number().
   std::atomic<std::uint64_t> begun{0};
   std::shared_ptr<SparseReducer> sparse;
   Mutex labelling;
   std::shared_ptr<const GroupLabel> label XYLEM_LOCKING(guarded_by(labelling));
 };
 
-/// The calls of the program are one sequence. Those of callbacks are another, since it depends on
-/// chance when callbacks run in relation to the program. Thread-safe.
+/// The collectives that the program calls are one sequence. The collectives that callbacks of
+/// futures call are another: when callbacks run, relative to the program's calls, differs between
+/// ranks. Thread-safe.
 class CallSequences {
  public:
   /// `program` and `callbacks` are communicators of the same members in `job`.
@@ -56,14 +59,16 @@ class CallSequences {
     visit(callbacks_);
   }
 
-  /// The communicator for collectives of this thread.
+  /// The communicator for collectives that this thread calls.
   Communicator collectives() { return here().group.labelled(pending_->label_of_calls()); }
-  /// The same for tensors on the device of `tensor`. If this is not the CPU, the call begins after
-  /// the work that was enqueued on the device's current stream, and `begun.device` is set.
+  /// Like collectives(), for a call on `tensor`. If the tensor is not on the CPU, sets
+  /// `begun.device`; the call then begins after the work that was enqueued on the device's current
+  /// stream.
   Communicator collectives_on(const at::Tensor& tensor, StartedCall& begun) {
     return on_device_of(tensor, begun, collectives());
   }
-  /// The same for a message. Messages match by their tags, whether the program or a callback calls.
+  /// The communicator for a message to or from `tensor`; sets `begun.device` as collectives_on()
+  /// does. The program and callbacks use the same communicator, since messages match by their tags.
   Communicator messages_on(const at::Tensor& tensor, StartedCall& begun) {
     return on_device_of(tensor, begun, program_.group);
   }

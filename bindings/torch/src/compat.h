@@ -15,8 +15,9 @@
 
 namespace xylem::pytorch {
 
-// Our class declares these members without `override`, since older versions of torch lack them. If
-// the base class has them, their types must be equal; otherwise ours would never be called.
+// Our class Backend declares the following members without `override`, since the base class of
+// older versions of torch lacks them. If the base class has them, their types must be equal:
+// otherwise torch would never call the members of our class.
 
 /// Whether the base class has split().
 template <typename Base>

@@ -17,9 +17,11 @@ namespace {
 
 using torch::jit::PythonFutureWrapper;
 
-/// The future of a task, or one that then() has returned for it. The second base makes
-/// shared_from_this() ambiguous: with it, pybind11 cannot make a class of a base that has no
-/// virtual functions. So callbacks receive another wrapper of the same future (plain()).
+/// The future of a task, or a future that then() has returned for such a future. The second base
+/// makes shared_from_this() ambiguous, which hides it from pybind11: pybind11 cannot use the
+/// shared_from_this() of a base class without virtual functions. Torch's then() and
+/// add_done_callback() call shared_from_this(), so they are called on another wrapper of the same
+/// future (plain()).
 // NOLINTNEXTLINE(misc-multiple-inheritance)
 struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
                                       std::enable_shared_from_this<TaskFuture> {
@@ -35,8 +37,8 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
     plain()->add_done_callback(with_origin(std::move(callback)));
   }
 
-  /// The callback, which records its origin while it runs. It may run at once, on another thread
-  /// later, or within the wait() of a work.
+  /// Wraps the callback so that the calls that it makes have the origin `origin`. The callback may
+  /// run at once, later on another thread, or within the wait() of a work.
   py::cpp_function with_origin(py::function callback) const {
     return {[calls = origin, callback = std::move(callback)](const py::object& future) {
       const Pending::InCallback within(calls);
@@ -51,8 +53,8 @@ struct VISIBILITY_HIDDEN TaskFuture : PythonFutureWrapper,
   const Origin origin;
 };
 
-/// The future of several others. Calls in its callbacks count as calls of a callback if those in
-/// the callbacks of any of the others do.
+/// Converts the future `all`, which torch has made of the futures `parts`. If callbacks of any of
+/// the parts count as callbacks, and not as the program, so do callbacks of the result.
 py::object collected(const py::object& all, const py::iterable& parts) {
   for (const py::handle part : parts) {
     if (!py::isinstance<TaskFuture>(part)) continue;
@@ -64,7 +66,8 @@ py::object collected(const py::object& all, const py::iterable& parts) {
   return all;
 }
 
-/// Functions of torch that return a work return this type if it is one of Xylem's.
+/// Defines the Python type of Xylem's class OurWork. Functions of torch then return objects of this
+/// type for works of the class.
 template <typename OurWork>
 void define_work(py::module_& module, const char* name) {
   py::class_<OurWork, c10::intrusive_ptr<OurWork>, c10d::Work>(module, name)

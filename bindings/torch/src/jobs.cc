@@ -20,8 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 using JobPtr = std::shared_ptr<SharedJob>;
 
-/// A start may take at least this long once all members have come. A group's time limit is meant
-/// for waits for other ranks, and a limit of a second must not fail the start on a busy machine.
+/// After all members have been found, the start of their job has at least this time limit. The
+/// group's own limit is meant for waiting for other ranks. It may be as short as a second, in which
+/// a busy machine may not complete the start.
 constexpr milliseconds kStartOfAll{30'000};
 
 /// The jobs of this process. Thread-safe.
@@ -37,7 +38,7 @@ class Jobs {
     std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
     jobs_.push_back(job);
   }
-  /// Those in which the process is this rank of the world, oldest first.
+  /// The jobs with this `world_rank`, oldest first.
   std::vector<JobPtr> of(std::uint64_t world_rank) const {
     std::vector<JobPtr> found;
     const Lock lock(mutex_);
@@ -68,9 +69,9 @@ struct Offer {
   Seat seat;  ///< Empty if this rank has no seat left in the job.
 };
 
-/// Whether a new group may use the job. After ranks have left a job, the remaining ranks may have
-/// no connections over which they learn of each other's failures (docs/pytorch.md). A new group
-/// then starts another job.
+/// Whether a new group may use the job, that is, whether no rank has left it or was lost. After
+/// ranks have left a job, the remaining ranks may lack the connections over which they learn of
+/// each other's failures (docs/pytorch.md). Then a new group starts another job.
 bool is_whole(const SharedJob& job) {
   for (std::uint32_t rank = 0; rank < job.runtime.size(); ++rank) {
     if (job.runtime.is_without(rank)) return false;
@@ -88,7 +89,7 @@ std::vector<Offer> offers_of(std::uint64_t world_rank) {
       offers.push_back({std::move(job), *std::move(seat)});
     } else if (seat.status().code() == Code::exhausted) {
       offers.push_back({std::move(job), {}});
-    }  // Otherwise the job belongs to the parent of this forked process.
+    }  // After any other error, the job belongs to the parent of this forked process.
   }
   return offers;
 }
@@ -125,9 +126,10 @@ std::vector<Entry> read_card(const std::string& card) {
   return entries;
 }
 
-/// The job that all members have, and the seats of the members in it.
+/// A job of which all members of the new group are ranks, and the ranks and seats of the members in
+/// this job.
 struct Choice {
-  std::string job;  ///< Empty if there is none.
+  std::string job;  ///< Its name; empty if there is no such job.
   std::vector<Formation::Member> members;
 };
 
@@ -191,7 +193,7 @@ Membership form(std::vector<Offer> offers,
   const auto chosen =
       std::ranges::find(offers, choice.job, [](const Offer& offer) { return offer.job->name; });
   Formation formation;
-  // The name is random, so its first 64 bits are.
+  // The name is random, so its first 64 bits identify the communicator.
   formation.uid = std::stoull(rendezvous.name.substr(0, 16), nullptr, 16);
   formation.members = std::move(choice.members);
   formation.timeout = group.timeout;
@@ -205,7 +207,8 @@ Membership form(std::vector<Offer> offers,
 }  // namespace
 
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group) {
-  // The members have as much time to arrive as an operation has to end, but never unlimited time.
+  // The members must arrive within the time limit of the group's operations. That limit may be
+  // unlimited, so torch's default limit applies, too.
   const auto limit = std::min<milliseconds>(group.timeout, kBackendDefaultTimeout);
   const Deadline deadline = Deadline::after(limit);
   auto offers = offers_of(world_rank_of(group, static_cast<std::size_t>(group.rank)));
@@ -213,7 +216,7 @@ Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupO
   for (std::size_t rank = 0; std::cmp_less(rank, group.size); ++rank) {
     world_ranks.push_back(world_rank_of(group, rank));
   }
-  // A group of one rank reads no data of others, so their lists do not matter.
+  // The lists of members are not compared for a group of one rank, which waits for no other rank.
   const bool is_compared =
       group.size > 1 && !group.global_ranks.empty() && !is_hash(group.name) && !offers.empty();
   const Member self{group.rank, world_ranks, is_compared ? offers.front().job->name : ""};

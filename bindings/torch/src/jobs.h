@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The jobs of this process, which its groups share. A process has one job in most programs: that of
-// the first group, which all later groups among the same ranks join.
+// The jobs of this process, which its groups share. In most programs a process has one job: the
+// first group starts it, and all later groups among the same ranks use it.
 //
-//   meet in the group's store ──► a job that all members have: form a communicator in it
-//                         └─────► otherwise: start a job, whose world is the group
+//   cards in the group's store ──► all members share a job: form a communicator in it
+//                          └─────► otherwise: start a job, whose world is the group
 //
-// Only the members of a new group meet. Each writes a card, which lists the jobs of which it is a
-// member, and a seat in each of them. All read the same cards, so all choose the same job. A rank
-// leaves a job when the last of its groups in this job ends, whichever group that is.
+// Only the members of a new group take part. Each member stores a card, which lists its jobs and,
+// for each job, a seat that it has taken there (Seat). All members read the same cards, so all
+// choose the same job. A rank leaves a job when the last of the rank's groups in the job is shut
+// down.
 #pragma once
 
 #include "on_device.h"
@@ -35,25 +36,27 @@ struct GroupOptions {
   BlockingWait blocking_wait = BlockingWait::by_need;
 };
 
-/// A job in which this process is a rank. If ranks are threads, there is one object for each of
-/// them. Thread-safe.
+/// A job in which this process is a rank. If several ranks are threads of the process, each has its
+/// own SharedJob. Thread-safe.
 struct SharedJob {
   std::string name;  ///< Drawn at random; the same at all ranks of the job.
   std::uint64_t world_rank = 0;
-  /// Appended to errors, which name ranks of the job: the corresponding ranks of the world. Empty
-  /// if they are equal.
+  /// Text that is appended to errors. Errors name ranks of the job; the text lists the
+  /// corresponding ranks of the world. Empty if each rank of the job is equal to its rank in the
+  /// world.
   std::string note;
   Runtime runtime;  ///< Its destructor leaves the job.
 };
 
-/// This process's part in a group.
+/// A rank's handles to a group.
 struct Membership {
   std::shared_ptr<SharedJob> job;
   Communicator group;
   std::string name;  ///< Drawn at random for this group; the same at all members.
 };
 
-/// Meets the other members in the store. Collective over them alone. Throws.
+/// Finds the other members of the group through the store, and forms the group's communicator in a
+/// shared job or in a new one. Collective over the members of the group. Throws if this fails.
 Membership join_group(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& group);
 
 }  // namespace xylem::pytorch

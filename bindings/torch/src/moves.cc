@@ -18,8 +18,8 @@ using c10d::OpType;
 
 namespace {
 
-/// The number of elements for each rank, for a dimension with these split sizes; equal parts if
-/// there are none.
+/// The number of elements for each rank, if the rows of the tensor (dimension 0) are divided by
+/// these split sizes, or equally if there are none.
 std::vector<std::uint64_t> split_counts(const char* what,
                                         const at::Tensor& tensor,
                                         const std::vector<std::int64_t>& splits,
@@ -255,7 +255,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output,
   check_tensor("all_to_all_single", output);
   check_tensor("all_to_all_single", input);
   check_alike("all_to_all_single", input, output);
-  // As in gloo and nccl, the parts are rows of memory.
+  // As with gloo and nccl, each rank's part is a contiguous range of memory.
   if (!input.is_contiguous() || !output.is_contiguous()) {
     refuse(c10::str("all_to_all_single: Tensors must be contiguous; the ",
                     input.is_contiguous() ? "output" : "input", " is not: call .contiguous()"));

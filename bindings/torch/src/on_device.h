@@ -8,14 +8,15 @@
 //   the group's own stream:                     └──► copies ──┘   if there are copies
 //
 // The call begins when the caller's stream has completed the work that was enqueued before the
-// call. The stream continues meanwhile, and waits only where Task::wait() is called. So computation
-// and communication overlap, calls do not wait for each other, and no call occupies a stream.
+// call. The stream executes later work meanwhile, and waits for the call only at the position of
+// Task::wait(). So computation and communication overlap, calls do not wait for each other, and no
+// call occupies a stream.
 //
-// The picture shows a call in the order of streams. For other calls, the thread that calls wait()
-// waits in place of the stream, and the copies are enqueued on a stream when the call has ended. So
-// no stream ever waits for such a call. By default, calls that the host has to end are of this
-// kind: while a stream waits, some functions of the driver block all threads, including those that
-// would end the call.
+// The picture shows a call *in the order of streams*. For any other call, wait() blocks the calling
+// thread instead of the stream, and the copies are enqueued on a stream after the call has ended.
+// So no stream waits for the call. By default (BlockingWait::by_need), a call is not in the order
+// of streams if a thread of the host must end it: while a stream waits, some functions of the
+// driver block all threads of the process, including the thread that would end the call.
 #pragma once
 
 #include "streams.h"
@@ -36,7 +37,7 @@ namespace xylem::pytorch {
 using Works = c10::SmallVector<xylem::Work, 1>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-/// A copy to be made after the operations have succeeded.
+/// A copy from `memory` to `tensor`, to be made after the operations of a call have succeeded.
 struct OutputCopy {
   at::Tensor memory;
   at::Tensor tensor;
@@ -45,13 +46,12 @@ struct OutputCopy {
 /// When wait() for a call on a device blocks the calling thread. Otherwise the current stream
 /// waits.
 enum class BlockingWait : std::uint8_t {
-  by_need,  ///< If the host has to end the call, since the devices do not carry it out themselves.
+  by_need,  ///< If a thread of the host must end the call (not Work::runs_on_devices()).
   never,
   always,
 };
 
-/// What all calls of a group on devices share: its streams, and when wait() blocks the calling
-/// thread.
+/// What all calls of a group on devices share.
 struct DeviceCaller {
   OwnStreams streams;
   BlockingWait blocking_wait = BlockingWait::by_need;
@@ -59,11 +59,12 @@ struct DeviceCaller {
 
 class OnDevice {
  public:
-  /// A call of this thread on tensors of `device`, after the device's current stream.
+  /// For a call on tensors of `device`. The call begins after the work that this thread has
+  /// enqueued on the device's current stream.
   OnDevice(const Communicator& world,
            const c10::Device& device,
            std::shared_ptr<DeviceCaller> caller);
-  /// A call after a stream that is not the current one.
+  /// For a call that begins after the work enqueued on `stream`.
   OnDevice(const Communicator& world,
            const DeviceStream& stream,
            std::shared_ptr<DeviceCaller> caller);
@@ -71,8 +72,8 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() = default;
 
-  /// The communicator; its calls begin after the work that was enqueued on the caller's stream
-  /// before.
+  /// The communicator for the call: a call on it begins after the work that was enqueued on the
+  /// caller's stream before the call.
   const Communicator& group() const noexcept { return group_; }
   c10::Device device() const noexcept { return stream_.torch.device(); }
   /// The stream that was current at the call.
@@ -81,9 +82,9 @@ class OnDevice {
   bool blocks(const Works& works) const noexcept;
 
   /// Enqueues the copies on a stream of the group. The stream waits for the operations, unless they
-  /// have ended. The allocator records that this stream uses the tensors. Call it at most once.
+  /// have ended. Torch's allocator records that this stream uses the tensors. Call it at most once.
   void enqueue_copies(const Works& works, const std::vector<OutputCopy>& copies);
-  /// Whether the copies have been made. True if there are none.
+  /// Whether the enqueued copies have completed. True if none were enqueued.
   bool have_copies_ended() const { return !copies_ended_ || copies_ended_->query(); }
   /// Makes a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
@@ -100,7 +101,7 @@ class OnDevice {
   std::optional<c10::Event> copies_ended_;
 };
 
-/// A future of this type, for a call on a device, or for one on the CPU if that is null.
+/// Makes a future of this type for a call on tensors of `device`; null means the CPU.
 FuturePtr make_future(c10::TypePtr type, const OnDevice* device);
 
 }  // namespace xylem::pytorch

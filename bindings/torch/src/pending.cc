@@ -11,12 +11,12 @@
 namespace xylem::pytorch {
 namespace {
 
-/// How long a server of messages waits for its first task before it checks the others. The time
-/// doubles up to the limit, since a task that does not end soon may take long, and short waits use
-/// more CPU time.
+/// How long a server of messages waits for the first task of its queue before it checks the other
+/// tasks. While no task ends, the time doubles from kFirstLook up to kLongestLook, since short
+/// waits use more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
-/// How long drain() waits for copies of operations that have ended. They take longer only on a
-/// device that does not work.
+/// How long drain() waits for copies of operations that have ended. Landings take longer only on
+/// a device that has failed.
 constexpr std::chrono::seconds kLongestCopies{5};
 
 }  // namespace
@@ -65,13 +65,14 @@ void Pending::remove(Task& task) noexcept {
 
 void Pending::sweep(std::size_t looks) noexcept {
   if (listed_.load(std::memory_order_relaxed) == 0) return;
-  // Their operations have ended. Landings on a device may still have to be made.
+  // Tasks whose operations have ended. Their copies on a device may still have to be enqueued.
   c10::SmallVector<TaskPtr, kFew> ended;
   {
     const Lock lock(mutex_);
     for (std::size_t left = std::min(looks, tasks_.size()); left > 0; --left) {
       if (tasks_.front()->works_ended()) ended.push_back(tasks_.front());
-      // Check other tasks next time, since the tasks in front may never end.
+      // Move the task to the end of the list, so that the next sweep() checks other tasks: this
+      // task may never end.
       tasks_.splice(tasks_.end(), tasks_, tasks_.begin());
     }
   }
@@ -90,7 +91,7 @@ void Pending::drain() noexcept {
     for (const xylem::Work& work : task->works()) (void)work.wait();
     task->wait_for_copies(limit_of_copies);
     task->settle();
-    remove(*task);  // Another thread may be about to do the same.
+    remove(*task);  // If another thread has settled the task, it may not have removed it yet.
   }
 }
 
@@ -118,8 +119,8 @@ void Pending::stop() noexcept {
   }
   changed_.notify_all();
   for (std::thread& thread : threads) {
-    // A callback that destroys the group may run on one of these threads, or one of them may be
-    // waiting for it.
+    // If the calling thread runs callbacks, joining could deadlock: the calling thread may be one
+    // of `threads`, or one of `threads` may be waiting for it.
     if (Callbacks::are_running()) {
       thread.detach();
     } else {
@@ -165,7 +166,7 @@ Pending::Server& Pending::borrow() {
 void Pending::give_back(Server& server) noexcept {
   const Lock lock(mutex_);
   server.is_borrowed = false;
-  // If the server is running callbacks, it calls return_to_group() itself after them.
+  // If the server is running callbacks, its thread calls return_to_group() after the callbacks.
   if (!server.is_completing_futures) return_to_group(server);
 }
 
@@ -191,7 +192,8 @@ bool Pending::is_through(const Server& server) const noexcept {
              server.queue, [](const QueuedTask& promised) { return promised.task->is_ordered(); });
 }
 
-/// Takes messages that have ended, and collectives that have ended up to the first that has not.
+/// Removes ended tasks from the queue and returns them: all messages that have ended, and the
+/// collectives that have ended and precede the first collective that has not.
 std::vector<TaskPtr> Pending::take_ended(Server& server) {
   bool goes_on = false;
   std::vector<TaskPtr> ended;
@@ -235,16 +237,16 @@ bool Pending::await_task(Server& own, std::chrono::microseconds& look) {
       if (own.queue.empty()) return false;
       look = kFirstLook;
     }
-    // A server that was made for a task has never waited for its first task, so `is_idle` must be
-    // cleared here, too.
+    // A new server finds its first task without waiting above, so `is_idle` is cleared here in all
+    // cases.
     own.is_idle = false;
-    // A waiting thread advances all operations of the group, so it is enough to wait for one of
-    // them.
+    // A waiting thread makes progress on all operations of the group, so it is enough to wait for
+    // one task.
     const auto is_ordered = [](const QueuedTask& promised) { return promised.task->is_ordered(); };
     const auto ordered = std::ranges::find_if(own.queue, is_ordered);
     awaited = (ordered == own.queue.end() ? own.queue.begin() : ordered)->task;
-    // Collectives are fulfilled in order, so others need not be checked before this one ends.
-    // Messages may end at any time.
+    // Collectives are fulfilled in order, so the other collectives need not be checked before
+    // `awaited` ends. Messages may end at any time.
     if (!std::ranges::all_of(own.queue, is_ordered)) limit = look;
   }
   awaited->wait_for_end(&xylem::Work::wait_beside_program, limit);

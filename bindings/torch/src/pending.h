@@ -6,13 +6,16 @@
 //   getFuture() ──serve()──► a server's queue ──(ended, in its order)──► settled and fulfilled:
 //                                                                        callbacks run
 //
-// A group has two servers, each with a thread once it has its first future. One serves collectives,
-// in the order in which their futures were requested, so that callbacks that call further
-// collectives do so in the same order on all ranks. The other serves messages, as they end. While a
-// callback runs, on any thread, the futures of its own calls go to another server, which it
-// borrows, so the callback may wait for them. When the outermost callback of a thread has returned,
-// futures left on the borrowed server move to the group's own servers, at the position at which
-// they were requested. If the borrowed server is then running callbacks, they move after these.
+// A *server* is a thread with a queue of tasks whose futures it completes. A group has one server
+// for collectives and one for messages; each is made with the first future that it serves. The
+// server of collectives completes futures in the order in which they were requested. So callbacks
+// that call further collectives run in the same order on all ranks. The server of messages
+// completes futures as the messages end. While a callback runs, on any thread, the futures of the
+// calls that it makes go to another server, which the callback borrows. So the callback may wait
+// for these futures. When the outermost callback of a thread has returned, the tasks in the queue
+// of the borrowed server move to the group's own servers, into the order of their requests. If the
+// borrowed server is running callbacks at that time, the tasks move when these callbacks have
+// returned.
 #pragma once
 
 #include "task.h"
@@ -37,7 +40,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   struct Borrowed;
 
  public:
-  /// `note` is appended to the errors of tasks. `job_ranks` has the rank in the job of each rank of
+  /// `note` is appended to the errors of tasks. `job_ranks[r]` is the rank in the job of rank r of
   /// the group.
   Pending(std::string note, std::vector<std::uint32_t> job_ranks)
       : id_(++made), note_(std::move(note)), job_ranks_(std::move(job_ranks)) {}
@@ -48,14 +51,15 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// A number that identifies the group in this process.
   std::uint64_t id() const noexcept { return id_; }
   const std::string& note() const noexcept { return note_; }
-  /// The rank in the group of a rank of the job; the size of the group if it has no such rank.
+  /// The rank in the group of a rank of the job; the size of the group if that rank is not a
+  /// member.
   int rank_of(std::uint32_t job_rank) const noexcept;
   void add(const TaskPtr& task);
   void remove(Task& task) noexcept;
-  /// Settles tasks that have ended but for which nobody has waited. Checks at most `looks` tasks.
-  /// Runs no callbacks.
+  /// Settles tasks that have ended, so that tasks for which no thread waits do not accumulate.
+  /// Checks at most `looks` tasks. Runs no callbacks.
   void sweep(std::size_t looks = kFew) noexcept;
-  /// Each new call checks a few tasks, so that tasks for which nobody waits do not accumulate.
+  /// Numbers of tasks to check: each new call checks kFew, a barrier kAll.
   static constexpr std::size_t kFew = 2, kAll = ~std::size_t{0};
   /// The operations of pending tasks that `choose` accepts.
   template <typename Choose>
@@ -70,20 +74,22 @@ class Pending : public std::enable_shared_from_this<Pending> {
   void note_failure() noexcept { has_failed_.store(true, std::memory_order_relaxed); }
   /// Whether any task has failed.
   bool has_failed() const noexcept { return has_failed_.load(std::memory_order_relaxed); }
-  /// True at the first call: the group has received a message that is shorter than its tensor.
+  /// Records that the group has received a message that is shorter than its tensor. True at the
+  /// first call.
   bool note_short_message() noexcept { return !has_short_message_.exchange(true); }
-  /// Arranges that the task is fulfilled after it has ended. Returns false if the task is settled
-  /// and no earlier one is waiting, and after stop(): the caller must then complete its futures.
-  /// Throws std::system_error if no more threads can be made.
+  /// Adds the task to the queue of a server, which fulfils it after it has ended. Returns false,
+  /// without adding the task, if the task is settled and need not wait for an earlier collective,
+  /// or after stop(). Then the caller must complete the futures of the task. Throws
+  /// std::system_error if no more threads can be made.
   bool serve(const TaskPtr& task);
-  /// Waits until every task is settled. They must have been aborted, or end by themselves.
+  /// Waits until every task is settled. Precondition: each task has been aborted or ends by itself.
   void drain() noexcept;
-  /// Ends the threads after they have fulfilled their tasks. Call after drain(), and without
-  /// Python's lock.
+  /// Ends the threads of the servers after they have fulfilled their tasks. Call after drain(), and
+  /// without the GIL.
   void stop() noexcept;
 
-  /// Exists while a callback may run on this thread, and holds the origin of the callback's calls.
-  /// The futures of Python make one for each of their callbacks (futures.h).
+  /// While an object of this class exists, calls that its thread makes have the given origin.
+  /// Python futures construct one around each of their callbacks (futures.h).
   class InCallback {
    public:
     explicit InCallback(Origin origin) noexcept : before_(std::exchange(origin_here, origin)) {}
@@ -94,33 +100,35 @@ class Pending : public std::enable_shared_from_this<Pending> {
    private:
     const Origin before_;
   };
-  /// The origin of calls that are made on this thread now.
+  /// The origin of the calls that this thread makes.
   static Origin origin() noexcept { return origin_here; }
-  /// The label of collectives that are called on this group now, on this thread
-  /// (Communicator::labelled()). It is Origin::kUnknown in a callback of another group, since that
-  /// group may number its calls differently at other ranks.
+  /// The label (Communicator::labelled()) of collectives that this thread calls on this group. It
+  /// is Origin::kUnknown in a callback of another group, since the calls of the other group may
+  /// have different numbers at different ranks.
   std::uint64_t label_of_calls() const noexcept {
     const bool is_ours = origin_here.is_program() || origin_here.group == id_;
     return is_ours ? origin_here.label : Origin::kUnknown;
   }
 
-  /// Exists while callbacks run, including those whose call only torch knows, such as those of
-  /// collect_all(). Servers borrowed by callbacks are returned when the outermost Callbacks object
-  /// of a thread is destroyed.
+  /// Exists while its thread completes futures, which runs callbacks. These include callbacks that
+  /// no InCallback surrounds, such as those of collect_all(); their origin is Origin::kUnknown.
+  /// When the outermost Callbacks object of a thread is destroyed, the servers that callbacks of
+  /// the thread have borrowed are returned.
   class Callbacks {
    public:
     Callbacks() noexcept;
     Callbacks(const Callbacks&) = delete;
     Callbacks& operator=(const Callbacks&) = delete;
     ~Callbacks();
-    /// Whether callbacks run on this thread. Such a thread must not wait for another that runs
-    /// callbacks.
+    /// Whether this thread runs callbacks. If so, it must not wait for another thread that runs
+    /// callbacks, since the other thread may wait for this one.
     static bool are_running() noexcept;
 
    private:
     friend class Pending;
     InCallback within_;
-    /// Servers that callbacks on this thread have borrowed, from any group; empty in nested scopes.
+    /// Servers that callbacks on this thread have borrowed, from any group. Only the outermost
+    /// object of a thread uses this list.
     mutable std::vector<Borrowed> borrowed_;
   };
 
@@ -130,11 +138,11 @@ class Pending : public std::enable_shared_from_this<Pending> {
     TaskPtr task;
   };
   struct Server {
-    /// In the order of the numbers. Some tasks may have been fulfilled by other threads.
+    /// In the order of the numbers. Other threads may already have fulfilled some of the tasks.
     std::vector<QueuedTask> queue;
     bool is_borrowed = false;  ///< True while a running callback has borrowed the server.
-    bool is_completing_futures =
-        false;  ///< True while the server may be running callbacks of its tasks.
+    /// True while the server may be running callbacks of its tasks.
+    bool is_completing_futures = false;
     bool is_idle = true;
     std::thread thread;
   };
@@ -143,19 +151,21 @@ class Pending : public std::enable_shared_from_this<Pending> {
   /// The group's own server for tasks of this kind (collective or message); null before the first
   /// task of that kind.
   Server*& own_server_of(const Task& task) noexcept XYLEM_LOCKING(requires_capability(mutex_));
-  /// The server for calls made by callbacks of this thread, if they have one yet.
+  /// The server of this group that callbacks of this thread have borrowed; null if there is none.
   Server* borrowed_server() const noexcept;
-  /// Returns the server that callbacks of this thread use, and borrows one if they have none yet.
-  /// Requires that callbacks run on this thread.
+  /// Borrows an idle or a new server for the callbacks of this thread. Requires that callbacks run
+  /// on this thread.
   Server& borrow() XYLEM_LOCKING(requires_capability(mutex_));
   void give_back(Server& server) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
   void return_to_group(Server& server) noexcept XYLEM_LOCKING(requires_capability(mutex_));
   void run(Server& own);
-  /// Waits until a task of the server has ended, or for about as long as `look`. False if it has no
-  /// task and stop() was called.
+  /// Waits until the first collective in the server's queue has ended, or the first message if
+  /// there is no collective, but only for a short time: about `look` if messages are queued.
+  /// Returns false if the queue is empty and stop() was called.
   bool await_task(Server& own, std::chrono::microseconds& look);
   void complete_futures(Server& own, std::vector<TaskPtr> ended);
-  /// Whether a collective that is added now would be the next to be fulfilled.
+  /// Whether the server neither runs callbacks nor has a collective in its queue. If so, a further
+  /// collective would be the next to be fulfilled.
   bool is_through(const Server& server) const noexcept XYLEM_LOCKING(requires_capability(mutex_));
   std::vector<TaskPtr> take_ended(Server& server) XYLEM_LOCKING(requires_capability(mutex_));
 

@@ -53,7 +53,8 @@ std::vector<bool> overlapping(const Tensors& tensors) {
     return static_cast<const std::byte*>(tensors[i].const_data_ptr());
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // Other tensors are copied in any case, before any of these changes.
+    // update() copies a tensor that is not plain to new memory before the operations begin, so such
+    // a tensor needs no mark.
     if (is_plain(tensors[i]) && tensors[i].numel() > 0) order.push_back(i);
   }
   std::ranges::stable_sort(order, {}, begin);

@@ -7,7 +7,8 @@
 
 namespace xylem::pytorch {
 
-/// True once the program has ended and the interpreter is being finalized, or has been.
+/// Whether the interpreter is being finalized, or has been finalized, because the program has
+/// ended.
 inline bool python_is_ending() noexcept {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;

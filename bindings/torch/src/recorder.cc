@@ -64,8 +64,9 @@ c10::IValue described(const Groups& groups) {
   return all;
 }
 
-/// Descriptor by which the signal handler wakes the thread that dumps. The handler does nothing
-/// else, and it acts only in the process that installed it.
+/// `wake` is the eventfd by which the signal handler wakes the thread that dumps. The handler does
+/// nothing else. It acts only in the process `owner`, which installed it, and not in forked
+/// children.
 std::atomic<int> wake{-1};
 std::atomic<pid_t> owner{0};
 
@@ -80,8 +81,8 @@ extern "C" void ask_for_dump(int /*number*/) {
 
 /// Writes the file completely or not at all, since the process may end at any time. The folder may
 /// be writable by others, as /tmp is. So the file is made with an unpredictable name and readable
-/// only by its owner, and then renamed, which replaces whatever has the final name, even a symbolic
-/// link. False with errno set.
+/// only by its owner, and then renamed, which replaces any file or symbolic link that has the final
+/// name. On failure, returns false and sets errno.
 bool write_whole(const std::string& path, std::string_view content) {
   const auto folder = path.substr(0, path.rfind('/') + 1);
   std::string fresh = folder + ".xylem_trace.XXXXXX";
@@ -111,7 +112,7 @@ Recorder& Recorder::get() {
 }
 
 Recorder::Recorder() {
-  // A forked child has made none of the recorded calls.
+  // In a forked child, delete the records: the child has made none of the recorded calls.
   pthread_atfork(lock, unlock,
                  []() XYLEM_LOCKING(release_capability(get().dumping_, get().mutex_)) {
                    get().entries_.assign(get().entries_.size(), Entry());
@@ -178,7 +179,7 @@ std::vector<Recorder::Frame> Recorder::python_stack() noexcept {
       frames.push_back({frame.funcname, frame.filename, static_cast<std::int64_t>(frame.lineno)});
     }
   } catch (const std::exception&) {
-    frames.clear();  // A thread without Python has no stack.
+    frames.clear();  // A thread that runs no Python code has no Python stack.
   }
   return frames;
 }
@@ -227,7 +228,8 @@ std::string Recorder::pickled() const {
 
   auto records = new_list();
   Groups groups;
-  std::map<std::string, std::int64_t> numbers;  // Numbered in the order of their first calls.
+  // Groups are numbered in the order of their first calls.
+  std::map<std::string, std::int64_t> numbers;
   for (const Entry& entry : entries) {
     groups[entry.group->name] = entry.group;
     const auto known = static_cast<std::int64_t>(numbers.size());
@@ -291,7 +293,7 @@ c10::IValue Recorder::recorded(const Entry& entry, std::int64_t group_number) {
 
 std::string Recorder::dump() {
   const Lock one_at_a_time(dumping_);
-  constexpr std::size_t kDigits = 16;  // Of a job's name, which has more.
+  constexpr std::size_t kDigits = 16;  // Of the job's name, which has 32.
   std::string path;
   bool has_folder = true;
   {

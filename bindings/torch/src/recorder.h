@@ -50,16 +50,16 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder() = delete;
 
-  /// Keeps the last `entries` calls, at most a million, and dumps to files named `prefix` plus the
-  /// rank. If `prefix` is empty, the files of a job are in a folder of the job. Changing the number
-  /// deletes all records.
+  /// Sets how many calls are kept, at most a million, and where dumps are written: to files named
+  /// `prefix` plus the rank or, if `prefix` is empty, to files in a folder for the job. Changing
+  /// the number of entries deletes all records.
   void configure(std::size_t entries, std::string prefix);
-  /// From now on, records include the Python functions on the caller's stack, innermost first.
+  /// Sets whether records include the Python functions on the caller's stack, innermost first.
   void record_stacks(bool are_recorded) noexcept { has_stacks_ = are_recorded; }
   /// Sets this process's rank in the world, and the name of the job to which its newest group
   /// belongs.
   void set_place(std::uint64_t rank, const std::string& job);
-  /// Records a call that was begun. Returns the id for end(), or 0 if nothing is recorded.
+  /// Records that a call has begun. Returns an id for end(); 0 if no calls are recorded.
   std::uint64_t begin(const std::shared_ptr<const GroupLabel>& group,
                       const CallRecord& call,
                       const Tensors& inputs,
@@ -74,10 +74,11 @@ class Recorder {
   /// Dumps and logs the path, on the first call only. Used for failures, of which the first is the
   /// most informative. Calls on other threads wait until the dump is complete.
   void dump_once() noexcept;
-  /// The same on a separate thread, for callers that must not wait.
+  /// Runs dump_once() on a separate thread, for callers that must not block.
   void dump_soon() noexcept;
-  /// From now on, calls dump_soon() when the communicator fails by a time-out or a mismatch. This
-  /// holds even at a rank that has not called the failed operation: its record shows that.
+  /// Registers that dump_soon() is called when the communicator fails by a time-out or a mismatch.
+  /// A rank that has not called the failed operation dumps, too: its record shows that the call is
+  /// missing.
   static void dump_on_failure_of(const Communicator& group);
   /// Installs a signal handler that dumps whenever the process receives the signal.
   void dump_on_signal(int number);
@@ -88,7 +89,7 @@ class Recorder {
   static constexpr std::size_t kMostDimensions = 6;
 
   /// The shape of the first tensor of a call, which represents all its tensors. Only the first
-  /// dimensions are kept.
+  /// kMostDimensions dimensions are kept.
   struct Shape {
     std::array<std::int64_t, kMostDimensions> sizes{};
     std::uint8_t dimensions = 0;
@@ -96,7 +97,7 @@ class Recorder {
     at::ScalarType type = at::ScalarType::Undefined;
 
     void take(const Tensors& tensors);
-    /// A list with one shape, or an empty list.
+    /// For torch: a list with one shape, or an empty list if the call has no tensor.
     c10::IValue dimensions_list() const;
     c10::IValue types_list() const;
   };
@@ -115,12 +116,12 @@ class Recorder {
     State state = State::started;
   };
 
-  /// The Python functions that are under way on this thread. Takes Python's lock.
+  /// The Python functions on the stack of this thread. Acquires Python's lock.
   static std::vector<Frame> python_stack() noexcept;
   /// One record in torch's form.
   static c10::IValue recorded(const Entry& entry, std::int64_t group_number);
 
-  // Around a fork:
+  // Called around a fork (pthread_atfork), so that no lock stays locked in the child.
   static void lock() XYLEM_LOCKING(acquire_capability(get().dumping_, get().mutex_));
   static void unlock() XYLEM_LOCKING(release_capability(get().dumping_, get().mutex_));
 
@@ -130,7 +131,7 @@ class Recorder {
   std::vector<Entry> entries_ XYLEM_LOCKING(guarded_by(mutex_));
   std::uint64_t next_ XYLEM_LOCKING(guarded_by(mutex_)) = 1;
   std::optional<std::uint64_t> rank_ XYLEM_LOCKING(guarded_by(mutex_));
-  /// Drawn at random, so nobody else can have made its folder.
+  /// Drawn at random, so no other user can have made a folder with this name beforehand.
   std::string job_ XYLEM_LOCKING(guarded_by(mutex_));
   std::string prefix_ XYLEM_LOCKING(guarded_by(mutex_));
   Mutex dumping_;  ///< Held while the file is written.

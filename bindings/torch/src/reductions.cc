@@ -63,7 +63,8 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors,
   check_sparse(tensors.front(), op);
   SparseTask::Call call{tensors.front(), op.op == RedOp::avg, ++sequences_->here().sequence,
                         limit_of(options.timeout), options.timeout != c10d::kUnsetTimeout};
-  // The operation name that torch's tool knows.
+  // The title is the same as for dense tensors, since torch's analyzer of flight records accepts no
+  // other.
   call.record = Recorder::get().begin(label(),
                                       {"xylem:all_reduce", OpType::_ALLREDUCE_SPARSE, call.sequence,
                                        messages_, getRank(), -1, call.timeout},

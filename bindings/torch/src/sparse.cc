@@ -92,7 +92,7 @@ at::Tensor sum_over(Reduction& reduction, const at::Tensor& tensor, bool is_aver
                                    Buffer(shapes.data(), kWords * shapes.size(), DataType::int64)));
   for (std::uint32_t rank = 0; rank < shapes.size(); ++rank) {
     if (shapes[rank].is_like(shape)) continue;
-    // All ranks detect this, so the next call is not affected.
+    // All ranks detect the mismatch and end this call here, so the next call is not affected.
     check(failure(Code::mismatch,
                   c10::str("all_reduce of sparse tensors: rank ", group.world_rank(group.rank()),
                            " has ", shape.text(), ", rank ", group.world_rank(rank), " has ",
@@ -201,7 +201,7 @@ void SparseReducer::begin_seat_exchange(std::chrono::milliseconds timeout) {
   if (!job) refuse("the group has been destroyed");
   seat_exchange_ = std::make_unique<SeatExchange>();
   SeatExchange& exchange = *seat_exchange_;
-  // A rank without a seat announces the number 0, so that all ranks fail.
+  // A rank that gets no seat announces the seat number 0. Then form() fails on all ranks.
   if (auto seat = job->runtime.take_seat()) exchange.seat = *std::move(seat);
   exchange.mine.seat = exchange.seat.number();
   fill_at_random(&exchange.mine.number, sizeof exchange.mine.number);
@@ -303,20 +303,21 @@ void SparseReducer::close() noexcept {
   const Lock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
-  // If a callback of a task has called close(), this is the thread that executes the tasks. None
-  // of them would end while it waits, so it does not wait.
+  // If a callback of a task calls close(), the calling thread is the one that executes the tasks.
+  // No task would end while this thread waits, so it does not wait.
   const auto patience = of_this_thread == this ? std::chrono::seconds(0) : kPatience;
   const Deadline deadline = Deadline::after(patience);
   while ((is_busy_ || !tasks_.empty()) && changed_.wait_until(mutex_, deadline)) {
   }
   if (is_busy_ || !tasks_.empty()) {
-    // After the runtime has shut down, a call on it would be an invalid argument.
+    // The remaining tasks fail with `cancelled`. Without `state_`, they could fail with
+    // `invalid_argument`, since the runtime may have shut down.
     state_ = failure(Code::cancelled, kWhy);
     is_aborted_ = true;
     (void)group_.abort(kWhy);
     return;
   }
-  // Other ranks that call get an error, and the seat becomes free.
+  // Destroying the communicator releases its seat, and later calls of other ranks on it fail.
   Communicator group = group_;
   (void)group.destroy();
   if (seat_exchange_) seat_exchange_->seat = Seat();
@@ -329,8 +330,9 @@ void SparseReducer::stop() noexcept {
     thread.swap(thread_);
   }
   if (!thread.joinable()) return;
-  // Detach for the same reason as the group's servers do. In addition, destroying the tensors of a
-  // task may destroy the group.
+  // A thread that runs callbacks must not join another one, as in Pending::stop(). The reducer's
+  // own thread cannot join itself; it may call stop() because destroying the tensors of a task may
+  // destroy the group.
   if (of_this_thread == this || Pending::Callbacks::are_running()) {
     thread.detach();
   } else {

@@ -27,8 +27,8 @@ namespace {
 
 constexpr std::size_t kRandomBytes = 16;
 
-/// The pause between two checks of a store. It grows with the time that has passed, so that it
-/// adds little to it.
+/// The pause between two checks of a store. It is a fraction of the time since the first check, so
+/// polling adds little to the time of waiting.
 class Pause {
  public:
   void take(Deadline deadline) {
@@ -43,8 +43,8 @@ class Pause {
   const Clock::time_point begun_ = Clock::now();
 };
 
-/// The value of a key, or nothing if it is not set; values are not empty. This is one request to
-/// the store, whereas check() and get() are three.
+/// The value of a key, or nothing if it is not set; values are not empty. This takes one request to
+/// the store, whereas check() and get() together take three.
 std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
   // compareSet() changes nothing here, since no key has the expected value. It returns the value of
   // a key that is set, and the expected value for a key that is not set.
@@ -52,7 +52,7 @@ std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
   std::vector<std::uint8_t> value;
   try {
     value = store.compareSet(key, kNever, kNever);
-  } catch (const std::exception&) {  // Some stores cannot do that.
+  } catch (const std::exception&) {  // Some stores do not have compareSet().
     if (!store.check({key})) return std::nullopt;
     value = store.get(key);
   }
@@ -60,8 +60,8 @@ std::optional<std::string> peek(c10d::Store& store, const std::string& key) {
   return std::string(value.begin(), value.end());
 }
 
-/// The value of a key, once it is set. Nothing if it is not set before the deadline, or when
-/// `stop`, which is called now and then, returns true.
+/// The value of a key, once it is set. Nothing if the key is not set before the deadline, or if
+/// `stop` returns true. `stop` is called at every eighth check.
 template <typename Stop>
 std::optional<std::string> value_of(c10d::Store& store,
                                     const std::string& key,
@@ -154,8 +154,9 @@ std::string text_of(const std::vector<std::uint64_t>& ranks) {
   return c10::str("[", c10::Join(", ", ranks), "]");
 }
 
-/// Compares the lists of ranks with which the ranks of a job call new_group for one group. The
-/// first rank stores its list. A rank with another list stores that list under another key.
+/// Checks that the ranks of a job call new_group with the same list of ranks. The first rank to
+/// call stores its list. A rank with a different list stores its own list under another key, where
+/// all ranks find it.
 class Lists {
  public:
   Lists(c10d::Store& store, const Member& self)
@@ -165,7 +166,7 @@ class Lists {
         first_(self.job.empty() ? "" : "xylem/" + self.job + "/list"),
         other_(first_ + "/other") {}
 
-  /// Fails if the first rank has another list.
+  /// Stores this rank's list if it is the first. Fails if the first list differs from it.
   Status come() {
     if (first_.empty()) return {};
     const std::string mine = std::to_string(rank_) + " " + list_;
@@ -173,7 +174,7 @@ class Lists {
     std::vector<std::uint8_t> first;
     try {
       first = store_.compareSet(first_, {}, bytes);
-    } catch (const std::exception&) {  // Some stores cannot do that.
+    } catch (const std::exception&) {  // Some stores do not have compareSet().
       if (!store_.check({first_})) store_.set(first_, bytes);
       first = store_.get(first_);
     }
@@ -181,7 +182,7 @@ class Lists {
     if (!agrees) store_.set(other_, bytes);
     return agrees;
   }
-  /// Fails if a rank has stored another list.
+  /// Fails if a rank has stored a list that differs from this rank's list.
   Status look() const {
     if (first_.empty()) return {};
     const auto other = peek(store_, other_);
@@ -203,8 +204,8 @@ class Lists {
   const std::string list_, first_, other_;
 };
 
-/// The first key of a rendezvous. Its value, set by rank 0, is the name followed by the secret. The
-/// key depends on the list of members, so that only ranks with the same list meet.
+/// The key under which rank 0 stores the name of the rendezvous, followed by the secret. The key
+/// depends on the list of members, so that only ranks with the same list find each other.
 std::string current_key(const Member& member) {
   return "xylem/" + c10::sha1(text_of(member.world_ranks)).str() + "/current";
 }
@@ -221,11 +222,11 @@ struct Keys {
 
 std::string name_in(const std::string& current) { return current.substr(0, 2 * kRandomBytes); }
 
-/// Stands for the card of a member that waits no longer.
+/// A member that stops waiting stores this text in place of its card.
 constexpr const char* kHasLeft = "gone";
 
-/// A card as it is stored: a random number that distinguishes it from cards of earlier meetings,
-/// and the text.
+/// A card as it is stored: a random number, which distinguishes it from cards of earlier
+/// rendezvous, and the text.
 std::string numbered(const std::string& card) { return random_text() + " " + card; }
 
 Rendezvous rendezvous_of(const c10::intrusive_ptr<c10d::Store>& store,
@@ -251,10 +252,11 @@ Result<Rendezvous> host(const c10::intrusive_ptr<c10d::Store>& store,
   const Keys keys(name_in(current));
   std::vector<std::string> cards{numbered(card)};
   const std::size_t size = self.world_ranks.size();
-  // A group of one rank need not meet anybody.
+  // A group of one rank has no other members to find.
   if (size == 1) return rendezvous_of(store, current, cards);
   store->set(current_key(self), current);
-  // If this takes long, a member that came early may have given up. So the cards are read again.
+  // If reading the cards takes long, a member whose card was read early may have stopped waiting.
+  // So all cards are read again.
   constexpr std::chrono::milliseconds kLong{100};
   const auto begun = Clock::now();
   Status agrees;
@@ -281,17 +283,18 @@ Result<Rendezvous> host(const c10::intrusive_ptr<c10d::Store>& store,
   return did_not_come(size, missing);
 }
 
-/// A member's view of the rendezvous: it looks for the name that rank 0 has drawn, and for the
-/// cards of all under that name.
+/// The part of a member other than rank 0: the member polls for the name that rank 0 has drawn, and
+/// then for the list of all cards under that name.
 class Joining {
  public:
   Joining(const c10::intrusive_ptr<c10d::Store>& store, const Member& self, const std::string& card)
       : store_(store), self_(self), first_key_(current_key(self)), own_(numbered(card)) {}
 
-  /// Looks for a name, and puts this member's card under a new one. Rank 0 draws a name for the
-  /// next group of the same members as soon as it has stored the cards of this one. So a new name
-  /// counts only if the cards under the last one are not those of this rendezvous. Otherwise
-  /// returns these cards.
+  /// Reads the name that rank 0 has stored. If the name is new, stores this member's card under it.
+  /// But the new name may belong to the next group of the same members: rank 0 draws it as soon as
+  /// it has stored the cards of this group. So if the list of cards under the previous name
+  /// includes this member's card, the rendezvous is complete: returns this list, and ignores the
+  /// new name.
   std::optional<std::vector<std::string>> find_name() {
     auto found = peek(*store_, first_key_);
     if (!found || *found == current_) return std::nullopt;
@@ -302,9 +305,9 @@ class Joining {
     return std::nullopt;
   }
   bool has_name() const noexcept { return !current_.empty(); }
-  /// Whether the name is that of an earlier rendezvous, so that rank 0 will draw another one.
+  /// Whether the name is that of an earlier rendezvous. Then rank 0 will draw another name.
   bool is_of_another() const noexcept { return is_of_another_; }
-  /// The lines of Keys::of_all(), if they are there and include this member's card.
+  /// The lines stored under Keys::of_all(), if they include this member's card.
   std::optional<std::vector<std::string>> find_cards() {
     if (!has_name()) return std::nullopt;
     const auto all = peek(*store_, Keys(name_in(current_)).of_all());
@@ -315,7 +318,7 @@ class Joining {
     return is_of_another_ ? std::nullopt : std::optional(std::move(lines));
   }
   const std::string& current() const noexcept { return current_; }
-  /// Tells rank 0 that this member does not wait any longer.
+  /// Stores kHasLeft, so that rank 0 does not count this member.
   void abandon() {
     if (has_name()) store_->set(Keys(name_in(current_)).of_member(rank()), kHasLeft);
   }
@@ -326,7 +329,7 @@ class Joining {
   const c10::intrusive_ptr<c10d::Store>& store_;
   const Member& self_;
   const std::string first_key_;
-  const std::string own_;  ///< This member's card.
+  const std::string own_;  ///< What this member publishes for the others: a number and its card.
   std::string current_;    ///< The name of the rendezvous and the secret.
   bool is_of_another_ = false;
 };
@@ -336,8 +339,9 @@ Result<Rendezvous> join(const c10::intrusive_ptr<c10d::Store>& store,
                         const std::string& card,
                         const Lists& lists,
                         Deadline deadline) {
-  constexpr unsigned kLooksForCards = 8;  // For each look for another name or another list.
-  // Rank 0 may reach its limit a little later, and knows which members are missing.
+  constexpr unsigned kLooksForCards = 8;  // Checks of the cards per check of name and lists.
+  // Wait a little longer than the limit: rank 0, which reports the missing members, may reach its
+  // own limit later.
   constexpr std::chrono::seconds kForWordOfFirst{1};
   const Deadline last = Deadline::after(deadline.left() + kForWordOfFirst);
   Joining joining(store, self, card);
@@ -368,7 +372,8 @@ Result<Rendezvous> join(const c10::intrusive_ptr<c10d::Store>& store,
 }  // namespace
 
 void fill_at_random(void* bytes, std::size_t size) {
-  // std::random_device takes 20 us for each number where it asks the processor.
+  // Not std::random_device: where it uses the processor's instruction, it takes 20 us for each
+  // number.
   if (::getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) {
     check(failure(Code::internal, c10::str("no random numbers: ", std::strerror(errno))));
   }

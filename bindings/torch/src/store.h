@@ -14,15 +14,15 @@
 
 namespace xylem::pytorch {
 
-/// Fills in at most 256 random bytes. Throws if the system has none.
+/// Writes `size` random bytes, at most 256. Throws if the system provides none.
 void fill_at_random(void* bytes, std::size_t size);
 
 /// 32 hexadecimal digits, drawn at random.
 std::string random_text();
 
-/// Whether the key is set before the deadline. Polls the store, because waiting in the store can
-/// block the ranks that set keys (FileStore) or print an error for the user if it times out
-/// (TCPStore).
+/// Waits until the key is set. Returns false if it is not set before the deadline. Polls the store,
+/// because the store's own wait can block the ranks that set keys (FileStore) or print an error for
+/// the user if it times out (TCPStore).
 bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 
 /// Whether torch has named the group by a hash, as it does with use_local_synchronization. The hash
@@ -31,17 +31,18 @@ bool is_set(c10d::Store& store, const std::string& key, Deadline deadline);
 /// are made, also those of which it is no member.
 bool is_hash(const std::string& group_name);
 
-/// The store in which the members of a group meet. Torch passes `store` to a backend with the
-/// group's name as a prefix of its keys. If the name is a hash, this prefix is dropped.
+/// The store through which the members of a group find each other. Torch passes `store` to a
+/// backend with the group's name as a prefix of its keys. If the name is a hash, this prefix is
+/// dropped, since it may differ among the members.
 c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
                                               const std::string& group_name);
 
 /// A member of a group that is being made.
 struct Member {
   int rank = 0;
-  std::vector<std::uint64_t> world_ranks;  ///< Those of all members.
-  /// A job of this rank. Its ranks all make groups in the same order, so they can compare their
-  /// lists of members. Empty if the lists are not compared.
+  std::vector<std::uint64_t> world_ranks;  ///< The world ranks of all members.
+  /// Name of a job of this rank. All ranks of a job make groups in the same order, so they can
+  /// compare their lists of members. Empty if the lists are not compared.
   std::string job;
 };
 
@@ -53,15 +54,15 @@ struct Rendezvous {
   std::vector<std::string> cards;  ///< The cards of all members.
 };
 
-/// Meets the other members in the group's store: those with the same list of members. If another
-/// rank of the job tries to meet with another list, fails with an error that names both. `card` is
-/// one line of text that the other members receive. The store may contain data from an earlier
-/// rendezvous of the same group: a job restarted by torchrun keeps its store.
+/// Finds the other members through the group's store: the ranks that pass the same list of members.
+/// If another rank of the job `member.job` passes another list, fails with an error that names both
+/// lists. `card` is one line of text that the other members receive. The store may contain data
+/// from an earlier rendezvous of the same group: a job restarted by torchrun keeps its store.
 ///
-/// Rank 0 draws a name and puts it into the store. Every other rank stores its card under that
-/// name, with a number that it has drawn. When all cards have arrived, rank 0 stores them together,
-/// and a rank accepts them if they include its own. The cards of an earlier rendezvous never do. A
-/// rank that finds such cards looks for a new name.
+/// Rank 0 draws a random name and stores it. Every other rank reads this name, and stores under it
+/// its card with a random number. When rank 0 has read all cards, it stores the list of all cards.
+/// A rank accepts this list if it contains the rank's own card with its number. The list of an
+/// earlier rendezvous does not: a rank that finds such a list waits for a new name.
 Result<Rendezvous> find_members(const c10::intrusive_ptr<c10d::Store>& store,
                                 const Member& member,
                                 const std::string& card,

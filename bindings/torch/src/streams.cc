@@ -48,7 +48,7 @@ std::atomic<bool> serves_private_device{false};
   return kKnown->emplace(stream, handle).first->second;
 }
 
-/// Torch has Stream::native_handle() since version 2.10.
+/// The driver's handle of a stream. Torch has Stream::native_handle() since version 2.10.
 template <typename TorchStream>
 void* handle_of(const TorchStream& stream) {
   if constexpr (requires { stream.native_handle(); }) {
@@ -58,7 +58,8 @@ void* handle_of(const TorchStream& stream) {
   }
 }
 
-/// Whether the stream records a graph; false before torch 2.15, which does not report it.
+/// Whether a graph is being captured on the stream. Always false with torch before 2.15, which
+/// cannot report this.
 template <typename TorchStream>
 bool is_capturing(const TorchStream& stream) {
   if constexpr (requires { stream.is_capturing(); }) {
@@ -101,7 +102,8 @@ DeviceStream OwnStreams::get(const c10::Device& device, Purpose purpose) {
     const auto place = streams_.find({device.index(), purpose});
     if (place != streams_.end()) return place->second;
   }
-  // Without the mutex, since this may take Python's lock. One of two threads may draw in vain.
+  // The mutex is not held here, since known_to_both() may acquire Python's lock. So two threads may
+  // both get a stream from the pool; the second stream is not used.
   const c10::impl::VirtualGuardImpl guard(device.type());
   const DeviceStream made = known_to_both(guard.getStreamFromGlobalPool(device));
   const Lock lock(mutex_);

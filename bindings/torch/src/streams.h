@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices of tensors, and their streams. Torch's device-neutral interface reaches the streams, so
-// the backend needs no headers and no libraries of any device: one binary serves every build of
-// torch.
+// Devices of tensors, and their streams. The backend accesses streams through torch's
+// device-neutral interface, so it needs no headers and no libraries of any device: one binary works
+// with torch built for CPUs only and with torch built for CUDA.
 #pragma once
 
 #include "xylem/base/mutex.h"
@@ -20,7 +20,7 @@ namespace xylem::pytorch {
 
 /// The memory in which tensors of this device are. None if the backend does not serve the device.
 std::optional<Memory> memory_of(const c10::Device& device) noexcept;
-/// From now on, serves the tensors of torch's device type PrivateUse1 as CUDA memory.
+/// Makes memory_of() treat the tensors of torch's device type PrivateUse1 as CUDA memory.
 void serve_private_device() noexcept;
 
 /// A stream of torch, and the same stream for Xylem.
@@ -29,8 +29,8 @@ struct DeviceStream {
   Stream xylem;
 };
 
-/// This thread's current stream on a device. The device must be served, and not be the CPU. Throws
-/// if the stream records a graph.
+/// This thread's current stream on a device. The device must be one for which memory_of() has a
+/// value, and not the CPU. Throws if a CUDA graph is being captured on the stream.
 DeviceStream current_stream(const c10::Device& device);
 
 /// The streams of a group on its devices. Each is taken from torch's pool, with normal priority,
@@ -38,7 +38,7 @@ DeviceStream current_stream(const c10::Device& device);
 class OwnStreams {
  public:
   enum class Purpose : std::uint8_t {
-    follow,  ///< Waits for collectives, in their order, and runs what follows them.
+    follow,  ///< Waits for collectives in their order; has copies and events of futures.
     prompt,  ///< Waits for no call, so an event that is recorded on it completes soon.
   };
   DeviceStream get(const c10::Device& device, Purpose purpose);

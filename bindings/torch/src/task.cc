@@ -20,7 +20,7 @@
 namespace xylem::pytorch {
 namespace {
 
-/// Landings follow those of earlier collectives, which end by their time-outs at the latest.
+/// The longest time for which wait() waits for copies on a device.
 constexpr std::chrono::minutes kLongestCopy{30};
 
 bool holds_buffers(const Works& works) noexcept {
@@ -28,16 +28,16 @@ bool holds_buffers(const Works& works) noexcept {
                              [](const xylem::Work& work) { return work.status().holds_buffers(); });
 }
 
-/// Keeps tensors to which a transport may still write.
+/// Keeps tensors alive until the process exits, since a transport may still write to them.
 void keep(const Tensors& tensors) { keep_until_exit(std::make_shared<Tensors>(tensors)); }
 
-/// The first that failed, or null.
+/// The first operation that has failed, or null.
 const xylem::Work* failed_of(const Works& works) noexcept {
   const auto failed = std::ranges::find_if(works, [](const auto& work) { return !work.status(); });
   return failed == works.end() ? nullptr : &*failed;
 }
 
-/// The first failure, if there is one.
+/// The status of the first operation that has failed; OK if none has.
 Status outcome_of(const Works& works) {
   const xylem::Work* const failed = failed_of(works);
   return failed ? failed->status() : Status();
@@ -59,7 +59,8 @@ void note_length(const Task& task, Pending& group) noexcept {
                "logged",
                group.note());
   } catch (...) {  // NOLINT(bugprone-empty-catch)
-    // Python may be configured to raise warnings as errors. A call that succeeded raises none.
+    // Python may be configured to raise warnings as errors. A call that has succeeded must not
+    // raise an error.
   }
 }
 
@@ -131,14 +132,14 @@ void Task::settle() noexcept {
     if (is_worth_a_record(outcome)) Recorder::get().dump_once();
     if (breaks_group(outcome)) pending_->note_failure();
   }
-  // Destroying tensors may require Python's lock, which a thread waiting for our lock may hold. So
-  // they are destroyed after our lock is released.
+  // Destroying tensors may require Python's lock, which a thread that waits for `settling_` may
+  // hold. So the tensors are destroyed after `settling_` has been released.
   Tensors kept;
   std::vector<OutputCopy> copies;
   {
     const Lock lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    // On a device, they belong to the thread that enqueues them.
+    // enqueue_copies() has transfer_buffer the copies on a device, or will do so.
     if (!begun_.device) copies.swap(begun_.copies);
     const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
     std::exception_ptr error =
@@ -163,7 +164,7 @@ void Task::settle() noexcept {
     Work::finish(error);
     settled_.store(true, std::memory_order_release);
   }
-  pending_->remove(*this);  // The caller has a reference.
+  pending_->remove(*this);  // The caller holds a reference, so the task survives.
 }
 
 void Task::complete_futures() noexcept {
@@ -204,7 +205,7 @@ int Task::sourceRank() const {
     return Work::sourceRank();
   }
   if (begun_.device) {
-    // wait() has not waited for the message.
+    // The message may not have arrived: in the order of streams, wait() does not block.
     const WithoutPython released;
     (void)begun_.works.front().wait();
   }
@@ -229,7 +230,7 @@ bool Task::wait(std::chrono::milliseconds timeout) {
   }
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });
-    begun_.sparse.wait(Deadline::at(Clock::time_point::max()));  // They have limits of their own.
+    begun_.sparse.wait(Deadline::at(Clock::time_point::max()));  // Each has its time limit.
     wait_for_copies(Deadline::after(kLongestCopy));
     settle();
   } else if (wait_for_end(&xylem::Work::wait_for, timeout); !settle_if_ended()) {
@@ -237,7 +238,8 @@ bool Task::wait(std::chrono::milliseconds timeout) {
                   c10::str(name_.title, " has not completed within ", timeout.count(),
                            " ms; it goes on: wait again, or abort the group")));
   }
-  // A barrier has waited for all calls before it. The program may never wait for these calls.
+  // All calls before a barrier have ended. The program may never wait for them, so they are settled
+  // here.
   if (name_.type == c10d::OpType::BARRIER) pending_->sweep(Pending::kAll);
   complete_futures();
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
@@ -294,7 +296,8 @@ void Task::complete(const Futures& futures) const noexcept {
   std::exception_ptr error = exception();
   c10::OptionalStreamGuard guard;
   try {
-    // Streams that wait for the future must not wait for earlier work of the current stream.
+    // The event of the future is recorded on the current stream. Choose a stream without other
+    // work, so that streams that wait for the future wait for nothing else.
     if (begun_.device) guard.reset_stream(begun_.device->own(OwnStreams::Purpose::prompt).torch);
   } catch (...) {
     error = std::current_exception();

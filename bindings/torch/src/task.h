@@ -5,16 +5,17 @@
 //
 //   begun ──(its operations end)──► settled ──────────────────────────────────► fulfilled
 //
-// A call on a device may be in the order of streams (OnDevice). Then wait() makes the current
-// stream wait and returns, and the futures of collectives are complete at once, with events for
-// which streams wait. For other calls on a device, threads wait, as they do for calls on the CPU.
-// The thread that finds that the operations have ended enqueues the copies on a stream, and the
-// task ends when they have completed.
+// A call on a device may be in the order of streams (on_device.h). Then wait() makes the current
+// stream wait for the call and returns. The futures of collectives are then complete from the
+// beginning, with events for which streams wait. For other calls on a device, wait() blocks the
+// calling thread, as for calls on the CPU. The first thread that finds that the operations have
+// ended enqueues the copies on a stream. The task has ended when the copies have completed.
 //
-// The first of these threads settles the task: one in wait() or isCompleted(), the one that serves
-// futures, or one in a later call on the group. Fulfilling completes the futures and runs their
-// callbacks. A later call on the group does not complete them, so that callbacks never run within
-// unrelated calls.
+// To settle a task is to copy results on the CPU into the caller's tensors and to set the task's
+// outcome. The first thread that finds that the task has ended settles it: a thread in wait() or
+// isCompleted(), a server of futures (pending.h), or a thread that makes a later call on the group.
+// To complete_futures a task is to complete its futures, which runs their callbacks. A later call
+// on the group fulfils no tasks, so that callbacks never run within unrelated calls.
 #pragma once
 
 #include "on_device.h"
@@ -39,29 +40,29 @@ class SparseReducer;
 
 using TaskPtr = c10::intrusive_ptr<Task>;
 
-/// Messages are not collectives: a barrier does not wait for them.
+/// Whether the call is a message and not a collective. A barrier does not wait for messages.
 constexpr bool is_message(c10d::OpType type) noexcept {
   return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
          type == c10d::OpType::RECVANYSOURCE;
 }
-/// Sparse all_reduces that were called before another call (SparseReducer::calls_so_far()). Empty
-/// if it has no reducer. Thread-safe.
+/// The sparse all_reduces that were called before some other call (SparseReducer::calls_so_far()).
+/// None if `reducer` is null. Thread-safe.
 struct SparseCalls {
   std::shared_ptr<const SparseReducer> reducer;
-  std::uint64_t count = 0;  ///< How many calls of the reducer there were.
+  std::uint64_t count = 0;  ///< Number of calls of the reducer before the other call.
 
   bool ended() const noexcept;
-  /// Whether this thread is the one that executes them, so that it would wait for itself.
+  /// Whether this thread executes these calls. If so, it must not wait for them.
   bool are_of_this_thread() const noexcept;
-  /// Waits until they have ended. Each has a time limit of its own.
+  /// Waits until these calls have ended, at most until the deadline.
   void wait(Deadline deadline) const noexcept;
 };
 
-/// The contents of a call after it has begun.
+/// The operations of a call that has begun, and the tensors that it uses.
 struct StartedCall {
   Works works;
   Works awaited;                   ///< Operations of other tasks that must have ended as well.
-  SparseCalls sparse;              ///< The same for calls on sparse tensors.
+  SparseCalls sparse;              ///< Calls on sparse tensors that must have ended as well.
   std::vector<TaskPtr> parts;      ///< Tasks that this task combines.
   Tensors outputs;                 ///< The tensors that result() and the future return.
   Tensors kept;                    ///< Other tensors that the operations use.
@@ -78,19 +79,20 @@ struct TaskName {
   std::uint64_t record = 0;             ///< Id for the recorder.
 };
 
-/// Where a call is made: in the program, or in a callback of another call.
+/// Where a call is made: in the program, or in a callback of a future of another call.
 struct Origin {
-  /// Identifies the other call: the same number at all ranks of its group. 0: the program.
+  /// 0 for the program. Otherwise a number that identifies the other call, equal at all ranks of
+  /// its group.
   std::uint64_t label = 0;
   std::uint64_t group = 0;  ///< The group of the other call (Pending::id()).
 
   bool is_program() const noexcept { return label == 0; }
-  /// The label of callbacks whose call is not known, or has no number that is the same at all
-  /// ranks, such as a message. Other labels are less.
+  /// The label in callbacks whose other call is unknown, or has no number that is equal at all
+  /// ranks, as for a message. All other labels are less.
   static constexpr std::uint64_t kUnknown = 4'000'000'000'000;
-  /// Callbacks of a collective that was called at `origin`. If this is the program, `number` counts
-  /// the collectives of this kind that the program has called on the group; otherwise those that
-  /// callbacks have called.
+  /// The origin of calls in callbacks of a collective that was itself called at `origin`.
+  /// Collectives called by the program and by callbacks, dense and sparse ones, are numbered
+  /// separately; `number` is that of this collective.
   static Origin callback_of(Origin origin,
                             bool is_sparse,
                             std::uint64_t number,
@@ -105,19 +107,20 @@ class Task final : public c10d::Work {
  public:
   Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tensors& inputs);
 
-  /// Takes over the operations and tensors of the call. Call it once. If the operations have not
-  /// ended yet, `pending` then holds the task until they have. So the tensors live that long even
-  /// if nobody else holds the task.
+  /// Moves the operations and tensors of the call into the task. Call it once. If the operations
+  /// have not ended, Pending then holds a reference to the task until it is settled. So the tensors
+  /// stay alive even if the caller drops the task.
   void adopt(StartedCall begun);
-  /// Sets these parts of the name. Call it before take().
+  /// Sets the numbers in the task's name. Call it before take().
   void set_numbers(std::uint64_t sequence, std::uint64_t record) noexcept {
     name_.sequence = sequence;
     name_.record = record;
   }
-  /// Call this before take() if the limit of the call is its own and not that of the group.
+  /// Records that the caller has passed a time limit, which replaces that of the group. Call it
+  /// before take().
   void set_own_limit() noexcept { has_own_limit_ = true; }
-  /// Sets how many collectives, up to this one, the program or callbacks have called on the group.
-  /// Call it before the task is returned to the user.
+  /// Sets the number of this collective for Origin::callback_of(). Call it before the task is
+  /// returned to the user.
   void set_number(std::uint64_t number) noexcept { number_ = number; }
   /// The operations. They never change after take().
   const Works& works() const noexcept { return begun_.works; }
@@ -125,44 +128,45 @@ class Task final : public c10d::Work {
   const SparseCalls& sparse() const noexcept { return begun_.sparse; }
   const Tensors& outputs() const noexcept { return begun_.outputs; }
   const TaskName& name() const noexcept { return name_; }
-  /// Whether the program has made the call, and no callback.
+  /// Whether the program has made the call, and not a callback.
   bool is_of_program() const noexcept { return origin_.is_program(); }
-  /// The origin of calls that the callbacks of its futures make. In the order of streams, futures
-  /// are complete at once. So their callbacks run within the function that added them, at all
-  /// ranks.
+  /// The origin of calls that the callbacks of the task's futures make. In the order of streams it
+  /// is the origin of the task's own call: the futures are complete from the beginning, so at all
+  /// ranks a callback runs within the function that adds it.
   Origin origin_of_callbacks() const noexcept;
   /// Null for a call on tensors in CPU memory.
   const OnDevice* device() const noexcept { return begun_.device.get(); }
   /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
   bool is_ordered() const noexcept;
-  /// Whether streams of the device wait for it.
+  /// Whether a stream of the device has been made to wait for the task.
   bool has_stream_waiters() const noexcept {
     return has_stream_waiters_.load(std::memory_order_relaxed);
   }
   bool is_settled() const noexcept { return settled_.load(std::memory_order_acquire); }
-  /// Whether its operations have ended, and its copies on a device. Makes no progress.
+  /// Whether the task's operations, and its copies on a device, have ended. Makes no progress on
+  /// them.
   bool ended() const noexcept;
   /// Settles the task if it has ended. Returns whether it is settled.
   bool settle_if_ended() noexcept;
-  /// Settles the task (see the head of this file). Requires that the task has ended.
+  /// Settles the task, unless it is settled. Requires that the task has ended.
   void settle() noexcept;
-  /// Completes the futures once, which runs their callbacks. A second caller waits until the future
-  /// of the values is complete, but not for callbacks. Requires that the task is settled.
+  /// Fulfils the task at the first call. Later calls wait until the future of the values is
+  /// complete, but not for its callbacks. Requires that the task is settled.
   void complete_futures() noexcept;
   /// Work::wait_for or Work::wait_beside_program.
   using WorkWait = xylem::Status (xylem::Work::*)(std::chrono::nanoseconds) const;
-  /// Waits in this way until the task has ended, at most for `limit`.
+  /// Waits with the function `way` until the task has ended, at most for `limit`.
   void wait_for_end(WorkWait way, std::chrono::nanoseconds limit) noexcept;
 
   bool isCompleted() override;
   bool isSuccess() const override;
   int sourceRank() const override;
   Tensors result() override;
-  /// Releases Python's lock, and then does the same as wait().
+  /// Like wait(), but first releases Python's lock.
   void synchronize() override;
-  /// Throws the task's error. Also throws if `timeout` passes first; the task then continues. In
-  /// the order of streams, without a time-out: makes the current stream wait, and throws only if
-  /// the task has failed already.
+  /// Waits until the task has ended, and throws its error if it has failed. Throws if `timeout`
+  /// passes first; the task then continues. In the order of streams, and without a time-out, does
+  /// not wait: makes the current stream wait, and throws only if the task has failed already.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -186,30 +190,32 @@ class Task final : public c10d::Work {
   /// Makes a stream of the task's device wait for the end of the task.
   void block(const DeviceStream& stream) const;
   void make_current_stream_wait();
-  /// Drops the tensors that are only kept for the operations.
+  /// Releases the tensors that the task holds only for its operations.
   void drop_kept() noexcept;
-  /// Enqueues the copies on a stream of the device, unless a thread does so or has done so.
+  /// Enqueues the copies on a stream of the device, unless another thread has begun to do so.
   void enqueue_copies() noexcept;
-  /// Calls enqueue_copies() for the task and for its parts, for each of them if its operations have
-  /// ended.
+  /// Calls enqueue_copies() for the task, and for each of its parts, if the operations of the task
+  /// or part have ended.
   void enqueue_copies_if_ended() noexcept;
   /// Whether the copies have completed.
   bool have_copies_ended() const noexcept;
-  /// Lands, and waits for the copies on a device, if the operations have ended.
+  /// If the operations have ended, enqueues the copies on a device and waits until they have
+  /// completed.
   void wait_for_copies(Deadline deadline) noexcept;
-  /// Why the copies on a device could not be made.
+  /// Why the copies on a device could not be enqueued; null if they were.
   std::exception_ptr copy_error() const noexcept;
-  /// A future that is complete in the order of streams.
+  /// A future that is complete from the beginning, with an event for which streams wait.
   FuturePtr future_in_stream_order();
-  /// A future that is completed with the task, either now or by the thread that serves futures.
+  /// A future that is completed when the task is fulfilled: at once if the task is settled,
+  /// otherwise by a server of futures (pending.h).
   FuturePtr future(FuturePtr Futures::*which, c10::TypePtr type);
   void complete(const Futures& futures) const noexcept;
 
-  /// Where the copies on a device are. Those on the CPU are made by settle().
+  /// The state of the copies on a device. Landings on the CPU are made by settle().
   enum class CopyState : std::uint8_t {
-    due,        ///< In `begun_`. The thread that changes this state may take them.
+    due,        ///< In `begun_`. The thread that sets `enqueuing` enqueues them.
     enqueuing,  ///< A thread is enqueuing them.
-    enqueued,   ///< They were enqueued, or this has failed. Also if there are none.
+    enqueued,   ///< Enqueued, or enqueuing has failed, or there are none.
   };
 
   TaskName name_;
@@ -218,7 +224,7 @@ class Task final : public c10d::Work {
   const std::shared_ptr<Pending> pending_;
   StartedCall begun_;
   bool has_own_limit_ = false;
-  bool is_in_stream_order_ = false;  ///< Whether streams wait for the task. Set by take().
+  bool is_in_stream_order_ = false;  ///< Whether wait() makes streams wait. Set by take().
   std::atomic<bool> settled_{false};
   mutable std::atomic<bool> has_stream_waiters_{false};
   Mutex settling_;
@@ -228,8 +234,8 @@ class Task final : public c10d::Work {
   std::list<TaskPtr>::iterator place_;  ///< Position in the list of `pending_`.
   std::atomic<bool> is_listed_{false};
   std::atomic<CopyState> copy_state_{CopyState::enqueued};
-  std::exception_ptr
-      copy_error_;  ///< See copy_error(). Written before `copy_state_` becomes `given`.
+  /// See copy_error(). Written before `copy_state_` becomes `enqueued`.
+  std::exception_ptr copy_error_;
 };
 
 }  // namespace xylem::pytorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of Task that concern devices.
+// The members of Task that concern devices.
 #include "python.h"
 #include "task.h"
 
@@ -80,7 +80,8 @@ void Task::make_current_stream_wait() {
   if (copy_error_) std::rethrow_exception(copy_error_);
   const DeviceStream current = current_stream(begun_.device->device());
   block(current);
-  // Memory that is freed on this stream is reused only by later work of the stream.
+  // Torch's allocator reuses memory that was allocated on this stream only for later work of the
+  // stream. So the task need not hold this memory.
   if (current.torch == begun_.device->stream().torch) drop_kept();
 }
 
@@ -92,7 +93,7 @@ void Task::drop_kept() noexcept {
 }
 
 FuturePtr Task::future_in_stream_order() {
-  const WithoutPython released;  // The driver may wait for room in a stream.
+  const WithoutPython released;  // The driver may block while the stream's queue is full.
   {
     const Lock lock(settling_);
     if (futures_.values) return futures_.values;

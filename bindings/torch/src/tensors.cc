@@ -52,7 +52,7 @@ Item item_of(const at::Tensor& tensor) {
 Buffer buffer(const at::Tensor& tensor, const Item& item) {
   const std::size_t count = static_cast<std::size_t>(tensor.numel()) * item.count;
   if (tensor.is_cpu()) return {tensor.data_ptr(), count, item.type};
-  // A tensor that passed check_tensor() is in memory that Xylem knows.
+  // memory_of() has a value for each tensor that has passed check_tensor().
   return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value_or(Memory{})};
 }
 

@@ -26,8 +26,8 @@ NAME = "xylem"
 def _blocking_wait() -> native.BlockingWait:
     """When wait() for a call on device tensors blocks the calling thread.
 
-    By default it does so if the host has to end the call. Without Xylem's progress thread, the backend makes it always
-    block.
+    By default, wait() blocks the thread if a thread of the host must end the call. Without Xylem's progress thread,
+    the backend ignores this setting, and wait() always blocks.
     """
     asked = os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "")
     if not asked:
@@ -46,14 +46,15 @@ def _blocking_wait() -> native.BlockingWait:
 def _leave_at_end_of_child(process: int) -> None:
     """Registers that this process leaves its jobs in good order if it is a child of multiprocessing and ends normally.
 
-    A forked child ends by os._exit(), which runs no exit handlers. Before that, it runs multiprocessing's finalizers.
+    A forked child ends by os._exit(), which runs no exit handlers. Before os._exit(), it runs multiprocessing's
+    finalizers.
     """
 
     def leave() -> None:
         error = sys.exc_info()[1]  # The exception that ends the program, if any.
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            # Threads that are not daemons may still make calls. Without this line, they would be joined after the
-            # finalizers of multiprocessing.
+            # Join the threads that are not daemons, since they may still make calls. Without this line, they would be
+            # joined after the finalizers of multiprocessing.
             threading._shutdown()
             native.leave_jobs()
 
@@ -77,10 +78,11 @@ def _create(options: Any, backend_options: Any) -> C10dBackend:
 
 
 def _know_callbacks_of_collect_all() -> None:
-    """Makes torch.futures.collect_all() return a future whose callbacks are known as callbacks.
+    """Makes torch.futures.collect_all() return a future whose callbacks count as callbacks, and not as the program.
 
-    then() runs the callback of a complete future at once, within the program. At other ranks the same callback may run
-    on another thread. The collectives that it calls must match at all ranks, so they count as a callback's everywhere.
+    then() runs the callback of a complete future at once, on the thread of the program. On another rank, the same
+    future may not be complete, and the callback runs on another thread. The collectives that the callback calls must
+    match on all ranks, so they count as calls of a callback on all ranks.
     """
     collect = torch._C._collect_all
 
@@ -92,15 +94,15 @@ def _know_callbacks_of_collect_all() -> None:
 
 def _may_have_cuda() -> bool:
     """Whether the kernel has a driver for NVIDIA devices, and torch could use it. Does not initialize CUDA."""
-    drivers = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvgpu", "/dev/dxg")  # The others: Jetson, WSL.
+    drivers = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/nvgpu", "/dev/dxg")  # All but the first: Jetson, WSL.
     return torch.version.cuda is not None and any(map(os.path.exists, drivers))
 
 
 def register() -> None:
     """Registers the backend "xylem" for tensors on the CPU and on CUDA. Further calls have no effect.
 
-    Registers it for CUDA only if there may be a device: if a backend serves another device than the CPU, torch uses
-    that device for the tensors that it gathers (``ShardedTensor.gather()``).
+    Registers it for CUDA only if there may be a CUDA device: if a backend serves a device other than the CPU, torch
+    uses that device for the tensors that it gathers (``ShardedTensor.gather()``).
 
     Raises:
         RuntimeError: another package has registered a backend with that name.

@@ -18,21 +18,23 @@ struct Ring {
   std::uint32_t next = 0;  ///< The rank at the next place.
   std::uint32_t previous = 0;
 
-  /// The place, or the piece, that is `distance` before this one. Precondition: distance ≤ size.
+  /// The number of the place, or of the piece, that is `distance` before `place` in the ring.
+  /// Precondition: distance ≤ size.
   std::uint32_t back(std::uint32_t distance) const { return before(place, distance); }
   std::uint32_t before(std::uint32_t from, std::uint32_t distance) const {
     return (from + size - distance) % size;
   }
 };
 
-/// `rank_at(place)` is the rank at a place.
+/// The ring as seen from `place`. `rank_at(p)` returns the rank at place p.
 template <typename RankAt>
 Ring make_ring(std::uint32_t size, std::uint32_t place, RankAt&& rank_at) {
   return {size, place, rank_at((place + 1) % size), rank_at((place + size - 1) % size)};
 }
 
 /// The data of a ring, divided into as many pieces as there are places. A piece has `blocks`
-/// blocks; piece 0 begins at `first`, and each piece begins `stride` after the previous one.
+/// blocks; piece 0 begins at block `first`, and each piece begins `stride` blocks after the
+/// previous one.
 struct Pieces {
   std::uint32_t first = 0;
   std::uint32_t blocks = 1;
@@ -44,8 +46,9 @@ struct Pieces {
 };
 
 /// Each piece travels around the ring once and collects its sum. A rank begins by sending piece
-/// `begin` of its own data, which is in `own`, and ends with the sum of the piece after `begin` in
-/// the output. `finish` tells whether these sums are complete.
+/// `begin` of its own data, which is in the buffer `own`. At the end its output holds the sum of
+/// the piece after `begin`. `finish`: the sums contain the contributions of all ranks of the plan
+/// (Step::finish).
 inline void reduce_around(
     Builder& plan, const Ring& ring, Pieces pieces, Buffer own, std::uint32_t begin, bool finish) {
   for (std::uint32_t round = 0; round + 1 < ring.size; ++round) {
@@ -59,15 +62,16 @@ inline void reduce_around(
   }
 }
 
-/// Each piece travels around the ring once, collects its sum, and ends at its own place.
-/// `own(piece)` returns this rank's contribution to a piece; it is called in the order in which the
-/// pieces are summed. Returns the sum of this place's piece. With `finish` the sum is complete and
-/// is put into output chunk 0. In a ring of one rank, returns the rank's own contribution where it
-/// lies.
+/// Each piece travels around the ring once, collects its sum, and ends at the place with the same
+/// number. `own(piece)` returns this rank's contribution to a piece; it is called in the order in
+/// which the pieces are summed. Returns the chunks with the sum of the piece of this place. With
+/// `finish`, the sum contains the contributions of all ranks of the plan, and is stored from output
+/// chunk 0 on. In a ring of one rank, returns own(0) without a copy.
 ///
 /// Partial sums are formed in place, in whole chunks and not in ring buffers. All slices of a round
-/// are sent before the first slice of the next round, so a sum may have to wait for its turn. If a
-/// waiting sum blocked its sender, the ring would deadlock.
+/// are sent before the first slice of the next round, so a partial sum may have to wait. If it
+/// waited in a ring buffer, it would block the rank that sends the next contributions, and the
+/// ranks would deadlock.
 template <typename Own>
 Chunks collect_around(Builder& plan, const Ring& ring, Pieces pieces, Own&& own, bool finish) {
   Chunks sum = own(ring.back(1));

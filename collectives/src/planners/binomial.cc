@@ -28,7 +28,7 @@ class Place {
   bool is_leaf() const { return children().empty(); }
   std::uint32_t parent() const { return rank_at(place_ & (place_ - 1)); }
   std::uint32_t rank_at(std::uint32_t place) const { return (place + shape_.root) % shape_.ranks; }
-  /// Distances of the children, ascending.
+  /// Distances from this place to its children, ascending.
   std::vector<std::uint32_t> children() const {
     std::vector<std::uint32_t> result;
     for (std::uint32_t d = 1; d < reach() && place_ + d < shape_.ranks; d *= 2) result.push_back(d);
@@ -41,7 +41,7 @@ class Place {
     return result;
   }
   std::uint32_t child(std::uint32_t distance) const { return rank_at(place_ + distance); }
-  /// Number of ranks in this rank's subtree, or in a child's.
+  /// Number of ranks in the subtree of this rank, or of the child at `distance`.
   std::uint32_t size() const { return std::min(reach(), shape_.ranks - place_); }
   std::uint32_t size(std::uint32_t distance) const {
     return std::min(distance, shape_.ranks - place_ - distance);
@@ -84,8 +84,8 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Scratch for the blocks of a subtree at a rank other than the root, in the order of places. A leaf
-// needs none.
+// Adds scratch for the blocks of this rank's subtree, in the order of places. The root needs no
+// such scratch, since it uses its output or input. Leaves need none, since they forward nothing.
 Chunks add_subtree(Builder& plan, const Place& place, std::uint32_t rank, std::uint32_t ranks) {
   Chunks subtree;
   for_each_piece(rank, place.size(), ranks,

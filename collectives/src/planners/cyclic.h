@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cyclic runs of blocks. A message that would wrap around from the last block to the first is split
-// there, by the sender and the receiver, so that its blocks are adjacent in every buffer.
+// at that point, by the sender and the receiver, so that the blocks of each part are adjacent in
+// every buffer.
 #pragma once
 
 #include <algorithm>

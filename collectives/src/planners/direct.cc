@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Direct: every block goes from its owner directly to each rank that needs it, all at the same
-// time. One latency and no forwarding, but the links may be congested.
+// time. This takes one latency and needs no forwarding, but the links may be congested.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kName = "direct";
 
-// Calls visit(to, from) for the distances 1 … n − 1, so that the ranks do not all begin with the
-// same peer.
+// Calls visit(to, from) for each distance d = 1 … n − 1, where `to` is the rank d after this rank
+// and `from` the rank d before it. So the ranks do not all begin with the same peer.
 template <typename Visit>
 void for_each_distance(const Shape& shape, std::uint32_t rank, Visit&& visit) {
   const std::uint32_t n = shape.ranks;
@@ -78,7 +78,8 @@ Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
 
 Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
-  // sources[r] is the chunk with the contribution of rank r. This rank's own is in its input.
+  // sources[r] is the chunk with the contribution of rank r. The contribution of this rank is in
+  // its input.
   std::vector<Chunks> sources(shape.ranks, input(rank));
   for_each_distance(shape, rank, [&](std::uint32_t to, std::uint32_t from) {
     plan.send(to, input(to));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Dissemination barrier: in round k every rank signals the rank 2^k after it and waits for the rank
-// 2^k before it. After ceil(log2 n) rounds every rank has heard, directly or indirectly, from every
-// other (Hensgen, Finkel, Manber: "Two algorithms for barrier synchronization", 1988). The
-// distances differ modulo n, so each pair signals at most once.
+// 2^k before it. After ceil(log2 n) rounds every rank has received a signal, directly or through
+// other ranks, from every other rank (Hensgen, Finkel, Manber: "Two algorithms for barrier
+// synchronization", 1988). The distances differ modulo n, so a rank signals each peer at most once.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 

@@ -28,9 +28,9 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// With a given root, the trees span the other ranks, and the root is connected to the top ranks of
-// both trees. So no rank carries the data more than once. Positions are counted from the root's
-// successor.
+// The trees of broadcast and reduce. They span all ranks except the root, and the root is connected
+// to the top ranks of both trees. So no rank sends or receives the data more than once. Position 0
+// is the rank after the root.
 struct Rooted {
   Shape shape;
   std::uint32_t rank_at(std::uint32_t position) const {

@@ -11,8 +11,8 @@
 
 namespace xylem::collectives {
 
-/// Numbers the ranks that do not sit out. Their order is kept, so lower places hold contributions
-/// of lower ranks.
+/// Numbers the ranks that do not sit out; these numbers are called places. The order of the ranks
+/// is kept, so lower places hold contributions of lower ranks.
 class Fold {
  public:
   Fold(std::uint32_t ranks, std::uint32_t rank)
@@ -20,6 +20,7 @@ class Fold {
 
   std::uint32_t places() const { return places_; }
   bool is_folded_away() const { return rank_ < 2 * extra_ && rank_ % 2 == 0; }
+  /// Whether this rank receives the data of its left neighbour, which sits out.
   bool receives_partner_data() const { return rank_ < 2 * extra_ && rank_ % 2 == 1; }
   /// Requires !is_folded_away().
   std::uint32_t place() const { return rank_ < 2 * extra_ ? rank_ / 2 : rank_ - extra_; }

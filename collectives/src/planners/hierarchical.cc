@@ -3,7 +3,7 @@
 // Hierarchical: the ranks with the same place on their hosts form a rail, and only traffic along
 // the rails uses the network. In an all_reduce, each rank of a host first sums one part of the data
 // of its host. Then every rail combines its part between the hosts; all rails run at the same time,
-// each over its own NIC. Finally the ranks of a host pass the results around. So a host sends about
+// each over its own NIC. Finally the ranks of a host exchange the results. So a host sends about
 // twice the data, whatever the number of its ranks (Cho et al.: "BlueConnect: Decomposing
 // all-reduce for deep learning on heterogeneous network hierarchy", 2019).
 #include "planners/around.h"
@@ -37,8 +37,8 @@ struct Grid {
   std::uint32_t rank_at(std::uint32_t of_host, std::uint32_t at_place) const {
     return of_host * places + at_place;
   }
-  /// The buffer with a rank's contribution to its rail: the sum of its host, if the host has other
-  /// ranks.
+  /// The buffer with a rank's contribution to its rail. On a host with several ranks this is the
+  /// output, which then holds the sum of the host.
   Buffer rail_buffer() const { return places > 1 ? Buffer::output : Buffer::input; }
   Ring of_host() const {
     return make_ring(places, place, [&](std::uint32_t at) { return rank_at(host, at); });
@@ -48,7 +48,7 @@ struct Grid {
   }
 };
 
-// Part p, of `hosts` blocks, belongs to rail p; block h of the part belongs to host h.
+// Part p of the data belongs to rail p. It has `hosts` blocks, and its block h belongs to host h.
 Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   const Ring host = grid.of_host();
@@ -87,7 +87,8 @@ Schedule all_gather_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Hosts sum the data for each host in the order in which the rails need it.
+// The ring of a host sums the data for one target host after another, in the order in which the
+// rails send it.
 Schedule reduce_scatter_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   const Ring host = grid.of_host();
@@ -104,8 +105,8 @@ Schedule reduce_scatter_ring(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
-// Every rank of a host sends each other rank its piece, and sums the pieces that it receives in
-// rank order.
+// Piece p belongs to place p. Every rank of a host sends each piece from its input to the rank at
+// the piece's place. Then it sums all contributions to its own piece, in rank order.
 void reduce_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_t channel) {
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t other = (grid.place + distance) % grid.places;
@@ -122,7 +123,7 @@ void reduce_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_
   }
 }
 
-// Every rank of a host sends its piece to each of the others.
+// Every rank of a host sends its piece of the output to each other rank of the host.
 void gather_directly(Builder& plan, const Grid& grid, Pieces pieces, std::uint8_t channel) {
   for (std::uint32_t distance = 1; distance < grid.places; ++distance) {
     const std::uint32_t to = (grid.place + distance) % grid.places;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plans over mapped memory, for ranks whose devices reach each other's scratch. They work in
-// phases, each with a channel of its own: every rank copies what others need into its scratch and
-// signals them; then it reads their scratch and signals that it has; then it waits until all have
-// read its own. So a call leaves scratch and counters free for the next call, and the steps can run
-// one after the other, in list order, without a progress engine.
+// phases, each with a channel of its own. First, every rank copies what others need into its
+// scratch, and signals them. Then it reads their scratch, and signals that it has read. Finally it
+// waits until all others have read its scratch. So a call leaves scratch and counters free for the
+// next call, and the steps can run one after the other, in list order, without a progress engine.
 #include "planners/phases.h"
 #include "xylem/collectives/planner.h"
 
@@ -15,10 +15,11 @@ namespace {
 
 constexpr std::string_view kName = "mapped";
 
-/// Chunks of another rank's scratch.
+/// A chunk of the scratch of `rank`.
 Chunks at(std::uint32_t rank, std::uint32_t chunk) { return {Buffer::scratch, chunk, 1, rank}; }
 
-/// The same chunk of all ranks' scratch, in rank order. So all ranks evaluate the same expression.
+/// The same chunk of all ranks' scratch, in rank order. If all ranks reduce these chunks, all
+/// evaluate the same expression.
 std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   std::vector<Chunks> chunks;
   chunks.reserve(shape.ranks);
@@ -26,8 +27,8 @@ std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   return chunks;
 }
 
-/// Copies the input to scratch, chunk by chunk. Input chunk c is block first_block + c, and is
-/// copied to the c-th of the new scratch chunks.
+/// Adds `chunks` scratch chunks and copies the input to them, chunk by chunk. Input chunk c holds
+/// block first_block + c, and is copied to the c-th new scratch chunk.
 void publish(Phases& plan, std::uint32_t first_block, std::uint32_t chunks) {
   const Chunks published = plan.add_scratch(first_block, chunks);
   for (std::uint32_t c = 0; c < chunks; ++c) plan.copy(scratch(published.first + c), input(c));

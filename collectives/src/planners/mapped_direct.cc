@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans for ranks that reach each other's input and output buffers. Nothing is copied to scratch,
-// so memory is read and written as little as the collective allows: every input is read once, and
-// every output is written once.
+// Plans for ranks that reach each other's input and output buffers. Nothing is copied to scratch:
+// every input is read once, and every output is written once.
 //
-// First, a rank signals that others may use its buffers, and waits for the same signal of the
-// others. It ends when all ranks that use its buffers have signalled that they are done.
+// First, a rank signals that others may use its buffers, and waits for this signal from the ranks
+// whose buffers it uses. It ends when all ranks that use its buffers have signalled that they have
+// finished.
 #include "planners/phases.h"
 #include "xylem/collectives/planner.h"
 
@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::string_view kName = "mapped_direct";
 
-/// A chunk of another rank's buffer.
+/// `chunk`, but in the buffer of `rank`.
 Chunks of_rank(std::uint32_t rank, Chunks chunk) {
   chunk.rank = rank;
   return chunk;
 }
 
-/// The same chunk of all ranks' inputs, in rank order. So all ranks evaluate the same expression.
+/// The same chunk of all ranks' inputs, in rank order.
 std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   std::vector<Chunks> chunks;
   chunks.reserve(shape.ranks);
@@ -32,13 +32,14 @@ std::vector<Chunks> of_all(const Shape& shape, std::uint32_t chunk) {
   return chunks;
 }
 
-/// Puts this chunk of the rank's own output into all other outputs.
+/// Puts this chunk of the rank's output into the outputs of all other ranks.
 void put_to_all(Phases& plan, std::uint32_t chunk) {
   plan.for_others([&](std::uint32_t peer) { plan.put(peer, output(chunk), output(chunk)); });
 }
 
-/// A plan in which all ranks use buffers of all others between the two phases. `blocks` as for
-/// Builder.
+/// A plan in which all ranks use buffers of all others, by the steps that `use` adds. These run
+/// after all ranks have signalled that they have begun, and before any rank ends. `blocks` is
+/// passed to Builder.
 template <typename Use>
 Schedule between_all(const Shape& shape, std::uint32_t rank, std::uint32_t blocks, Use&& use) {
   Phases plan(kName, shape, rank, blocks, 2);
@@ -50,7 +51,7 @@ Schedule between_all(const Shape& shape, std::uint32_t rank, std::uint32_t block
   return plan.take();
 }
 
-/// A plan in which only the root uses buffers of others, or others only buffers of the root.
+/// A plan in which only the root uses buffers of others, by the steps that `use` adds.
 template <typename Use>
 Schedule at_root(const Shape& shape, std::uint32_t rank, std::uint32_t blocks, Use&& use) {
   Phases plan(kName, shape, rank, blocks, 2);

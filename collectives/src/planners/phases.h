@@ -4,10 +4,11 @@
 // engine. Ranks report their progress to each other by signals, and each phase has a channel of its
 // own.
 //
-// A signal may be implemented as a flag in place of a counter. Then it must be consumed before it
-// is sent again. Two rules ensure this. A rank that signals a peer on channel 0 waits in the same
-// call for a later channel of that peer. A rank that signals a peer on another channel has waited
-// before, in the same call, for an earlier channel of that peer.
+// A signal may be implemented as a flag in place of a counter. In that case a peer must have
+// consumed a signal before the next signal on the same channel is sent. Two rules ensure this. A
+// rank that signals a peer on channel 0 waits in the same call for a later channel of that peer. A
+// rank that signals a peer on another channel has waited before, in the same call, for an earlier
+// channel of that peer.
 #pragma once
 
 #include "xylem/collectives/builder.h"
@@ -19,7 +20,7 @@
 
 namespace xylem::collectives {
 
-/// One rank's plan. Steps follow each other, so each step depends on the one before.
+/// The plan of one rank. Each step depends on the step before it.
 class Phases {
  public:
   Phases(std::string_view name,
@@ -47,8 +48,8 @@ class Phases {
   void wait_all(std::uint8_t channel) {
     for_others([&](std::uint32_t peer) { wait(peer, channel); });
   }
-  /// Calls visit(peer), beginning with the next rank, so that the ranks do not all read from the
-  /// same one.
+  /// Calls visit(peer) for all other ranks, beginning with the next rank. So the ranks do not all
+  /// read from the same peer at the same time.
   template <typename Visit>
   void for_others(Visit&& visit) const {
     for (std::uint32_t d = 1; d < shape_.ranks; ++d) visit((rank_ + d) % shape_.ranks);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rabenseifner: reduce-scatter by recursive halving, then all-gather by recursive doubling.
-// Logarithmic number of rounds, and nearly the bytes of a ring (Rabenseifner: "Optimization of
-// collective reduction operations", 2004). There is one block for each place of the Fold (fold.h);
-// after the first half, place p has the sum of block p.
+// Rabenseifner: reduce-scatter by recursive halving, then all-gather by recursive doubling. The
+// number of rounds is logarithmic, and the number of bytes is nearly that of a ring (Rabenseifner:
+// "Optimization of collective reduction operations", 2004). There is one block for each place of
+// the Fold (fold.h); after the reduce-scatter, place p has the sum of block p.
 #include "planners/fold.h"
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ring: every rank communicates only with its two neighbours, and every link carries the same bytes
-// at every moment. Bandwidth-optimal for all_reduce, all_gather and reduce_scatter (Patarasuk,
-// Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); for
-// broadcast and reduce it is a pipelined chain.
+// Ring: every rank communicates only with its two neighbours, and every link carries the same
+// number of bytes in every round. Bandwidth-optimal for all_reduce, all_gather and reduce_scatter
+// (Patarasuk, Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009);
+// for broadcast and reduce it is a pipelined chain.
 #include "planners/around.h"
 #include "planners/registry.h"
 #include "xylem/base/check.h"
@@ -60,7 +60,7 @@ Schedule reduce(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank, 1);
   const bool is_root = rank == shape.root;
   Chunks sum = input(0);
-  if (ring.previous != shape.root) {  // There is a rank farther from the root.
+  if (ring.previous != shape.root) {  // This rank is not the first of the chain.
     const Chunks partial = plan.add_scratch(0);
     plan.recv(ring.previous, partial);
     sum = is_root ? output(0) : plan.add_scratch(0);

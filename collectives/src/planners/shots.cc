@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One shot: every rank gets every input and sums all of them itself. Two shots: every rank sums one
-// part and sends it to all others, that is, a reduce-scatter and an all-gather between all pairs.
-// For few ranks with links to all others, where latency matters most.
+// One shot: every rank receives every input and sums all of them itself. Two shots: every rank sums
+// one part and sends it to all others, that is, a reduce-scatter and an all-gather between all
+// pairs. Both suit small numbers of ranks with links between all pairs, where latency matters most.
 #include "planners/registry.h"
 #include "xylem/collectives/builder.h"
 
@@ -33,8 +33,9 @@ Schedule one_shot(const Shape& shape, std::uint32_t rank) {
 
 Schedule two_shot(const Shape& shape, std::uint32_t rank) {
   const std::uint32_t n = shape.ranks;
-  // Each shot has a channel of its own, since messages of one channel keep their order. So a rank
-  // sends the first slice of its sum as soon as it is ready, even if the first shot still sends.
+  // Each shot has a channel of its own, since messages of one channel are sent in order. So a rank
+  // sends the first slice of its sum as soon as the slice is ready, even if messages of the first
+  // shot have not been sent yet.
   Builder plan("two_shot", shape, rank, n, n > 1 ? 2 : 1);
   if (n == 1) plan.copy(output(0), input(0));
   // As in one_shot, sources[r] is the chunk with the contribution of rank r.

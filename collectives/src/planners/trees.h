@@ -13,7 +13,7 @@ namespace xylem::collectives {
 
 inline constexpr std::uint8_t kTrees = 2;
 
-/// Neighbours in one tree; kNone if there is none.
+/// The neighbours of a rank (or of a position) in one tree; kNone if there is none.
 struct Node {
   std::uint32_t parent = kNone;
   std::uint32_t left = kNone;  ///< The child with the lower positions.
@@ -21,7 +21,7 @@ struct Node {
 };
 
 /// The root of the subtree over [low, high): an odd position near the middle, or the only position.
-/// `low` is always even.
+/// Precondition: `low` is even.
 inline std::uint32_t subtree_root(std::uint32_t low, std::uint32_t high) {
   const std::uint32_t size = high - low;
   return size == 1 ? low : low + ((size / 2) | 1);
@@ -43,7 +43,8 @@ inline Node search_tree(std::uint32_t size, std::uint32_t position) {
   return node;
 }
 
-/// The second tree is the first one shifted by one position, so its leaves are the odd positions.
+/// The node of `position` in tree 0 or 1. Tree 1 is tree 0 shifted by one position, so in tree 1
+/// the odd positions are leaves.
 inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t position) {
   Node node = search_tree(size, (position + size - tree) % size);
   for (std::uint32_t* at : {&node.parent, &node.left, &node.right}) {
@@ -52,8 +53,9 @@ inline Node tree_node(std::uint32_t tree, std::uint32_t size, std::uint32_t posi
   return node;
 }
 
-/// Sums the data of the children and `own`, from left to right, into `sum`, which a leaf does not
-/// use. Returns where the sum is. `node` holds ranks; the number of the tree is its channel.
+/// Receives the data of the children and reduces left child, `own` and right child, in this order,
+/// into `sum`. Returns the chunk with the result: `sum`, or `own` at a leaf, which has nothing to
+/// reduce. `node` contains ranks. Tree c uses channel c.
 inline Chunks collect(
     Builder& plan, const Node& node, std::uint8_t tree, Chunks own, Chunks sum, bool finish) {
   std::vector<Chunks> sources;
@@ -70,7 +72,7 @@ inline Chunks collect(
   return sum;
 }
 
-/// Passes `whole` to the children.
+/// Sends `whole` to the children.
 inline void distribute(Builder& plan, const Node& node, std::uint8_t tree, Chunks whole) {
   for (const std::uint32_t child : {node.left, node.right}) {
     if (child != kNone) plan.send(child, whole, tree);

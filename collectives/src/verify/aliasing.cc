@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The claims on memory, under each aliasing that the collective allows.
+// Checks claims 1 to 3 of verify.h, under each aliasing that the collective allows.
 #include "verify/memory.h"
 #include "verify/values.h"
 

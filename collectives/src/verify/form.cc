@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5 of verify.h, for one schedule at a time. After this check, every index can be used
+// Checks claim 5 of verify.h, for one schedule at a time. After this check, every index can be used
 // without further checks.
 #include "verify/world.h"
 
@@ -19,7 +19,8 @@ bool has_peer(StepKind kind) { return kind != StepKind::copy && kind != StepKind
 bool moves_data(StepKind kind) { return kind != StepKind::signal && kind != StepKind::wait; }
 bool has_target(StepKind kind) { return moves_data(kind) && kind != StepKind::send; }
 
-// Checks one rank's schedule against the schedules of all ranks.
+// Checks the schedule of one rank. Operands may name chunks of other ranks, so it needs all
+// schedules.
 class FormChecker {
  public:
   FormChecker(std::span<const Schedule> ranks, std::uint32_t rank)

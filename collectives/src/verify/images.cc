@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Checks the symmetry itself. Every rank's schedule is made and compared, step by step, with the
-// image of its representative's schedule. The image of a run of chunks is the run of their images.
-// Within a run the blocks may be permuted, in the same way at all operands of a step and at both
-// ends of a message, since every run holds its blocks in ascending order.
+// image of its representative's schedule. A run is the chunks of one operand. The image of a run
+// consists of the images of its chunks. The symmetry may permute the blocks within a run. It does
+// so in the same way for all operands of a step and at both ends of a message, since every run
+// holds its blocks in ascending order.
 #include "step_text.h"
 #include "verify/world.h"
 
@@ -26,7 +27,8 @@ bool names_only_own_memory(const Schedule& schedule) {
                              [&](const Operand& operand) { return operand.rank == schedule.rank; });
 }
 
-// Checks the conditions under which images of runs are well defined.
+// Checks the conditions under which the runs of a representative's schedule have well-defined
+// images.
 class RepresentativeChecker {
  public:
   explicit RepresentativeChecker(const Schedule& schedule)
@@ -77,7 +79,8 @@ class RepresentativeChecker {
   std::vector<Run> run_of_;  // For each scratch chunk, the run in which steps use it.
 };
 
-// Compares the schedules of ranks with those of their representatives. One object per thread.
+// Compares the schedules of ranks with those of their representatives. Only one thread may use an
+// object.
 class ImageChecker {
  public:
   ImageChecker(std::span<const Schedule> representatives, const Symmetry& symmetry)
@@ -136,7 +139,7 @@ class ImageChecker {
       return false;
     }
     // In the representative's schedule the blocks ascend. Their images, sorted, must be the blocks
-    // found here.
+    // of `found`.
     const std::uint32_t first = block_of(schedule, found);
     const std::uint32_t model_first = block_of(model, operand);
     if (count == 1) return first == image_of(model, model_first);
@@ -182,7 +185,8 @@ Status check_images(std::span<const Schedule> representatives,
   }
   for (const Schedule& schedule : representatives)
     XYLEM_TRY(RepresentativeChecker(schedule).check());
-  // Each part stops at its first rank that is not an image. The lowest of these ranks is reported.
+  // The ranks are checked in parts. Each part stops at its first rank whose schedule is not an
+  // image. The error names the lowest of these ranks.
   constexpr std::uint32_t kMostParts = 64;
   const std::uint32_t parts = std::min(kMostParts, symmetry.ranks());
   std::vector<Status> outcomes(parts);

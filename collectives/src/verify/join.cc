@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 5 of verify.h, between schedules. The k-th send of a (source, target, channel) matches the
-// k-th receive, and both move the same blocks. A wait for k needs the k-th signal. Every signal is
-// awaited, so the next operation knows the value of the counter.
+// Checks claim 5 of verify.h between schedules, and combines the schedules. The k-th send of a
+// (source, target, channel) matches the k-th receive, and both move the same blocks. A wait for k
+// needs the k-th signal. Every signal is awaited, so the value of the counter at the start of the
+// next call is known.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,8 @@ class Joiner {
   Result<World> join() && {
     number_steps();
     for (auto* entries : {&sends_, &recvs_, &signals_, &waits_}) {
-      // Steps are numbered in list order, so sorting by (lane, id) keeps that order within a lane.
+      // Steps are numbered in list order, so sorting by (lane, id) keeps the list order within a
+      // lane.
       std::ranges::sort(*entries, [](const OnLane& a, const OnLane& b) {
         return std::tie(a.lane, a.id) < std::tie(b.lane, b.id);
       });
@@ -115,7 +117,7 @@ class Joiner {
     Operand target = world_.schedule(recv).operands[to.target];
     const std::uint32_t shift = world_.shift_of(from.peer);
     if (shift != 0) {
-      // Blocks of a run ascend at both ends, so comparing the first ones is enough.
+      // The blocks of the operands ascend at both ends, so comparing the first blocks is enough.
       return block_of(world_.schedule(send), source) ==
              first_image(block_of(world_.schedule(recv), target), to.chunk_count, shift);
     }
@@ -135,7 +137,7 @@ class Joiner {
     return first;
   }
 
-  // Checks the waits for each counter against its signals.
+  // Matches the waits for each counter with the signals that increase it.
   Status match_signals() {
     auto wait = waits_.begin();
     for (auto signal = signals_.begin(); signal != signals_.end() || wait != waits_.end();) {
@@ -170,8 +172,8 @@ class Joiner {
     }
   }
 
-  // A chunk that is a ring buffer never has all its slices in memory, so other ranks must not name
-  // it.
+  // A chunk that is a ring buffer never has all its slices in memory, so other ranks must not
+  // access it.
   Status check_rings() const {
     for (Global id = 0; id < world_.owner.size(); ++id) {
       const Schedule& schedule = world_.schedule(id);

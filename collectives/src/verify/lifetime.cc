@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The beginning and the end of a rank's participation. A barrier promises that each rank ends after
-// all ranks have begun. Other ranks may use a rank's mapped memory only between its beginning and
-// its end, since the call then returns the memory to the user.
+// Checks what depends on the first and the last step of each rank. A barrier promises that each
+// rank ends after all ranks have begun. Other ranks may use a rank's mapped memory only between the
+// first and the last step of the rank, since the memory belongs to the user before and after the
+// call.
 #include "verify/world.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// One set of ranks for each step.
+// Stores a set of ranks for each step. At first, the set contains only the rank of the step.
 class RankSets {
  public:
   explicit RankSets(const World& world)
@@ -35,7 +36,7 @@ class RankSets {
   std::vector<std::uint64_t> bits_;
 };
 
-// For each step, the ranks that have begun before it ends.
+// For each step, the ranks that are sure to have begun before the step ends.
 RankSets begun_before(const World& world, std::span<const Global> order) {
   RankSets sets(world);
   for (const Global id : order) {
@@ -44,7 +45,7 @@ RankSets begun_before(const World& world, std::span<const Global> order) {
   return sets;
 }
 
-// For each step, the ranks that end only after it has begun.
+// For each step, the ranks that are sure to end only after the step has begun.
 RankSets ended_after(const World& world, std::span<const Global> order) {
   RankSets sets(world);
   for (std::size_t i = order.size(); i-- > 0;) {

@@ -21,7 +21,7 @@ class Locations {
 
   Aliasing aliasing() const { return aliasing_; }
   Location count() const { return first_.back(); }
-  /// The location of chunk `index` of an operand.
+  /// The location of the `index`-th chunk of an operand.
   Location of(const Operand& operand, std::uint32_t index) const;
   /// True for a copy of memory onto itself, which the engine skips.
   bool is_void(const Schedule& schedule, const Step& step) const;
@@ -38,7 +38,8 @@ class Locations {
   std::vector<Location> first_;
 };
 
-/// Checks claim 1 of verify.h or, if the locations are those of an in-place call, claim 2.
+/// Checks claim 1 of verify.h. If `locations` are those of an in-place call, checks the part of
+/// claim 2 that concerns order. `order` is topological_order().
 Status check_order(const World& world, std::span<const Global> order, const Locations& locations);
 
 }  // namespace xylem::collectives::verifier

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claims 1 and 2 of verify.h. Steps are visited in a topological order. Each read must follow the
-// last write to its location. Each write must follow all reads since the last write or, if there
-// are none, the last write itself. If dependencies and messages order all these pairs, they order
-// all other pairs by transitivity. So the check finds every plan in which two accesses are
-// unordered.
+// Checks claim 1 of verify.h, and the part of claim 2 that concerns order. Steps are visited in a
+// topological order. Each read must follow the last write to its location. Each write must follow
+// all reads since the last write or, if there are none, the last write itself. If dependencies and
+// messages order all these pairs, they order all other pairs by transitivity. So the check finds
+// every plan in which two accesses are unordered.
 #include "verify/memory.h"
 
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 namespace xylem::collectives::verifier {
 namespace {
 
-// Answers whether one step completes before another starts. Most pairs are direct predecessors. For
-// other pairs the ancestors of the later step are explored backwards, only as far as necessary.
-// Under a symmetry a path over messages may lead to another image of the same rank, so only
-// dependencies within the rank count.
+// Decides whether one step always completes before another starts. In most pairs, the earlier step
+// is a direct predecessor. Otherwise the ancestors of the later step are explored backwards, only
+// as far as necessary. Under a symmetry a path over messages may lead to another image of the same
+// rank, so only dependencies within the rank are followed.
 class Precedence {
  public:
   Precedence(const World& world, std::span<const Global> order)
@@ -48,8 +48,8 @@ class Precedence {
       frontier_ = {};
       push_all_before(later);
     }
-    // The frontier returns the latest step first, so by then every step after `earlier` has been
-    // seen.
+    // The frontier returns the step with the highest position first. So when only positions before
+    // that of `earlier` remain, `earlier` has been found if it is an ancestor of `later`.
     while (!frontier_.empty() && frontier_.top().first >= position_[earlier]) {
       const Global id = frontier_.top().second;
       frontier_.pop();
@@ -68,7 +68,7 @@ class Precedence {
 
   const World& world_;
   std::vector<std::uint32_t> position_;
-  std::vector<Global> seen_by_;  // For each step, the last `later` of which it is an ancestor.
+  std::vector<Global> seen_by_;  // The last value of later_ of which a step is an ancestor.
   std::priority_queue<std::pair<std::uint32_t, Global>> frontier_;
   Global later_ = kNone;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 4 of verify.h: no deadlock, however the data is sliced (wait_graph.h). A send and its
-// receive count as one event, as in a rendezvous. With one slot for each (peer, channel), a message
-// waits until the message before it on the same channel has been received. See docs/schedules.md.
+// Checks claim 4 of verify.h: no deadlock, however the data is sliced (wait_graph.h). A send and
+// its receive count as one event, as in a rendezvous. With one slot for each (peer, channel), a
+// message waits until the message before it on the same channel has been received. See
+// docs/schedules.md.
 #include "verify/world.h"
 #include "xylem/collectives/wait_graph.h"
 
@@ -48,7 +49,7 @@ std::vector<Global> topological_order(const World& world) {
   std::vector<Global> order;
   order.reserve(steps);
   std::vector<bool> entered(steps, false);
-  // A step, and whether all steps before it are placed.
+  // A step, and whether all steps for which it waits are already in `order`.
   std::vector<std::pair<Global, bool>> stack;
   for (Global root = 0; root < steps; ++root) {
     stack.emplace_back(root, false);

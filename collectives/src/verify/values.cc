@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Claim 3 of verify.h, and the part of claim 2 that concerns values.
+// Checks claim 3 of verify.h, and the part of claim 2 that concerns values.
 #include "verify/values.h"
 
 #include "step_text.h"
@@ -65,8 +65,8 @@ std::optional<Value> Expressions::reduce(std::span<const Value> sources, bool fi
   return Value{expression, shift};
 }
 
-// Adds the contributors of `source`. False if one of them is already present; this rank is then
-// stored in common_.
+// Adds the contributors of `source` to those of `expression`. If one of them is present already,
+// stores this rank in common_ and returns false.
 bool Expressions::add_contributors(std::uint32_t expression, Value source) {
   const auto from = set_of(source.expression);
   const auto to = set_of(expression);
@@ -88,8 +88,8 @@ bool Expressions::add_contributors(std::uint32_t expression, Value source) {
 
 namespace {
 
-// Even without a symmetry of the plan, expressions that differ only by a rotation of the ranks are
-// stored once.
+// Even if the plan has no symmetry, expressions that differ only by a rotation of the ranks are
+// stored once, to save memory.
 Symmetry group_of(const World& world) {
   if (world.symmetry != nullptr) return *world.symmetry;
   const auto ranks = static_cast<std::uint32_t>(world.ranks.size());
@@ -227,8 +227,10 @@ Status Execution::check_outputs() const {
   return {};
 }
 
-// Checks that each image of rank 0 holds in the image of this chunk what rank 0 holds in the chunk,
-// with the ranks renamed. It is enough to check the elements that increase one digit by one.
+// Checks that rank 0 holds, in the image of `chunk`, the value of `chunk` with the ranks renamed.
+// By symmetry, each image of rank 0 holds this renamed value in the same chunk, so all ranks hold
+// the same values. It is enough to check the elements of the symmetry that increase one digit by
+// one.
 Status Execution::check_alike(std::uint32_t chunk) const {
   const Symmetry& group = *world_.symmetry;
   for (const Symmetry::Digit& digit : group.digits()) {
@@ -265,7 +267,7 @@ Status Execution::check_output(std::uint32_t rank,
     }
     return {};
   }
-  std::uint32_t origin = shape.root;  // This is right for broadcast and scatter.
+  std::uint32_t origin = shape.root;  // The origin for broadcast and scatter.
   if (!has_root(shape.collective) || shape.collective == Collective::gather) origin = chunk;
   if (value != expressions_.input_of(origin)) {
     return wrong(fmt::format("ends with another rank's data than rank {}'s", origin));

@@ -15,8 +15,8 @@
 
 namespace xylem::collectives::verifier {
 
-/// An expression with a renaming applied: all its inputs are the inputs of the renamed ranks. Two
-/// values are equal exactly if they are the same expression.
+/// An expression over inputs in which all ranks are renamed by `shift` (symmetry.h). Two Values
+/// compare equal exactly if the renamed expressions are the same.
 struct Value {
   std::uint32_t expression = 0;  ///< 0 means never written.
   std::uint32_t shift = 0;
@@ -32,8 +32,8 @@ class Expressions {
   explicit Expressions(Symmetry group);
 
   Value input_of(std::uint32_t rank) const;
-  /// The reduction of `sources` from left to right. None if two sources contain the same input,
-  /// which common_contributor() then returns.
+  /// The reduction of `sources` from left to right. None if two sources contain the input of the
+  /// same rank; common_contributor() then returns this rank.
   std::optional<Value> reduce(std::span<const Value> sources, bool finish);
   std::uint32_t common_contributor() const { return common_; }
   Value moved(Value value, std::uint32_t shift) const;
@@ -73,12 +73,14 @@ class Execution {
  public:
   Execution(const World& world, const Locations& locations);
 
-  /// The part of claim 3 that concerns the steps: reads only what was written, disjoint
-  /// contributions, and reductions that are finished in time. Requires claim 1.
+  /// Checks the part of claim 3 that concerns the steps: they read only written chunks, no
+  /// contribution counts twice, and exactly the reduction that completes a sum finishes it.
+  /// Requires claim 1.
   Status run(std::span<const Global> order);
-  /// The part of claim 3 that concerns the final contents of the outputs.
+  /// Checks the part of claim 3 that concerns the final contents of the outputs.
   Status check_outputs() const;
-  /// Claim 2: under another aliasing, every step sees what it saw in run().
+  /// Checks claim 2: under the aliasing of `locations`, every step produces the same values as in
+  /// run().
   Status repeat(std::span<const Global> order, const Locations& locations);
 
  private:
@@ -95,7 +97,7 @@ class Execution {
   const Locations* locations_;
   Expressions expressions_;
   std::vector<Value> memory_;              // The content of each location.
-  std::vector<Value> seen_;                // What steps produced or sent, in step order.
+  std::vector<Value> seen_;                // The values that steps produced or sent.
   std::vector<std::uint32_t> first_seen_;  // For each step, the index of its first value in seen_.
   std::vector<Value> sources_;             // The sources of the current reduction.
 };

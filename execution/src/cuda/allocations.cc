@@ -13,7 +13,8 @@
 namespace xylem::execution::cuda {
 
 Allocations& Allocations::of_process() noexcept {
-  // Never destroyed, since memory may be freed after every other object of the program.
+  // Never destroyed, since the application may free memory after all static objects have been
+  // destroyed.
   alignas(Allocations) static std::array<std::byte, sizeof(Allocations)> space;
   static Allocations& allocations = *::new (space.data()) Allocations;
   return allocations;
@@ -54,7 +55,7 @@ std::optional<Status> Allocations::remove(void* memory) {
     owner = std::move(found->second);
     owners_.erase(found);
   }
-  // Without the lock, since it waits for the device.
+  // The lock is not held here, since cuMemFree waits for the device.
   Status freed;
   {
     const CurrentContext current(*owner.driver, owner.context);

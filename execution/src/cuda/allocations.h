@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device memory that this process has allocated for its users.
+// The device memory that allocate_on_cuda() has allocated in this process.
 #pragma once
 
 #include "cuda/driver.h"
@@ -13,20 +13,22 @@
 
 namespace xylem::execution::cuda {
 
-/// All threads may call it. The list belongs to the process, since memory may outlive all jobs.
+/// Any thread may call these functions. The list belongs to the process, since memory may outlive
+/// all jobs.
 class Allocations {
  public:
   static Allocations& of_process() noexcept;
 
   Result<void*> add(std::shared_ptr<const Driver> driver, int device, std::uint64_t bytes);
-  /// Frees memory that add() returned. Empty if it is other memory.
+  /// Frees memory that add() returned. Returns nullopt, and does nothing, if add() did not return
+  /// this memory.
   std::optional<Status> remove(void* memory);
 
  private:
   struct Owner {
     std::shared_ptr<const Driver> driver;
     CUdevice device = 0;
-    CUcontext context = nullptr;  ///< The primary context of the device, which is kept.
+    CUcontext context = nullptr;  ///< The device's primary context, retained until remove().
   };
 
   Mutex mutex_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BlockPool: memory for scratch, in blocks that are used again.
+// BlockPool: memory for scratch, in blocks that are reused.
 #pragma once
 
 #include "cuda/driver.h"
@@ -18,8 +18,8 @@
 
 namespace xylem::execution::cuda {
 
-/// Memory of the device. More is taken only while no stream waits for a call, since the driver may
-/// wait for the device meanwhile.
+/// Allocates device memory for a BlockPool. The pool grows only while no stream waits for a call,
+/// since an allocation may block until the device has completed its work.
 struct DeviceSource {
   static constexpr std::uint64_t kRegion = 32 << 20;
   static constexpr std::uint64_t kMostBytes = 1 << 30;
@@ -33,7 +33,8 @@ struct DeviceSource {
   }
 };
 
-/// Pinned memory of the host. Each block is taken by itself.
+/// Allocates pinned host memory for a BlockPool. Each block is an allocation of its own (kRegion is
+/// 0).
 struct PinnedSource {
   static constexpr std::uint64_t kRegion = 0;
   static constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max();
@@ -49,14 +50,15 @@ struct PinnedSource {
 };
 
 /// Blocks whose sizes are powers of two. They are cut from regions of at least Source::kRegion
-/// bytes, and of at most kMostBytes together, which the pool keeps until free(): to free memory
-/// waits for the device, where a stream may wait for the call that wants to free it. All threads
-/// may call it.
+/// bytes. All regions together have at most Source::kMostBytes. The pool keeps its regions until
+/// free(), since freeing memory blocks until the device has completed its work, and a stream of the
+/// device may be waiting for the call whose thread would free the memory. Any thread may call
+/// take() and give_back().
 template <class Source>
 class BlockPool {
  public:
-  /// Takes the first region, unless kRegion is 0 or there is no memory. The context must be
-  /// current.
+  /// Allocates the first region if kRegion is not 0. Without memory the pool begins empty. The
+  /// context must be current.
   BlockPool(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {
     if (Source::kRegion > 0 && reserve(Source::kRegion)) {
       add(allocate(Source::kRegion), Source::kRegion);
@@ -65,13 +67,14 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool() = default;
-  /// No block is in use any more. The context must be current.
+  /// Frees all regions. Preconditions: no block is in use, and the context is current.
   void free(const NoStreamWaits& proof) noexcept {
     const Lock lock(mutex_);
     for (std::byte* const region : regions_) Source::free(driver_.blocking(proof), region);
   }
 
-  /// At least `bytes` of memory, aligned to 256 bytes. Null if there is none, or none now.
+  /// Returns a block of at least `bytes`, aligned to 256 bytes. Null if `bytes` is 0, if there is
+  /// no memory, or if the pool must not grow at present.
   std::byte* take(std::uint64_t bytes) noexcept {
     if (bytes == 0) return nullptr;
     const int size_class = std::max(static_cast<int>(std::bit_width(bytes - 1)) - kSmallest, 0);
@@ -99,8 +102,8 @@ class BlockPool {
   static constexpr std::uint64_t block_bytes(int size_class) noexcept {
     return std::uint64_t{1} << (size_class + kSmallest);
   }
-  /// A block that was used before, or the beginning of the rest of the last region. Null if there
-  /// is none.
+  /// Returns a free block of this size class, or cuts one from the rest of the last region. Null if
+  /// there is neither.
   std::byte* take_block(int size_class) XYLEM_LOCKING(requires_capability(mutex_)) {
     auto& kept = free_[static_cast<std::size_t>(size_class)];
     if (!kept.empty()) {
@@ -116,25 +119,26 @@ class BlockPool {
     blocks_.emplace(memory, size_class);
     return memory;
   }
-  /// Counts a region. False if the pool has enough.
+  /// Counts the bytes of a new region. False if the pool would exceed kMostBytes.
   bool reserve(std::uint64_t bytes) XYLEM_LOCKING(requires_capability(mutex_)) {
     if (bytes > Source::kMostBytes - taken_) return false;
     taken_ += bytes;
     return true;
   }
-  /// Takes a region from the driver, which may wait for the device. Null if there is no memory.
+  /// Allocates a region, for which the driver may wait for the device. Null if there is no memory.
   std::byte* allocate(std::uint64_t bytes) const XYLEM_LOCKING(locks_excluded(mutex_)) {
     const CurrentContext current(driver_, context_);
     return current.result() == CUDA_SUCCESS ? Source::allocate(driver_, bytes) : nullptr;
   }
-  /// Adds a region that was reserved, of which the next block is cut. Null: it could not be taken.
+  /// Adds a region for which reserve() has returned true; the next blocks are cut from it. If
+  /// `region` is null, its allocation has failed, and reserve() is undone.
   void add(std::byte* region, std::uint64_t bytes) XYLEM_LOCKING(requires_capability(mutex_)) {
     if (region == nullptr) {
       taken_ -= bytes;
       return;
     }
     regions_.push_back(region);
-    if (bytes <= room_) return;  // Another thread has added one that has as much room.
+    if (bytes <= room_) return;  // Another thread has added a region of this size.
     next_ = region;
     room_ = bytes;
   }
@@ -143,10 +147,10 @@ class BlockPool {
   const CUcontext context_;
   Mutex mutex_;
   std::vector<std::byte*> regions_ XYLEM_LOCKING(guarded_by(mutex_));
-  std::byte* next_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;  ///< The rest of the last region,
-  std::uint64_t room_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;     ///< and its size.
+  std::byte* next_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;  ///< Rest of the last region.
+  std::uint64_t room_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;     ///< Size of this rest.
   std::uint64_t taken_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;    ///< Bytes of all regions.
-  std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Each with its class.
+  std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Block to size class.
   std::array<std::vector<std::byte*>, kClasses> free_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 

@@ -18,9 +18,11 @@ void CallEvents::destroy() noexcept {
 }
 
 Status CallEvents::follow(CUstream stream, CUstream caller) {
-  // Also if it is the same stream: two streams may have the same handle, one after the other, or in
-  // different threads (CU_STREAM_PER_THREAD).
-  mutex_.assume_unchanging();  // Only record() changes it, which is not called at the same time.
+  // Only record() changes `last_`, and is not called at the same time as follow().
+  mutex_.assume_unchanging();
+  // `stream` waits for the last call even if it has the same handle as the stream of that call. The
+  // two streams may still differ: a handle can be reused, and CU_STREAM_PER_THREAD is another
+  // stream in each thread.
   if (last_ > 0) XYLEM_TRY(wait(stream, end_of(last_)));
   if (stream == caller) return {};
   XYLEM_TRY(driver_.check(driver_.cuEventRecord(begin_, caller), "cuEventRecord"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CallEvents: the ends of the last calls of a mesh, for which streams wait.
+// CallEvents: marks the ends of the last calls of a mesh by events, so that streams can wait for
+// these calls.
 #pragma once
 
 #include "cuda/driver.h"
@@ -12,21 +13,24 @@
 
 namespace xylem::execution::cuda {
 
-/// Calls are numbered from 1. Any thread may call wait_for(), one at a time the other functions.
-/// The context must be current.
+/// Calls are numbered from 1. Any thread may call wait_for(). Only one thread at a time may call
+/// the other functions. The context must be current.
 class CallEvents {
  public:
   explicit CallEvents(const Driver& driver) noexcept : driver_(driver) {}
 
   Status create();
-  /// No stream waits for any of the events any more.
+  /// Destroys the events. Precondition: no stream waits for one of them.
   void destroy() noexcept;
 
-  /// Lets `stream` wait for the last call, and for what is enqueued on the caller's stream so far.
+  /// Makes `stream` wait for the last call, and for all work that has been enqueued on the stream
+  /// `caller` so far.
   Status follow(CUstream stream, CUstream caller);
-  /// Call `number` ends with what is enqueued on `stream` so far.
+  /// Marks the end of call `number`: it ends when `stream` has completed all work that has been
+  /// enqueued on it so far.
   Status record(CUstream stream, std::uint64_t number);
-  /// Lets a stream wait for a call. False if that call was too long ago to be known, or has no end.
+  /// Makes `stream` wait for the end of a call. False if this end has not been recorded, or if at
+  /// least kKnownCalls later ends have been recorded.
   Result<bool> wait_for(CUstream stream, std::uint64_t number);
 
  private:
@@ -36,12 +40,13 @@ class CallEvents {
   Status wait(CUstream stream, CUevent event) const;
 
   const Driver& driver_;
-  CUevent begin_ = nullptr;  ///< Of the caller's stream.
-  /// [n % kKnownCalls]: the end of call n, for the last calls.
+  CUevent begin_ = nullptr;  ///< Recorded on the caller's stream by follow().
+  /// ends_[n % kKnownCalls] marks the end of call n, for the last kKnownCalls calls.
   std::array<CUevent, kKnownCalls> ends_{};
-  /// Held while an end is recorded, and while the wait of a stream for it is enqueued.
+  /// Held while an event of `ends_` is recorded, and while the wait of a stream for such an event
+  /// is enqueued.
   Mutex mutex_;
-  /// The last call with an end. record() alone changes it.
+  /// The last call whose end has been recorded. Only record() changes this member.
   std::uint64_t last_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
 };
 

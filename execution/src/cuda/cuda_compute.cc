@@ -15,7 +15,7 @@ namespace {
 
 static_assert(kMostSources == kMostSourcesOnDevice);
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
-constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as lost.
+constexpr int kFailedAsks = 3;  ///< Consecutive failed queries after which the device is lost.
 
 }  // namespace
 
@@ -23,8 +23,8 @@ constexpr int kFailedAsks = 3;  ///< After so many in a row the device counts as
 
 namespace {
 
-/// Ends a Compute. While streams of the process wait for calls, its memory cannot be freed
-/// (BlockingDriver). It is then freed with a later one.
+/// Frees a Compute. If streams of the process wait for calls, its resources cannot be freed
+/// (BlockingDriver). The Compute is then kept, and freed together with a later Compute.
 void end(CudaCompute* compute) {
   static Mutex mutex;
   // Never destroyed, not even when the process ends.
@@ -127,8 +127,8 @@ void CudaCompute::free(const NoStreamWaits& proof) noexcept {
       if (queue.event != nullptr) driver_->cuEventDestroy(queue.event);
       if (queue.stream != nullptr) driver_->cuStreamDestroy(queue.stream);
     }
-    // If there were gates, streams of the caller may still have to read or write their words. So
-    // these stay as long as the process.
+    // If gates were made, streams of the application may still have to read or write the words of
+    // these gates. So the words stay allocated until the process ends.
     if (words_ != nullptr && !has_gates) driver_->blocking(proof).cuMemFreeHost(words_);
     LoadedKernels::release(std::move(kernels_), proof);
   }
@@ -146,7 +146,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
     if (!note(current.result(), "cuCtxPushCurrent")) {
       for (const Ticket before : after) follow(own, before);
       issue(own, work);
-      // Written even if the work could not be enqueued, so that its ticket completes.
+      // The number is written even if the work could not be enqueued, so that its ticket completes.
       note(driver_->cuStreamWriteValue64(own.stream, own.done_on_device, own.issued + 1, 0),
            "cuStreamWriteValue64");
     }
@@ -154,7 +154,7 @@ Ticket CudaCompute::enqueue(std::uint32_t queue,
   return {++own.issued, queue};
 }
 
-/// Lets what is enqueued next on a queue wait for a piece of work.
+/// Makes the work that is enqueued next on `queue` wait for the work of the ticket `before`.
 void CudaCompute::follow(Queue& queue, Ticket before) noexcept {
   Queue& other = queues_[before.queue];
   if (&other == &queue || is_done(other, before.number)) return;
@@ -170,7 +170,8 @@ void CudaCompute::issue(const Queue& queue, const ComputeWork& work) noexcept {
   const std::uint64_t count = work.bytes / work.element_bytes;
   switch (work.kind) {
     case ComputeWork::Kind::copy:
-      // A copy onto itself, as of a call in place. Others may read the bytes meanwhile.
+      // A copy of memory onto itself, as in a call in place, is skipped: other ranks may be reading
+      // the memory.
       if (work.target == work.sources[0]) return;
       note(kernels_->copy(queue.stream, work.target, work.sources[0], work.bytes),
            "cuLaunchKernel");
@@ -209,12 +210,14 @@ bool CudaCompute::has_completed(Ticket ticket) noexcept {
   }
   Queue& queue = queues_[ticket.queue];
   if (is_done(queue, ticket.number)) return true;
-  // After a fault the number may not have been enqueued. Then the stream's end tells.
+  // After a fault, the write of the work's number may not have been enqueued. The work has then
+  // completed when the stream has completed all enqueued work.
   return ask(queue) == CUDA_SUCCESS && has_fault_;
 }
 
-/// Asks the driver now and then for the state of a stream, since no word is written any more after
-/// a fault of the device. Such a fault ends the work of all streams.
+/// Queries the driver for the state of a stream, at most once per kAskEvery. After a fault of the
+/// device, streams write no numbers, so only this query shows that all work has ended. Returns
+/// CUDA_SUCCESS if the stream has completed all work, or if the device is lost.
 CUresult CudaCompute::ask(Queue& queue) noexcept {
   const auto now = Clock::now();
   if (now < queue.asked_at + kAskEvery) return CUDA_ERROR_NOT_READY;
@@ -228,8 +231,8 @@ CUresult CudaCompute::ask(Queue& queue) noexcept {
     return state;
   }
   note(state, is_asked ? "cuStreamQuery" : "cuCtxPushCurrent");
-  // The error of a device that does nothing any more stays. Any other error leaves the work of the
-  // streams under way.
+  // If the device is lost, each further query fails, too. After any other error, the streams
+  // continue their work, and further queries succeed.
   if (++failed_asks_ < kFailedAsks) return CUDA_ERROR_NOT_READY;
   is_dead_ = true;
   return CUDA_SUCCESS;

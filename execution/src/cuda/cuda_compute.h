@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU that copies, reduces and scales for an engine, by the CUDA driver.
+// CudaCompute: a GPU that copies, reduces and scales for an engine, by the CUDA driver.
 //
-// Each queue is a stream of high priority. After each piece of work the stream writes the number of
-// the work into pinned memory, so a poll reads a word and calls no driver. Work that follows work
-// of another queue waits for an event. Nothing waits for a kernel of another process, and no kernel
-// waits.
+// Each queue is a stream of high priority. After each piece of work, the stream writes the number
+// of the work into pinned memory. So polling reads a word, and does not call the driver. Work that
+// depends on work of another queue waits for an event of that queue. Nothing waits for a kernel of
+// another process, and no kernel waits for anything.
 #pragma once
 
 #include "cuda/block_pool.h"
@@ -30,14 +30,14 @@ namespace xylem::execution::cuda {
 
 class CudaCompute final : public Compute {
  public:
-  /// Makes streams and loads the kernels. That may have to wait for what runs on the device, so
-  /// make it before any stream waits for a call. The device's primary context is kept while the
-  /// object exists. When the last reference is dropped, the object is freed as soon as no stream
-  /// waits for a call.
+  /// Creates streams and loads the kernels, which may block until the device has completed its
+  /// work. So call this before any stream waits for a call. The device's primary context is
+  /// retained while the object exists. When the last reference is dropped, the object is freed as
+  /// soon as no stream waits for a call.
   static Result<std::shared_ptr<CudaCompute>> make(std::shared_ptr<const Driver> driver,
                                                    const CudaOptions& options);
 
-  /// Gives everything back to the driver. Nothing may be called any more.
+  /// Frees all resources of the driver. Call no other function afterwards.
   void free(const NoStreamWaits& proof) noexcept;
 
   Result<Ticket> gate_after(void* stream) override;
@@ -49,7 +49,7 @@ class CudaCompute final : public Compute {
                  const ComputeWork& work,
                  std::span<const Ticket> after) noexcept override;
   bool has_completed(Ticket ticket) noexcept override;
-  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream does all that is enqueued.
+  void cancel(Ticket /*ticket*/) noexcept override {}  // A stream runs all enqueued work.
   void open(Ticket gate) noexcept override { gates_->open(gate); }
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;
@@ -67,12 +67,12 @@ class CudaCompute final : public Compute {
  private:
   struct Queue {
     CUstream stream = nullptr;
-    CUevent event = nullptr;        ///< Recorded when another queue has to follow this one.
-    std::uint64_t recorded = 0;     ///< The last work that the event covers.
-    std::uint64_t issued = 0;       ///< The number of the last work.
-    std::uint64_t* done = nullptr;  ///< In pinned memory: the number of the last work that is done.
+    CUevent event = nullptr;        ///< Recorded when other queues must wait for this queue.
+    std::uint64_t recorded = 0;     ///< Number of the last work before the event.
+    std::uint64_t issued = 0;       ///< Number of the last enqueued work.
+    std::uint64_t* done = nullptr;  ///< In pinned memory: number of the last completed work.
     CUdeviceptr done_on_device = 0;
-    Clock::time_point asked_at{};  ///< When the driver was last asked for the stream's state.
+    Clock::time_point asked_at{};  ///< When the driver was last queried about the stream.
   };
 
   explicit CudaCompute(std::shared_ptr<const Driver> driver) noexcept
@@ -88,7 +88,7 @@ class CudaCompute final : public Compute {
   void follow(Queue& queue, Ticket before) noexcept;
   void issue(const Queue& queue, const ComputeWork& work) noexcept;
   bool is_done(const Queue& queue, std::uint64_t number) const noexcept;
-  /// Notes an error; true if there is one.
+  /// Records `result` as the fault of the device if it is the first error. True if it is an error.
   bool note(CUresult result, std::string_view function) noexcept;
   CUresult ask(Queue& queue) noexcept;
 
@@ -96,11 +96,12 @@ class CudaCompute final : public Compute {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::shared_ptr<const LoadedKernels> kernels_;
-  /// Pinned: one word for each queue, one for copies to the host, then those of the gates.
+  /// In pinned memory: one word for each queue, one word for copies to the host, then the words of
+  /// the gates.
   std::uint64_t* words_ = nullptr;
   CUdeviceptr words_on_device_ = 0;
   std::vector<Queue> queues_;
-  int failed_asks_ = 0;  ///< The last answers of the driver to ask() that were errors.
+  int failed_asks_ = 0;  ///< Number of consecutive queries of ask() that failed.
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<BlockPool<PinnedSource>> scratch_;
   std::unique_ptr<BlockPool<DeviceSource>> device_scratch_;
@@ -111,7 +112,7 @@ class CudaCompute final : public Compute {
   Status fault_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
   bool streams_may_wait_ = true;         ///< CudaOptions::streams_may_wait.
-  std::atomic<bool> is_dead_ = false;    ///< The device does nothing any more.
+  std::atomic<bool> is_dead_ = false;    ///< The device is lost: it completes no work.
 };
 
 }  // namespace xylem::execution::cuda

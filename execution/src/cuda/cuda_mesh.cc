@@ -15,7 +15,7 @@ namespace {
 
 using Kind = StreamProgram::Kind;
 
-constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Of one copy.
+constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Size of one copy.
 constexpr int kMeasuredCopies = 4;
 
 }  // namespace
@@ -47,8 +47,8 @@ Status CudaMesh::make_streams() {
   int least = 0, greatest = 0;
   XYLEM_TRY(driver_.check(driver_.cuCtxGetStreamPriorityRange(&least, &greatest),
                           "cuCtxGetStreamPriorityRange"));
-  // Between the priority of most streams of the user and that of the streams that let others go
-  // on. Greater priorities are smaller numbers.
+  // The priority of `own_` lies between that of most streams of the application and that of streams
+  // that unblock others. Greater priorities are smaller numbers.
   const int between = std::min(greatest + 1, least);
   XYLEM_TRY(
       driver_.check(driver_.cuStreamCreateWithPriority(&own_, CU_STREAM_NON_BLOCKING, between),
@@ -68,7 +68,7 @@ Result<double> CudaMesh::measure() {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   const std::uint64_t bytes = std::min(scratch_bytes() / 2, kMeasuredBytes);
-  // Halves, since the rank before this one reads the first half meanwhile.
+  // Copies to the second half, since the previous rank reads the first half at the same time.
   const CUdeviceptr target = memory_.scratch + scratch_bytes() / 2;
   const CUdeviceptr source = peers_.scratch((rank_ + 1) % peers_.count());
   const auto copy = [&](int times) -> Status {
@@ -86,11 +86,12 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
-  // The user launches none any more, so no stream will wait because of one (on_ended()).
+  // The application launches no graph of this mesh after its destruction. So no stream begins to
+  // wait because of a graph, and on_ended() can ignore graphs.
   const bool has_graphs = has_graphs_.exchange(false);
   on_ended();
   if (!is_drained() || has_graphs) {
-    // A stream or a graph of the user may still use both.
+    // A stream or a graph of the application may still use the kernels and the opened memory.
     keep_until_exit(site_.kernels);
     keep_until_exit(std::shared_ptr<const SharedMemory>(peers_.release()));
     return;
@@ -103,7 +104,7 @@ CudaMesh::~CudaMesh() {
       if (stream != nullptr) driver_.cuStreamDestroy(stream);
     }
   }
-  // After an error, a peer may still read and write the memory.
+  // After an error, a peer may still read and write the memory, so it is not reused.
   if (memory_.scratch != 0 && !is_stopped_) {
     site_.memories.give_back(memory_);
     for (const auto* const copies : {&input_copies_, &output_copies_}) {
@@ -149,21 +150,23 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
     } else {
       --issued_;
     }
-    on_ended();  // The stream waits for nothing of this call.
+    on_ended();  // Nothing was enqueued, so no stream waits for this call.
     return place.broken;
   }
-  // So that it is known when the stream has done what it got.
+  // Only a part of the call was enqueued. Recording its end lets is_drained() notice when the
+  // stream has completed this part.
   if (!place.is_captured) (void)note_end(place);
   return place;
 }
 
-/// Enqueues all rounds of a call. `reached` is the same call, but with memory that peers can access
-/// in place of buffers that they cannot (within_reach()).
+/// Enqueues all rounds of a call. `reached` is the same call, in which memory that peers can access
+/// has replaced the buffers that they cannot access (within_reach()).
 Status CudaMesh::enqueue_all(const StreamProgram& program,
                              const StreamCall& call,
                              const StreamCall& reached,
                              const Enqueued& place) {
-  // The last call uses the same scratch. A capture cannot wait for what is not captured.
+  // The previous call uses the same scratch, so this call waits for it. A captured call must not
+  // wait for work outside its capture.
   if (!place.is_captured) {
     XYLEM_TRY(
         events_.follow(static_cast<CUstream>(place.stream), static_cast<CUstream>(call.stream)));
@@ -212,16 +215,17 @@ Status CudaMesh::enqueue_round(const StreamProgram& program,
 Status CudaMesh::enqueue_signal(const StreamProgram& program,
                                 const StreamProgram::Step& step,
                                 const StreamCall& call) {
-  // The first signal of a call publishes the addresses of this rank's buffers to the peer, also if
-  // the call is not direct: a direct call of the peer must not use the addresses of an earlier
-  // call.
+  // The first signal of a call publishes the addresses of this rank's buffers to the peer, even if
+  // the call is not direct. Otherwise, if the peer made a direct call that does not match, it would
+  // use the addresses of an earlier call.
   const bool tells = is_direct() && step.channel == 0;
   return batch_.add_signal(peers_.flag_at(step.peer, step.channel),
                            tells ? peers_.calls_written_to(step.peer) + rank_ : nullptr,
                            {address(call.input), address(call.output), program.call});
 }
 
-/// Copies are kernels, too, since they read the stop word.
+/// Enqueues a copy or a reduction of a call that is not direct. Copies are kernels, too, so that
+/// they obey the stop word.
 Status CudaMesh::enqueue_local(const StreamProgram& program,
                                const StreamProgram::Step& step,
                                const StreamCall& call,
@@ -245,7 +249,7 @@ Status CudaMesh::enqueue_local(const StreamProgram& program,
   for (std::size_t s = 0; s < sources.size(); ++s) {
     arguments.sources[s] = place_of(program, sources[s], call, round);
   }
-  if (is_copy && target == arguments.sources[0]) return {};  // Of a call in place.
+  if (is_copy && target == arguments.sources[0]) return {};  // In place: nothing to copy.
   return batch_.launch(is_copy ? program.copy : program.reduce, bytes, arguments);
 }
 
@@ -255,7 +259,7 @@ std::byte* CudaMesh::place_of(const StreamProgram& program,
                               std::uint64_t round) const noexcept {
   const std::uint64_t offset = program.offset_in(operand, round);
   switch (operand.buffer) {
-    // Nothing is written to the input: a target is never there.
+    // The cast removes const, but the input is never written, since it is never a target.
     case StreamProgram::Buffer::input: return const_cast<std::byte*>(call.input) + offset;
     case StreamProgram::Buffer::output: return call.output + offset;
     case StreamProgram::Buffer::scratch: break;
@@ -267,7 +271,8 @@ const std::uint32_t* CudaMesh::stop_word() const noexcept {
   return reinterpret_cast<const std::uint32_t*>(pointer(peers_.stop_word()));
 }
 
-/// A call that is enqueued meanwhile counts again, or is seen here.
+/// Another thread may enqueue a call at the same time. If its wait_.begin() comes before this
+/// check, is_drained() notices the call. Otherwise, wait_.begin() begins the wait again.
 void CudaMesh::on_ended() noexcept {
   wait_.end_if([this] { return !has_graphs_ && is_drained(); });
 }
@@ -280,7 +285,8 @@ bool CudaMesh::is_drained() const noexcept {
   if (memory_.done == nullptr) return true;
   const std::uint64_t issued = issued_;
   if (std::atomic_ref(*memory_.done).load(std::memory_order_acquire) >= issued) return true;
-  // After a fault of the device nothing is written any more.
+  // After a fault of the device, `done` is not written. Then the query of the stream returns an
+  // error.
   const CurrentContext current(driver_, context_);
   const CUresult state = driver_.cuStreamQuery(releases_);
   return state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY;

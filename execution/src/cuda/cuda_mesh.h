@@ -2,14 +2,14 @@
 //
 // A mesh of GPUs, whose ranks have flags and scratch on their devices (mesh_peers.h).
 //
-// A stream waits for a flag by a memory operation, which occupies no multiprocessor, and clears it.
-// A constant that is waited for works in a graph, too, which may be launched many times; a counter
-// would not.
+// A stream waits for a flag by a memory operation, which occupies no multiprocessor, and then
+// clears the flag. It always waits for the value 1. So a graph that contains the wait can be
+// launched many times. A counter would have another value in each launch.
 //
-// If the mesh is stopped, the stop word is set, and kernels that begin after that do nothing: they
-// neither read scratch nor set flags of peers. All own flags are set again and again until the
-// streams have done what is enqueued on them: a stream that goes on clears the flags for which it
-// has waited.
+// After the mesh has been stopped, release() sets the stop word. Kernels that begin afterwards do
+// nothing: they neither read scratch nor set flags of peers. release() also sets all flags of this
+// rank, again and again until its streams have completed all enqueued work. Once is not enough,
+// since a stream clears each flag for which it has waited, and may wait for the same flag again.
 #pragma once
 
 #include "cuda/call_events.h"
@@ -32,7 +32,8 @@ namespace xylem::execution::cuda {
 
 class CudaMesh final : public Mesh {
  public:
-  /// The device, and what is loaded there. `memories` outlives the mesh.
+  /// A device, with the driver, kernels and memory that its meshes use. `memories` must outlive the
+  /// mesh.
   struct Site {
     std::shared_ptr<const Driver> driver;
     std::shared_ptr<const LoadedKernels> kernels;
@@ -105,17 +106,17 @@ class CudaMesh final : public Mesh {
   CUcontext context_ = nullptr;
   MeshMemories::Memory memory_;
   MeshPeers peers_;
-  CUstream own_ = nullptr;  ///< For calls that do not hold their streams.
-  /// Of the greatest priority, so that no stream that waits blocks it.
+  CUstream own_ = nullptr;  ///< Runs the calls whose StreamCall::holds_stream is false.
+  /// Runs release(). It has the highest priority, so that no waiting stream blocks it.
   CUstream releases_ = nullptr;
   CallEvents events_;
   StreamBatch batch_;
-  StreamBatch released_;  ///< The flags that release() sets. Another thread may use `batch_`.
-  /// Memory that peers reach, for buffers that they do not reach.
+  StreamBatch released_;  ///< For release(), since another thread may be using `batch_`.
+  /// Memory that peers can access, in place of buffers that they cannot access.
   std::vector<MeshMemories::More> input_copies_, output_copies_;
-  /// Calls that were enqueued, except for captures.
+  /// Number of calls that were enqueued, without captured calls.
   std::atomic<std::uint64_t> issued_{0};
-  CountedWait wait_;  ///< From when a call is enqueued until all have ended.
+  CountedWait wait_;  ///< Begins when a call is enqueued, ends when all calls have ended.
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> has_graphs_{false};
 };

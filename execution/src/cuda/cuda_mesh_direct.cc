@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Direct calls of a mesh: kernels read and write the callers' buffers of all ranks.
+// Direct calls of a mesh: kernels read and write the inputs and outputs of all ranks in place.
 #include "cuda/cuda_mesh.h"
 #include "xylem/base/check.h"
 
@@ -11,8 +11,8 @@ namespace xylem::execution::cuda {
 
 // ---- buffers that peers do not reach ----
 
-/// The call with memory that peers reach in place of buffers that they do not reach. The same
-/// memory serves all calls, since they follow each other.
+/// Returns `call`, in which memory that peers can access replaces each buffer that they cannot
+/// access. All calls use the same memory, since they run one after the other.
 Result<StreamCall> CudaMesh::within_reach(const StreamProgram& program, const StreamCall& call) {
   StreamCall reached = call;
   if (program.input_bytes > 0 && !peers_.is_reached_by_all(call.input)) {
@@ -24,8 +24,8 @@ Result<StreamCall> CudaMesh::within_reach(const StreamProgram& program, const St
   return reached;
 }
 
-/// Memory of at least this size, the last of `copies`. Streams and graphs may still use the others,
-/// which have become too small.
+/// Returns memory of at least this size: the last element of `copies`. The other elements are too
+/// small. They are kept, since streams and graphs may still use them.
 Result<std::byte*> CudaMesh::copy_of(std::uint64_t bytes, std::vector<MeshMemories::More>& copies) {
   if (copies.empty() || copies.back().bytes < bytes) {
     XYLEM_TRY(copies.emplace_back(), site_.memories.take_more(bytes));
@@ -57,7 +57,7 @@ Status CudaMesh::enqueue_exchange(const StreamProgram& program,
   const auto sources = program.sources_of(step);
   const auto target = operand_of(step.target, call);
   const auto source = operand_of(sources[0], call);
-  // In place, a copy of a buffer onto itself.
+  // In a call in place, a copy may have the same source and target.
   const bool is_void = is_copy && target.buffer == source.buffer && target.place == source.place;
   if (!is_void) add(step.target);
   for (const auto& put : program.puts_of(step)) add(put);

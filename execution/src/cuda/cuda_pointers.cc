@@ -16,9 +16,9 @@ namespace xylem::execution {
 
 namespace {
 
-/// Whether an address may be memory of a device although the driver does not know it. Before
-/// cuInit() and without a context there is no such memory, and of an unknown address the driver may
-/// say that it is not valid.
+/// Whether an address may be device memory although its query has failed with `why`. Before
+/// cuInit() and without a context there is no device memory, and CUDA_ERROR_INVALID_VALUE means
+/// that the driver does not know the address.
 bool can_be_on_device(CUresult why) noexcept {
   return why != CUDA_ERROR_NOT_INITIALIZED && why != CUDA_ERROR_INVALID_CONTEXT &&
          why != CUDA_ERROR_NO_DEVICE && why != CUDA_ERROR_INVALID_VALUE;
@@ -26,12 +26,12 @@ bool can_be_on_device(CUresult why) noexcept {
 
 }  // namespace
 
-/// What is known of the libraries of the process.
+/// The last library of the loader's list, and the query function of the driver if it is loaded.
 class CudaPointers::Loaded {
  public:
   Mutex mutex;
   cuda::LastLibrary last XYLEM_LOCKING(guarded_by(mutex));
-  decltype(&::cuPointerGetAttributes) ask = nullptr;  ///< Set before is_driver_loaded_ is.
+  decltype(&::cuPointerGetAttributes) ask = nullptr;  ///< Set before is_driver_loaded_.
 };
 
 CudaPointers::CudaPointers() : loaded_(std::make_unique<Loaded>()) {}
@@ -40,9 +40,11 @@ CudaPointers::~CudaPointers() = default;
 bool CudaPointers::look_for_driver() noexcept {
   const Lock lock(loaded_->mutex);
   if (is_driver_loaded_.load(std::memory_order_relaxed)) return true;
-  // In this order: a driver that is loaded after this line follows that library.
+  // The order is important: first the last library, then the driver. If another thread loads the
+  // driver in between, the driver follows that library in the list, and the next call of
+  // is_driver_loaded() finds it.
   link_map* const last = loaded_->last.hold();
-  // Never closed, as the driver that Xylem opens itself.
+  // The driver is never closed (RTLD_NODELETE), as in Driver::open().
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (driver != nullptr) {
     loaded_->ask =
@@ -56,7 +58,7 @@ bool CudaPointers::look_for_driver() noexcept {
 
 CudaPointer CudaPointers::find(const void* address) noexcept {
   if (!is_driver_loaded()) return {};
-  // Large enough for whatever the driver takes for a boolean.
+  // Large enough for a boolean of any size that the driver may write.
   std::uint64_t is_managed = 0;
   std::uint32_t type = 0;
   int device = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceAllocations: the allocations of this process to which addresses belong, as the CUDA driver
-// knows them, and what is kept with each.
+// DeviceAllocations: a cache of the allocations that the CUDA driver finds for addresses of this
+// process, with a value for each allocation.
 #pragma once
 
 #include "cuda/driver.h"
@@ -23,23 +23,24 @@ inline bool contains(CUdeviceptr start,
   return at >= start && at - start <= size && bytes <= size - (at - start);
 }
 
-/// An allocation.
+/// An allocation of this process, as the CUDA driver describes it.
 struct DeviceAllocation {
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
-  std::uint64_t number = 0;  ///< No other allocation of this process ever has the same.
+  std::uint64_t number = 0;  ///< No other allocation of this process ever has this number.
   CUmemorytype type = CU_MEMORYTYPE_HOST;
   int device = -1;
-  int has_ipc = 0;  ///< Other processes can open it, and other devices can reach it.
+  int has_ipc = 0;  ///< Not 0 if other processes can open it, and other devices can access it.
 
-  /// The one that contains the address. Empty if the driver does not know it.
+  /// The allocation that contains the address. Empty if the driver does not know the address.
   static std::optional<DeviceAllocation> of(const Driver& driver, CUdeviceptr address) noexcept;
   bool is_on_device() const noexcept { return type == CU_MEMORYTYPE_DEVICE; }
 };
 
-/// Finds allocations without asking the driver for each address again. `Kept` is made when an
-/// allocation is first found, and destroyed when the allocation is known to have been freed, or
-/// with others when there are too many. One thread at a time may call it.
+/// Finds the allocation of an address without a query of the driver for each address. A `Kept` is
+/// made when an allocation is first found. It is destroyed when a later query shows that the
+/// allocation has been freed. If there are too many allocations, all are destroyed. Only one thread
+/// at a time may call it.
 template <class Kept>
 class DeviceAllocations {
  public:
@@ -48,13 +49,13 @@ class DeviceAllocations {
   DeviceAllocations& operator=(const DeviceAllocations&) = delete;
   ~DeviceAllocations() = default;
 
-  /// Memory may have been freed and allocated again. The driver is asked again about each
-  /// allocation before it is found the next time.
+  /// Call this when memory may have been freed and allocated again. find() then queries the driver
+  /// about each allocation once more.
   void renew() noexcept { ++renewals_; }
 
-  /// What is kept with the allocation that contains the address; make(allocation) makes it when the
-  /// allocation is first found. Valid until the next call. Null if the driver does not know the
-  /// address.
+  /// Returns the `Kept` of the allocation that contains the address. make(allocation) makes it when
+  /// the allocation is first found. The result is valid until the next call. Null if the driver
+  /// does not know the address.
   template <class Make>
   const Kept* find(CUdeviceptr address, Make&& make) noexcept {
     const auto is_here = [&](const auto& known) {
@@ -87,12 +88,13 @@ class DeviceAllocations {
   struct Known {
     std::uint64_t bytes = 0;
     std::uint64_t number = 0;
-    std::uint64_t checked_at = 0;  ///< The value of `renewals_` when the driver was asked.
+    std::uint64_t checked_at = 0;  ///< The value of `renewals_` at the last query of the driver.
     Kept kept;
   };
   static constexpr std::size_t kMostKnown = 1024;
 
-  /// Forgets those at the addresses of a new one. They have been freed.
+  /// Removes allocations that overlap the new allocation `made`: they have been freed. If there are
+  /// kMostKnown allocations, removes all.
   void forget_freed(const DeviceAllocation& made) noexcept {
     if (known_.size() >= kMostKnown) known_.clear();
     auto first = known_.lower_bound(made.start);

@@ -17,7 +17,7 @@ std::string version_name(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// The functions by which all others are found.
+/// The functions by which all other functions are found.
 struct Entry {
   decltype(&::cuDriverGetVersion) version = nullptr;
   decltype(&::cuGetProcAddress) find = nullptr;  // cuGetProcAddress_v2
@@ -28,7 +28,7 @@ struct Entry {
   }
 };
 
-/// Fills in a member of Driver. False if the driver does not have the function.
+/// Fills in a member of Driver or BlockingDriver. False if the driver does not have the function.
 template <class Function>
 bool find(const Entry& entry, const char* name, Function& function) {
   void* address = nullptr;

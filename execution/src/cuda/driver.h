@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The functions of the CUDA driver that Xylem calls. The driver's library is opened at run time, so
-// nothing of CUDA is needed where there is no GPU.
+// a machine without a GPU needs no part of CUDA.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -27,36 +27,40 @@ inline constexpr int kOldestDriver = 12000;
 
 class NoStreamWaits;  // gates.h
 
-/// For Driver::blocking(): the caller's documentation says that it may wait for streams.
+/// An argument of Driver::blocking(), for functions whose documentation says that they may wait for
+/// streams.
 struct MayWait {};
 
 // NOLINTNEXTLINE(bugprone-macro-parentheses): declares a member of this name
 #define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
 
-/// The functions that may wait for all streams of a context, and stop all threads that call the
-/// driver for this context meanwhile. If a stream waits for a call that one of these threads
-/// carries out, nothing goes on. Driver::blocking() returns them.
+/// The functions of the driver that may wait for all streams of a context, and that block all other
+/// threads that call the driver for this context meanwhile. If a stream waits for a call that one
+/// of the blocked threads must carry out, this is a deadlock. So these functions can be reached
+/// only through Driver::blocking().
 struct BlockingDriver {
 #include "cuda/blocking_functions.inc"
 };
 
-/// The driver's functions by their names in cuda.h. Never closed, since cuInit() starts threads and
-/// state that stay in the process. All threads may call it.
+/// The driver's functions, under their names in cuda.h. The library is never closed, since cuInit()
+/// starts threads and creates state that stay in the process. Any thread may call the functions.
 struct Driver {
   /// Opens the driver and initialises it. Fails with `unsupported` if there is no driver, if it is
-  /// older than kOldestDriver, or if it does not start (no GPU, or no permission); the message says
-  /// which.
+  /// older than kOldestDriver, or if it does not start (no GPU, or no permission); the message
+  /// gives the reason.
   static Result<std::shared_ptr<const Driver>> open(const std::string& library = "libcuda.so.1");
 
-  /// The device with this number in this process. Fails with `unsupported` if there is none; the
-  /// message tells how many there are. Fails as check() does if the driver fails.
+  /// The device with this number in this process. Fails with `unsupported` if there is no such
+  /// device; the message says how many devices there are. Fails as check() does if the driver
+  /// fails.
   Result<CUdevice> device(int number) const;
 
-  /// OK for CUDA_SUCCESS. Otherwise `exhausted` for memory, `unsupported` for what the device
-  /// cannot do, and `internal`; the message names the function and CUDA's error.
+  /// OK for CUDA_SUCCESS. Otherwise fails: with `exhausted` if memory is lacking, with
+  /// `unsupported` if the device does not support the operation, and else with `internal`. The
+  /// message names the function and CUDA's error.
   Status check(CUresult result, std::string_view function) const;
 
-  /// Functions for use while the argument exists.
+  /// The functions that may wait for streams. Use them only while `proof` exists.
   const BlockingDriver& blocking(const NoStreamWaits& /*proof*/) const noexcept {
     return blocking_;
   }
@@ -70,8 +74,8 @@ struct Driver {
 };
 #undef XYLEM_CUDA
 
-/// Makes a context current for the calling thread, as long as the object exists. Its calls of the
-/// driver do not invalidate a capture of the user meanwhile, on whatever stream.
+/// Makes a context current for the calling thread while the object exists. Meanwhile, calls of the
+/// driver by this thread do not invalidate captures of the application, on any stream.
 class CurrentContext {
  public:
   CurrentContext(const Driver& driver, CUcontext context) noexcept : driver_(driver) {

@@ -49,7 +49,8 @@ Status Gates::abandon(std::uint32_t slot, CUresult why, std::string_view functio
   return driver_.check(why, function);
 }
 
-/// A gate is good for one time, and a graph may be launched many times.
+/// Fails if the stream is being captured: a gate opens only once, but a graph can be launched many
+/// times.
 Status Gates::check_not_captured(CUstream stream) const {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing"));

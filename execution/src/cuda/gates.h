@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gates: tickets between streams of the user and calls, in both directions. A gate has one word of
-// pinned memory, which the CPU and streams see. A gate is open when its word has reached the gate's
-// generation. Words only grow, so a wait that comes late still sees an open gate.
+// Gates: tickets by which calls wait for streams of the application, and streams wait for calls.
+// Each gate has a word of pinned memory, which the CPU and streams read and write. A gate is open
+// when its word has reached the generation of the gate. Words only grow, so a stream that reaches
+// its wait late still finds the gate open.
 #pragma once
 
 #include "cuda/driver.h"
@@ -17,33 +18,36 @@
 
 namespace xylem::execution::cuda {
 
-/// The gates of one device. All threads may call it. The context of
-/// the device must be current where a function takes a stream.
+/// The gates of one device. Any thread may call these functions. The context of the device must be
+/// current where a function takes a stream.
 class Gates {
  public:
-  static constexpr std::uint32_t kMost = 4096;  ///< Gates at a time.
+  static constexpr std::uint32_t kMost = 4096;  ///< The most gates that exist at a time.
 
-  /// `words` are kMost words of pinned memory, all zero, which `words_on_device` names to the
-  /// device.
+  /// `words` points to kMost words of pinned memory, all zero. `words_on_device` is the address of
+  /// the same memory for the device.
   Gates(const Driver& driver, std::uint64_t* words, CUdeviceptr words_on_device);
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
   ~Gates() = default;
 
-  /// A gate that opens when `stream` has done everything that is enqueued on it so far.
+  /// Makes a gate that opens when `stream` has completed all work that has been enqueued on it so
+  /// far.
   Result<Ticket> after(CUstream stream);
-  /// A gate that open() opens. What is enqueued on `stream` after this call waits for it.
+  /// Makes a gate that open() opens. Work that is enqueued on `stream` after this call waits for
+  /// the gate.
   Result<Ticket> before(CUstream stream);
 
   bool is_open(Ticket gate) const noexcept;
   void open(Ticket gate) noexcept;
-  /// Nobody refers to the gate any more. Its word is used again once it is open.
+  /// Releases a gate of after(), to which nobody refers afterwards. Its word is reused when the
+  /// gate has opened.
   void forget(Ticket gate) noexcept;
 
-  /// Whether any stream may wait for a gate, of whichever device and job of this process. Some
-  /// calls of the driver wait for all streams.
+  /// Whether any stream of this process may be waiting for a gate or for a CountedWait, of any
+  /// device and job. Functions of BlockingDriver could then block.
   static bool are_streams_waiting() noexcept { return waited_for > 0; }
-  /// Whether there was any gate.
+  /// Whether any gate has been made.
   bool were_made() noexcept;
   static bool is_gate(Ticket ticket) noexcept { return ticket.queue == kQueue; }
 
@@ -51,9 +55,10 @@ class Gates {
   static constexpr std::uint32_t kQueue = ~std::uint32_t{0};
   friend class CountedWait;
   friend class NoStreamWaits;
-  /// A NoStreamWaits holds it, and begin_to_wait() for a moment.
+  /// Each NoStreamWaits holds this mutex while it exists. begin_to_wait() locks it for a moment.
   inline static Mutex quiet;
-  /// Gates of this process for which streams wait, and each CountedWait that has begun.
+  /// Number of gates of this process for which streams wait, plus the number of CountedWaits that
+  /// have begun.
   inline static std::atomic<std::uint32_t> waited_for{0};
 
   static void begin_to_wait() {
@@ -75,36 +80,39 @@ class Gates {
   }
   static std::uint64_t generation_of(Ticket gate) noexcept { return gate.number / kMost; }
   Status check_not_captured(CUstream stream) const;
-  /// A slot with its next generation. It belongs to the caller until it is returned.
+  /// Takes a free slot, and begins its next generation. The slot belongs to the caller until
+  /// give_back() or forget().
   Result<std::uint32_t> take() XYLEM_LOCKING(locks_excluded(mutex_));
   void give_back(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
-  /// A gate that nobody has seen is given up, since a stream did not take it.
+  /// Returns the slot of a new gate that could not be enqueued on its stream. Returns the error.
   Status abandon(std::uint32_t slot, CUresult why, std::string_view function);
 
   const Driver& driver_;
   std::uint64_t* const words_;
   const CUdeviceptr words_on_device_;
-  /// Not held while the driver is called, since a call may wait for room in a stream that waits for
-  /// a gate.
+  /// Not held during calls of the driver. Such a call may block until a stream has room for more
+  /// work, and the stream may be waiting for a gate.
   Mutex mutex_;
-  /// Of each slot. An element belongs to who took the slot.
+  /// generations_[slot] is the generation of the slot's last gate. Only the owner of the slot
+  /// changes it.
   std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMost);
-  /// Slots [0, used_) have been taken before.
+  /// Slots [0, used_) have been used before.
   std::uint32_t used_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;
   std::vector<std::uint32_t> free_ XYLEM_LOCKING(guarded_by(mutex_));
-  /// Forgotten before they were open.
+  /// Slots of gates that were released by forget(), and whose words may not have been written yet.
   std::vector<std::uint32_t> retired_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
-/// Something else than a gate for which streams may wait, such as the calls of a mesh. Until it
-/// ends, Gates::are_streams_waiting() is true. All threads may call it.
+/// Counts a wait of streams for something else than a gate, such as the calls of a mesh. From
+/// begin() until the end of the wait, Gates::are_streams_waiting() is true. Any thread may call it.
 class CountedWait {
  public:
   void begin() {
     const Lock lock(mutex_);
     if (!std::exchange(is_counted_, true)) Gates::begin_to_wait();
   }
-  /// Asks `has_ended` if it has begun. No other thread lets it begin meanwhile.
+  /// Ends the wait if it has begun and has_ended() returns true. While has_ended() runs, begin()
+  /// blocks in other threads.
   template <class HasEnded>
   void end_if(HasEnded&& has_ended) {
     const Lock lock(mutex_);
@@ -118,12 +126,13 @@ class CountedWait {
   bool is_counted_ XYLEM_LOCKING(guarded_by(mutex_)) = false;
 };
 
-/// While this exists, no stream of this process waits for a call of Xylem: a thread that would let
-/// one wait blocks. It gives access to the functions of BlockingDriver.
+/// While an object of this class exists, no stream of this process waits for a call of Xylem: a
+/// thread that is about to make a stream wait blocks. The object permits the use of BlockingDriver
+/// (Driver::blocking()).
 class NoStreamWaits {
  public:
-  /// Empty if a stream waits, and while another thread holds such a value or lets a stream wait at
-  /// this moment. Never blocks.
+  /// Empty if a stream waits, if another thread holds a NoStreamWaits, or if another thread is
+  /// about to make a stream wait. Never blocks.
   static std::optional<NoStreamWaits> try_acquire() {
     TryLock lock(Gates::quiet);
     if (!lock || Gates::are_streams_waiting()) return std::nullopt;

@@ -25,8 +25,8 @@ struct Search {
   std::array<char, PATH_MAX> name{};
 };
 
-/// dl_iterate_phdr() calls this under the lock that every change of the list takes. One call is
-/// enough.
+/// A callback of dl_iterate_phdr(), which calls it under the lock that protects the loader's list.
+/// Copies the name of the last library. Returns 1, so that there is only one call.
 int note_last(dl_phdr_info* /*info*/, std::size_t /*size*/, void* search) {
   auto& found = *static_cast<Search*>(search);
   const link_map* last = found.first;
@@ -49,7 +49,8 @@ link_map* LastLibrary::hold() {
   search.first = entry_of(program);
   if (search.first != nullptr) ::dl_iterate_phdr(note_last, &search);
   ::dlclose(program);
-  // Not under the loader's lock, so the library may be closed, or get a successor, before this.
+  // The loader's lock is not held here, so another thread may already have closed the library, or
+  // loaded a further library.
   void* const last =
       search.first == nullptr ? nullptr : ::dlopen(search.name.data(), RTLD_LAZY | RTLD_NOLOAD);
   if (last == nullptr) return nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last library in the list of the dynamic loader.
+// LastLibrary: finds the last library in the list of the dynamic loader.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@ struct link_map;  // NOLINT(readability-identifier-naming)
 
 namespace xylem::execution::cuda {
 
-/// Keeps references to libraries that were once the last of the list, so that their entries stay
-/// readable. For one thread at a time.
+/// Holds references to libraries that were once the last of the list, so that their entries stay
+/// readable. Only one thread at a time may use it.
 class LastLibrary {
  public:
   LastLibrary() = default;
@@ -18,8 +18,9 @@ class LastLibrary {
   LastLibrary& operator=(const LastLibrary&) = delete;
   ~LastLibrary();
 
-  /// The entry of the library that is the last one now, or was a moment ago. Null if it was closed
-  /// meanwhile, or cannot be referred to, or if there is no memory.
+  /// Takes a reference to the last library, and returns its entry in the list. Another thread may
+  /// append a further library at the same time. Null if the library has been closed at the same
+  /// time, if no reference can be taken, or if there is no memory.
   link_map* hold();
 
  private:

@@ -14,19 +14,20 @@ namespace xylem::execution::cuda {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;        ///< Threads of a block.
-constexpr std::uint64_t kBytesPerThread = 16;  ///< A vector: threads wait for memory side by side.
-/// Some times as many as fit. On an H200, two sources of 256 MiB are then reduced 3 % faster than
-/// with only those that fit, and nothing is slower by more than 1 %.
+constexpr std::uint64_t kBytesPerThread = 16;  ///< One vector, so that many threads load at once.
+/// A launch has at most this many blocks for each multiprocessor. This is several times the number
+/// of blocks that fit there at once. On an H200, two sources of 256 MiB are reduced 3 % faster than
+/// with only as many blocks as fit, and no measured kernel is slower by more than 1 %.
 constexpr std::uint32_t kBlocksPerProcessor = 32;
 
-/// What is loaded in this process.
+/// The kernels that this process has loaded.
 struct Loaded {
   Mutex mutex;
   std::vector<std::weak_ptr<const LoadedKernels>> all XYLEM_LOCKING(guarded_by(mutex));
 };
 
 Loaded& loaded() {
-  // Never destroyed, since destructors of the program may make calls.
+  // Never destroyed, since destructors of static objects may still use it.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
   static auto& of_process = *new Loaded;
   return of_process;
@@ -61,7 +62,7 @@ Result<std::shared_ptr<const LoadedKernels>> LoadedKernels::load(
 
 void LoadedKernels::release(std::shared_ptr<const LoadedKernels> kernels,
                             const NoStreamWaits& proof) {
-  const Lock lock(loaded().mutex);  // load() finds it before, or not at all.
+  const Lock lock(loaded().mutex);  // load() cannot share kernels that are being unloaded.
   if (kernels.use_count() == 1) {
     kernels->driver_->blocking(proof).cuLibraryUnload(kernels->library_);
   }
@@ -88,7 +89,7 @@ Status LoadedKernels::set_up(CUdevice device) {
   for (const std::string& name : names_) {
     XYLEM_TRY(kernels_.emplace_back(), name.empty() ? Result<CUkernel>(nullptr) : find(name));
   }
-  // The bitwise or of one source.
+  // These kernels copy: the bitwise or of one source is the source.
   XYLEM_TRY(copies_[0], find("xylem_reduce_or_uint8"));
   XYLEM_TRY(copies_[1], find("xylem_reduce_or_uint16"));
   XYLEM_TRY(copies_[2], find("xylem_reduce_or_uint32"));
@@ -96,7 +97,7 @@ Status LoadedKernels::set_up(CUdevice device) {
   return {};
 }
 
-/// Loads a kernel.
+/// Finds a kernel by its name, and loads it.
 Result<CUkernel> LoadedKernels::find(const std::string& name) const {
   CUkernel kernel = nullptr;
   XYLEM_TRY(driver_->check(driver_->cuLibraryGetKernel(&kernel, library_, name.c_str()),

@@ -17,19 +17,21 @@
 
 namespace xylem::execution::cuda {
 
-/// All threads may call launch() functions. The context must be current for every call.
+/// Any thread may call launch() and copy(). The context must be current for every call.
 class LoadedKernels {
  public:
-  /// [id] of `names` is the name of the kernel that KernelId id stands for, or empty. Loads all of
-  /// them now. If the process has loaded them in this context and still uses them, they are shared:
-  /// to load kernels waits for all streams of the context, and no thread can give the context work
-  /// meanwhile, so a stream that waits for a call would never go on. All threads may call it.
+  /// names[id] is the name of the kernel with the KernelId `id`, or empty if there is none. Loads
+  /// all named kernels. Kernels that this process has already loaded in this context, and still
+  /// uses, are shared. Sharing is important: loading waits for all streams of the context, and
+  /// during this time no thread can enqueue work in the context. If a stream waited for a call,
+  /// this would be a deadlock. Any thread may call this.
   static Result<std::shared_ptr<const LoadedKernels>> load(std::shared_ptr<const Driver> driver,
                                                            CUcontext context,
                                                            CUdevice device,
                                                            std::span<const std::string> names);
-  /// Gives up a reference, and unloads the kernels if it was the last one. Null is allowed. All
-  /// threads may call it. Kernels whose last reference is dropped otherwise stay loaded.
+  /// Drops a reference, and unloads the kernels if it was the last one. `kernels` may be null. Any
+  /// thread may call this. If the last reference is dropped without this function, the kernels stay
+  /// loaded.
   static void release(std::shared_ptr<const LoadedKernels> kernels, const NoStreamWaits& proof);
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;
@@ -45,10 +47,10 @@ class LoadedKernels {
     return launch_any(stream, kernels_[kernel], bytes, &arguments);
   }
 
-  /// Enqueues a copy that a kernel makes, between memory that the device reaches by itself.
-  /// Copies by the driver (cuMemcpyAsync) from or to memory of the host have few hardware queues.
-  /// One that stands behind a call in a stream of the user, such as the copy of a result to the
-  /// host, may stop such a copy of the call itself (seen on an H200, `gpu_questions behind`).
+  /// Enqueues a copy that a kernel makes. The device must be able to access source and target.
+  /// cuMemcpyAsync is not used, since the driver's copies from and to the host share few hardware
+  /// queues: a copy that the application enqueues behind a call, such as a copy of the result to
+  /// the host, could block a copy of the call itself (observed on an H200, `gpu_questions behind`).
   CUresult copy(CUstream stream,
                 void* target,
                 const void* source,
@@ -71,7 +73,7 @@ class LoadedKernels {
   const std::vector<std::string> names_;
   CUlibrary library_ = nullptr;
   std::vector<CUkernel> kernels_;
-  std::array<CUkernel, 4> copies_{};  ///< [n]: of elements of 2^n bytes.
+  std::array<CUkernel, 4> copies_{};  ///< copies_[n] copies elements of 2^n bytes.
   std::uint32_t most_blocks_ = 1;
 };
 

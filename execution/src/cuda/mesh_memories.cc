@@ -27,7 +27,7 @@ Result<MeshMemories::Memory> MeshMemories::take() {
   return made;
 }
 
-/// Null if there is none.
+/// Returns unused memory; all of its members are 0 if there is none.
 MeshMemories::Memory MeshMemories::take_free() noexcept {
   const Lock lock(mutex_);
   if (free_.empty()) return {};
@@ -36,7 +36,7 @@ MeshMemories::Memory MeshMemories::take_free() noexcept {
   return memory;
 }
 
-/// Allocates what is missing, and new flags.
+/// Allocates the parts of `memory` that are missing, and new flags in any case.
 Status MeshMemories::complete(Memory& memory) const {
   if (memory.scratch == 0) {
     XYLEM_TRY(driver_.check(driver_.cuMemAlloc(&memory.scratch, scratch_bytes_), "cuMemAlloc"));

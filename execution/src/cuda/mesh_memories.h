@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MeshMemories: the memory that meshes have on one device.
+// MeshMemories: a pool of the memory that meshes use on one device.
 #pragma once
 
 #include "cuda/driver.h"
@@ -14,20 +14,22 @@
 
 namespace xylem::execution::cuda {
 
-/// The memory of the meshes of one device. It is used again, and given back to the driver only by
-/// free(): that waits for the device, where a stream may wait for a call of another communicator.
-/// Only flags are neither freed nor used again, since a peer that makes a call although this rank
-/// has destroyed the communicator still sets them. All threads may call it.
+/// The memory of the meshes of one device. It is reused, and only free() frees it, since freeing
+/// blocks until the device has completed its work, and a stream of the device may be waiting for a
+/// call of another communicator. Flags are neither freed nor reused: if a peer makes a call after
+/// this rank has destroyed the communicator, the peer still sets them. Any thread may call it.
 class MeshMemories {
  public:
   static constexpr std::uint64_t kFlagBytes = 4096;
 
+  /// The memory of one mesh.
   struct Memory {
     CUdeviceptr flags = 0, scratch = 0;
-    std::uint64_t* done = nullptr;  ///< Pinned: how many calls the streams have done.
+    std::uint64_t* done = nullptr;  ///< In pinned memory: number of the last completed call.
     CUdeviceptr done_on_device = 0;
   };
 
+  /// Memory that peers can access, for a buffer that they cannot access.
   struct More {
     CUdeviceptr start = 0;
     std::uint64_t bytes = 0;
@@ -39,20 +41,22 @@ class MeshMemories {
   MeshMemories& operator=(const MeshMemories&) = delete;
   ~MeshMemories() = default;
 
-  /// Of each memory.
+  /// Size of Memory::scratch.
   std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
-  /// The contents are undefined. The context must be current.
+  /// Returns the memory for a mesh, with undefined contents. The context must be current.
   Result<Memory> take();
-  /// Nobody uses the memory any more, except that peers may set flags.
+  /// Returns memory to the pool. Precondition: nobody uses it, but peers may still set flags.
   void give_back(const Memory& memory) noexcept;
-  /// Further memory, at least this much. The contents are undefined. The context must be current.
+  /// Returns at least `bytes` of further memory, with undefined contents. The context must be
+  /// current.
   Result<More> take_more(std::uint64_t bytes);
-  /// Nobody uses the memory any more.
+  /// Returns memory to the pool. Precondition: nobody uses it.
   void give_back(const More& memory) noexcept;
-  /// Keeps what a mesh has opened until the end, since to close it may wait for the device, too.
+  /// Keeps the memory of peers that a mesh has opened until free(), since closing it may also block
+  /// until the device has completed its work.
   void keep(std::unique_ptr<SharedMemory> opened);
-  /// Gives everything back to the driver, except for flags. No mesh uses it any more. The context
-  /// must be current.
+  /// Frees all memory except for flags, and closes the memory of peers. Preconditions: no mesh uses
+  /// the memory, and the context is current.
   void free(const NoStreamWaits& proof) noexcept;
 
  private:
@@ -63,7 +67,7 @@ class MeshMemories {
   const std::uint64_t scratch_bytes_;
   Mutex mutex_;
   std::vector<Memory> free_
-      XYLEM_LOCKING(guarded_by(mutex_));  ///< Without flags; may be incomplete.
+      XYLEM_LOCKING(guarded_by(mutex_));  ///< Flags are not reused, other parts may be missing.
   std::vector<More> free_more_ XYLEM_LOCKING(guarded_by(mutex_));
   std::vector<std::unique_ptr<SharedMemory>> kept_ XYLEM_LOCKING(guarded_by(mutex_));
 };

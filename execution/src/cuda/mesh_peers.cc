@@ -13,7 +13,7 @@
 namespace xylem::execution::cuda {
 namespace {
 
-// Places in the memory of flags. The stop word has a cache line of its own.
+// Offsets in the memory of flags. The stop word is at offset 0, in a cache line of its own.
 constexpr std::uint64_t kFirstFlag = 64;
 constexpr std::uint64_t kNonce = 2048;
 constexpr std::uint64_t kEnded = 2112;
@@ -107,7 +107,7 @@ Status MeshPeers::open(const MeshMember& member, Peer& peer) {
   return {};
 }
 
-/// Whether the memory that was opened is that of the peer.
+/// Checks that the opened memory contains the nonce of the peer, and so is the peer's memory.
 Status MeshPeers::check_nonce(const Peer& peer, CUstream stream) const {
   decltype(peer.member.nonce) found{};
   XYLEM_TRY(driver_.check(

@@ -7,8 +7,9 @@
 //   scratch
 //
 // A flag is 1 if its peer has signalled. In a direct call, ranks read and write each other's
-// buffers: each writes the addresses of its own into the memory of its peers, where kernels read
-// them. All ranks are in one process then, where addresses mean the same to all of them.
+// buffers. Each rank writes the addresses of its buffers into the peer calls of each peer, where
+// the peer's kernels read them. All ranks of a direct call are in one process, so an address is
+// valid for all of them.
 #pragma once
 
 #include "cuda/driver.h"
@@ -26,43 +27,45 @@
 
 namespace xylem::execution::cuda {
 
-/// set_up() and open() need the context to be current. One thread at a time may call them.
+/// The context must be current in set_up() and open(). Only one thread at a time may call these
+/// two.
 class MeshPeers {
  public:
   MeshPeers(const Driver& driver, std::uint32_t rank) noexcept : driver_(driver), rank_(rank) {}
 
-  /// Clears the flags of this rank's memory, and names the memory for peers by `shared`. Waits for
-  /// the stream.
+  /// Clears the flags in this rank's memory, and describes the memory for peers by `shared`. Blocks
+  /// until `stream` has completed its work.
   Status set_up(const MeshMemories::Memory& own,
                 std::uint64_t scratch_bytes,
                 CUdevice device,
                 CUstream stream,
                 std::unique_ptr<SharedMemory> shared);
-  /// What peers must know of this rank.
+  /// Describes this rank to its peers.
   const MeshMember& member() const noexcept { return member_; }
-  /// Opens the memory of all ranks (Mesh::join()). Waits for the stream.
+  /// Opens the memory of all ranks (Mesh::join()). Blocks until `stream` has completed its work.
   Status open(std::span<const MeshMember> members, CUstream stream);
-  /// What was opened, for its owner to close. Nothing may be called any more.
+  /// Returns the object that holds the opened memory of peers, so that the caller can close it.
+  /// Call no other function afterwards.
   std::unique_ptr<SharedMemory> release() noexcept { return std::move(shared_); }
 
   /// The number of ranks; 0 before open().
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(peers_.size()); }
   /// Whether all ranks are in this process.
   bool are_in_process() const noexcept { return are_in_process_; }
-  /// Whether the devices of all ranks reach this memory.
+  /// Whether the devices of all ranks can access this memory.
   bool is_reached_by_all(const std::byte* memory) const noexcept {
     return are_on_one_device_ || shared_->is_reached_by_others(memory);
   }
 
   CUdeviceptr scratch(std::uint32_t rank) const noexcept { return peers_[rank].scratch; }
   CUdeviceptr stop_word() const noexcept { return own_.flags; }
-  /// For ExchangeArguments::ended.
+  /// The counter of this rank for ExchangeArguments::ended.
   std::uint32_t* ended_blocks() const noexcept;
   /// The flag of this rank that `peer` sets.
   CUdeviceptr own_flag(std::uint32_t peer, std::uint32_t channel) const noexcept;
   /// The flag of `peer` that this rank sets.
   std::uint32_t* flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept;
-  /// Where ranks tell `rank` about their calls: [rank that tells].
+  /// The peer calls in the memory of `rank`: element r is the call that rank r has published.
   PeerCall* calls_written_to(std::uint32_t rank) const noexcept;
 
  private:
@@ -76,8 +79,8 @@ class MeshPeers {
 
   const Driver& driver_;
   const std::uint32_t rank_;
-  /// Names and opens memory of meshes. Not the object that CudaCompute has for messages: only the
-  /// token holder may use that one.
+  /// Shares and opens the memory of meshes. This is not the object by which CudaCompute shares
+  /// messages, since only the token holder may use that object.
   std::unique_ptr<SharedMemory> shared_;
   MeshMemories::Memory own_;
   MeshMember member_;

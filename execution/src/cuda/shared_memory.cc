@@ -19,17 +19,17 @@ using transport::DeviceRead;
 
 namespace {
 
-/// Allocations of peers that stay open although nobody reads them at present, so that training
+/// This many allocations of peers may stay open although nobody reads them at present. So training
 /// steps, which use the same buffers again, need not open them again.
 constexpr std::size_t kKeptOpen = 64;
 /// The most allocations of peers that are open at a time. Messages in further allocations go
 /// through the host. More than kKeptOpen are open only if so many are being read, or if streams
 /// wait.
 constexpr std::size_t kMostOpen = 256;
-constexpr std::size_t kMostKnown = 1024;  ///< Allocations of which something is remembered.
+constexpr std::size_t kMostKnown = 1024;  ///< The most entries of `near_` and of `refused_`.
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
-/// The number of this process, by which it knows places of its own.
+/// A random number that identifies this process in a DevicePlace. 0 if there are no random bytes.
 std::uint64_t own_number() noexcept {
   static const std::uint64_t kNumber = [] {
     std::uint64_t drawn = 0;
@@ -78,7 +78,7 @@ bool SharedMemory::is_reached_by_others(const std::byte* data) const noexcept {
   return found && (!found->is_on_device() || found->has_ipc != 0);
 }
 
-/// The place of an allocation's first byte. Empty if no peer can reach the allocation.
+/// The DevicePlace of an allocation's first byte. Empty if no peer can access the allocation.
 std::optional<DevicePlace> SharedMemory::name(const DeviceAllocation& own) const noexcept {
   if (own_number() == 0 || !own.is_on_device() || own.device != device_) return std::nullopt;
   DevicePlace place;
@@ -89,8 +89,8 @@ std::optional<DevicePlace> SharedMemory::name(const DeviceAllocation& own) const
   return place;
 }
 
-/// Adds the handle by which other processes open the allocation. Without one, only ranks of this
-/// process can read it.
+/// Adds the IPC handle by which other processes open the allocation. Without a handle, only ranks
+/// of this process can read the allocation.
 void SharedMemory::find_handle(CUdeviceptr start, DevicePlace& place) const noexcept {
   const CurrentContext current(driver_, context_);
   CUipcMemHandle handle{};
@@ -125,7 +125,7 @@ DeviceRead SharedMemory::begin_read(std::byte* target, const ConstRegion& source
                                            stream_),
                      "cuMemcpyAsync"));
   if (!is_taken) return {source.memory, 0};
-  // If this fails, state_of() finds out when the stream has ended.
+  // If this write fails, state_of() reports a failure when the stream has completed all work.
   is_well(driver_.cuStreamWriteValue64(stream_, done_on_device_, ++reads_, 0),
           "cuStreamWriteValue64");
   return {source.memory, reads_};
@@ -138,7 +138,8 @@ DeviceRead::State SharedMemory::state_of(const DeviceRead& read) noexcept {
     return std::atomic_ref(*done_).load(std::memory_order_acquire) >= read.number;
   };
   if (is_done()) return State::done;
-  // After a fault the word is not written any more. So the driver is asked now and then.
+  // After a fault of the device, the word is not written. So the driver is queried about the
+  // stream, at most once per kAskEvery.
   const auto now = Clock::now();
   if (now < asked_at_ + kAskEvery) return State::pending;
   asked_at_ = now;
@@ -156,8 +157,8 @@ bool SharedMemory::register_host(std::byte* memory, std::uint64_t bytes) noexcep
       driver_.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
     return false;
   }
-  // Kernels reach it by the address that the host uses, on all devices but some of other
-  // architectures.
+  // On almost all devices, kernels can access the memory at the host's address. Where its address
+  // for the device differs, begin_read() copies by the driver.
   CUdeviceptr on_device = 0;
   if (driver_.cuMemHostGetDevicePointer(&on_device, memory, 0) == CUDA_SUCCESS &&
       on_device == address(memory)) {
@@ -185,7 +186,7 @@ const std::byte* SharedMemory::open(const DevicePlace& place,
   if (place.process == own_number()) return open_near(place, bytes);
   Far* const opened = open_far(place);
   if (opened == nullptr) return nullptr;
-  // A peer may have written anything into the place.
+  // A peer may have written any values into `place`.
   if (!contains(0, opened->bytes, place.offset, bytes)) return nullptr;
   ++opened->users;
   opened->used_at = ++uses_;
@@ -199,15 +200,15 @@ void SharedMemory::close(const DevicePlace& place, const Memory& /*reader*/) noe
   if (--known->second.users == 0 && far_.size() > kKeptOpen) make_room();
 }
 
-/// Memory of another rank of this process. Null if it is not what the place says, or if this device
-/// does not reach it.
+/// Opens memory of another rank of this process. Null if the memory does not belong to the
+/// allocation that `place` names, or if this device cannot access it.
 const std::byte* SharedMemory::open_near(const DevicePlace& place, std::uint64_t bytes) noexcept {
   auto known = near_.find(place.allocation);
   if (known == near_.end() ||
       !contains(known->second.start, known->second.bytes, place.address, bytes)) {
     const auto found = DeviceAllocation::of(driver_, place.address);
     if (!found || !found->is_on_device() || found->number != place.allocation) return nullptr;
-    // Peer access does not cover memory without a handle.
+    // Peer access does not cover memory without an IPC handle.
     const bool is_reached =
         found->device == device_ || (found->has_ipc != 0 && reaches(found->device));
     if (near_.size() >= kMostKnown) near_.clear();
@@ -219,7 +220,8 @@ const std::byte* SharedMemory::open_near(const DevicePlace& place, std::uint64_t
   return near.is_reached && is_inside ? pointer(place.address) : nullptr;
 }
 
-/// Whether this device reaches ordinary memory of another device of this process.
+/// Whether this device can access ordinary memory (cuMemAlloc) of another device of this process.
+/// Enables peer access.
 bool SharedMemory::reaches(int device) noexcept {
   if (const auto known = reaches_.find(device); known != reaches_.end()) return known->second;
   const CurrentContext current(driver_, context_);
@@ -255,7 +257,7 @@ SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
     refused_.insert(name);
     return nullptr;
   }
-  // If it is not memory of a device, nothing of it is used until it is closed.
+  // If the opened memory is not device memory, `bytes` stays 0, so open() permits no access to it.
   const auto found = DeviceAllocation::of(driver_, opened.base);
   if (found && found->is_on_device()) opened.bytes = found->bytes;
   opened.theirs = place.address - place.offset;
@@ -263,8 +265,8 @@ SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
   return &far_.emplace(name, opened).first->second;
 }
 
-/// A peer has allocated memory at these addresses. So it has freed what was there before, which is
-/// closed before all others.
+/// Call this when an allocation of a peer has been opened. The peer has freed its earlier
+/// allocations at the same addresses, so they will be closed before all others.
 void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
   for (auto& [other, far] : far_) {
     const bool overlaps =
@@ -273,10 +275,10 @@ void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
   }
 }
 
-/// Closes allocations that nobody reads, those first that were not used for longest, until there is
-/// room for another one to be kept. Peers may have freed them; as long as they are open here, their
-/// memory cannot be used for anything else. Nothing is closed while a stream of this process waits
-/// for a call, since the driver may then wait for that stream. False if too many are open.
+/// Closes opened allocations that nobody reads, the least recently used first, until fewer than
+/// kKeptOpen are open. A peer may have freed such an allocation, but its memory cannot be reused
+/// while it is open here. Nothing is closed while a stream of this process waits for a call, since
+/// the driver might wait for that stream. False if kMostOpen allocations are open.
 bool SharedMemory::make_room() noexcept {
   const CurrentContext current(driver_, context_);
   while (far_.size() >= kKeptOpen) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of GPUs that processes on one host read in place: that of one device for peers, and that
-// of peers for this device.
+// SharedMemory: lets ranks on one host read each other's GPU memory in place.
 #pragma once
 
 #include "cuda/device_allocations.h"
@@ -24,16 +23,18 @@
 
 namespace xylem::execution::cuda {
 
-/// Names memory of one device for peers, and opens memory of peers for this device. Opened
-/// allocations are kept, since peers use theirs again. One thread at a time may call it.
+/// Describes memory of one device for peers by a DevicePlace, and opens memory of peers for this
+/// device. Opened allocations stay open, since peers use the same allocations in later calls. Only
+/// one thread at a time may call it.
 ///
-/// To the driver, memory of a peer process is opened and closed by CUDA IPC. In one process
-/// addresses are used as they are; memory of another device needs peer access.
+/// Memory of another process is opened and closed by CUDA IPC. Memory of a rank in the same process
+/// is used at its own address; memory of another device in this process needs peer access.
 ///
-/// The driver is asked about an allocation once in a call (renew()), and not for each slice.
+/// The driver is queried about an allocation once in a call (renew()), and not for each slice.
 class SharedMemory final : public transport::DeviceMemory {
  public:
-  /// Receives the name of the driver function that failed while device memory was read.
+  /// A callback for errors of the driver while device memory is read. `function` is the name of the
+  /// driver function that failed.
   using Note = std::function<void(CUresult result, std::string_view function)>;
 
   /// Works on the device of `context`, whose number is `device`.
@@ -50,13 +51,15 @@ class SharedMemory final : public transport::DeviceMemory {
         own_(driver) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  /// What is open stays open, unless close_all() was called.
+  /// Opened memory stays open, unless close_all() was called.
   ~SharedMemory();
-  /// Closes all memory of other processes. The context must be current, and nobody reads any more.
+  /// Closes all opened memory of other processes. Preconditions: the context is current, and nobody
+  /// reads this memory.
   void close_all(const NoStreamWaits& proof) noexcept;
 
-  /// Makes the stream that copies to the host, with this priority. The stream writes how far it is
-  /// into the pinned word `done`, which is zero and which `done_on_device` names to the device.
+  /// Creates the stream that copies to the host, with this priority. After each copy, the stream
+  /// writes the number of the copy into the pinned word `done`. This word must be 0 before the
+  /// first copy; `done_on_device` is its address for the device.
   Status set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device);
 
   /// Whether kernels of other devices with peer access reach this memory of this process: it is
@@ -80,16 +83,16 @@ class SharedMemory final : public transport::DeviceMemory {
   struct Near {
     CUdeviceptr start = 0;
     std::uint64_t bytes = 0;
-    bool is_reached = false;  ///< By this device.
+    bool is_reached = false;  ///< This device can access it.
   };
-  /// An allocation of another process: the number of the process, that of the allocation there, and
-  /// its handle.
+  /// Identifies an allocation of another process: the number of that process, the number of the
+  /// allocation in it, and the IPC handle.
   using Name = std::tuple<std::uint64_t, std::uint64_t, std::array<std::byte, 64>>;
-  /// An allocation of another process, as this device reaches it.
+  /// An allocation of another process that has been opened for this device.
   struct Far {
     CUdeviceptr base = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t theirs = 0;  ///< Its first address in its own process.
+    std::uint64_t theirs = 0;  ///< Its first address in the process that owns it.
     std::uint32_t users = 0;
     std::uint64_t used_at = 0;
   };
@@ -112,19 +115,20 @@ class SharedMemory final : public transport::DeviceMemory {
   const Note note_;
 
   // Copies to the host.
-  std::map<const std::byte*, std::uint64_t>
-      registered_;  ///< Memory of the host that kernels can write.
+  /// Memory of the host that kernels can write: its address, and its size in bytes.
+  std::map<const std::byte*, std::uint64_t> registered_;
   CUstream stream_ = nullptr;
   std::uint64_t reads_ = 0;  ///< The number of the last copy.
   std::uint64_t* done_ = nullptr;
   CUdeviceptr done_on_device_ = 0;
-  Clock::time_point asked_at_{};  ///< When the driver was last asked for the stream's state.
+  Clock::time_point asked_at_{};  ///< When the driver was last queried about the stream.
 
-  /// Memory that ranks of this job send, with the places of first bytes that peers can reach.
+  /// Allocations from which ranks of this job send messages. The value is the DevicePlace of the
+  /// first byte, or empty if no peer can access the allocation.
   DeviceAllocations<std::optional<transport::DevicePlace>> own_;
-  std::map<std::uint64_t, Near> near_;  ///< By the driver's numbers.
+  std::map<std::uint64_t, Near> near_;  ///< By the numbers of the allocations.
   std::map<Name, Far> far_;
-  std::set<Name> refused_;       ///< Those that cannot be opened.
+  std::set<Name> refused_;       ///< Allocations that could not be opened.
   std::map<int, bool> reaches_;  ///< Whether there is peer access to a device.
   std::uint64_t uses_ = 0;
 };

@@ -7,7 +7,7 @@ namespace xylem::execution::cuda {
 
 namespace {
 
-constexpr std::size_t kMostOperations = 128;  ///< Of one command; the driver takes 256.
+constexpr std::size_t kMostOperations = 128;  ///< Of one command; the driver accepts 256.
 
 CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) noexcept {
   CUstreamBatchMemOpParams operation{};

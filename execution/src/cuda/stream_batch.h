@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamBatch: the work of a call on a mesh, collected so that its stream gets few commands.
+// StreamBatch: collects the work of a call on a mesh, so that few commands are enqueued on its
+// stream.
 #pragma once
 
 #include "cuda/driver.h"
@@ -12,29 +13,30 @@
 
 namespace xylem::execution::cuda {
 
-/// Enqueues work on one stream at a time, in the order in which it was added. Signals that follow
-/// each other become one kernel, memory operations that follow each other one command, and an
-/// exchange sets the flags of the signals that follow it. Only the last work can be pending: it is
-/// enqueued when work of another kind is added, or by flush(). After an error, nothing is pending.
-/// One thread at a time may call it, and the context must be current.
+/// Enqueues work on one stream at a time, in the order in which it was added. Consecutive signals
+/// become one kernel, and consecutive memory operations become one command. The kernel of an
+/// exchange also sets the flags of the signals that follow it. Added work is enqueued when work of
+/// another kind is added, or by flush(); until then it is pending. After an error, no work is
+/// pending. Only one thread at a time may call it, and the context must be current.
 class StreamBatch {
  public:
   StreamBatch(const Driver& driver, const LoadedKernels& kernels);
 
-  /// Begins a call on a stream; drops what is pending. Kernels that begin after `*stop` was set do
-  /// nothing. `signal` is the kernel for SignalArguments.
+  /// Begins a call on a stream, and discards pending work. Kernels that begin after `*stop` was set
+  /// do nothing. `signal` is the kernel for SignalArguments.
   void begin(CUstream stream, const std::uint32_t* stop, KernelId signal) noexcept;
 
-  /// Writes a word.
+  /// Writes a word of 64 bits.
   Status add_write(CUdeviceptr word, std::uint64_t value);
   /// Sets a flag of this device.
   Status add_set(CUdeviceptr flag);
-  /// Waits until a flag is 1, and clears it.
+  /// Makes the stream wait until a flag is 1, and then clears the flag.
   Status add_wait(CUdeviceptr flag);
-  /// Sets a flag of any device. Before that, writes `own` to `peer_call`, if that is not null;
+  /// Sets a flag of any device. If `peer_call` is not null, first writes `own` to `*peer_call`.
   /// `own` is the same for all signals of a call.
   Status add_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own);
-  /// Copies or reduces among the buffers of ranks. The stop word and the flags are filled in here.
+  /// Copies or reduces between buffers of different ranks. StreamBatch itself sets the members
+  /// `stop`, `flags` and `flag_count` of the arguments.
   Status add_exchange(KernelId kernel, std::uint64_t bytes, const ExchangeArguments& arguments);
   /// Launches a kernel for ReduceArguments or ScaleArguments.
   template <class Arguments>
@@ -43,11 +45,12 @@ class StreamBatch {
     arguments.stop = stop_;
     return note(kernels_.launch(stream_, kernel, bytes, arguments), "cuLaunchKernel");
   }
-  /// Copies, also if the stop word is set.
+  /// Enqueues a copy that runs even if the stop word is set.
   Status copy(void* target, const void* source, std::uint64_t bytes);
 
+  /// Enqueues all pending work.
   Status flush();
-  /// Whether the stream has got anything of the call.
+  /// Whether any work of the call has been enqueued on the stream.
   bool has_enqueued() const noexcept { return has_enqueued_; }
 
  private:
@@ -63,7 +66,7 @@ class StreamBatch {
   const std::uint32_t* stop_ = nullptr;
   KernelId signal_ = 0;
   bool has_enqueued_ = false;
-  // At most one of these three is pending.
+  // At most one of these three contains pending work.
   ExchangeArguments exchange_;
   SignalArguments signals_;
   std::vector<CUstreamBatchMemOpParams> operations_;

@@ -67,10 +67,11 @@ struct IntegerMax {
   }
 };
 
-/// Highway's own Min treats NaN and zeros differently on each instruction set. This one combines
-/// two selections by a bitwise or. They are equal except in two cases. If both operands are zeros,
-/// the or is -0 if either is -0. If one operand is NaN, the selections are b and a, and an or with
-/// the bits of a NaN is a NaN.
+/// Highway's own Min treats NaN and zeros differently on each instruction set. FloatMin selects the
+/// lesser operand twice, once by a < b and once by b < a, and combines the two selections by a
+/// bitwise or. The selections differ in two cases only. If both operands are zeros, the or is -0 if
+/// either is -0. If one operand is NaN, the selections are b and a, and an or with the bits of a
+/// NaN is a NaN.
 struct FloatMin {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {

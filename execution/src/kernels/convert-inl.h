@@ -22,9 +22,9 @@ namespace xylem::execution {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// `v` with every NaN replaced by the positive quiet NaN without payload. Which of two NaNs an
-/// addition keeps depends on the order in which the compiler passes the operands; this makes the
-/// bits the same everywhere.
+/// Returns `v` with every NaN replaced by the positive quiet NaN without payload. Otherwise results
+/// would differ: which of two NaNs an addition keeps depends on the order in which the compiler
+/// passes the operands.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V with_one_nan(D d, V v) {
   const hn::RebindToUnsigned<D> du;
@@ -41,17 +41,18 @@ template <int ExponentBits, int MantissaBits>
 struct Rounding {
   static constexpr int kShift = 23 - MantissaBits;
   static constexpr std::int32_t kExponentGap =
-      127 - ((1 << (ExponentBits - 1)) - 1);  ///< Of biases.
+      127 - ((1 << (ExponentBits - 1)) - 1);  ///< Difference of the exponent biases.
   static constexpr std::int32_t kSmallestNormal = (kExponentGap + 1) << 23;
   /// The power of two, as fp32 bits, next to which fp32 has the spacing of the format's subnormals.
   static constexpr std::int32_t kSameSpacing = (kExponentGap + 1 + kShift) << 23;
 
-  /// The magnitude's bits in the format. A result whose exponent has too many bits means overflow.
+  /// Returns the magnitude in the bits of the format. If the result's exponent has too many bits,
+  /// the magnitude is too large for the format.
   template <class DI, class V = hn::Vec<DI>>
   static HWY_INLINE V round(DI di, V magnitude) {
     const hn::RebindToFloat<DI> d;
-    // Changes the bias, and rounds by adding half a unit less one plus the last bit. A carry goes
-    // into the exponent.
+    // Changes the bias of the exponent. Rounds by adding half a unit, less one, plus the last bit
+    // that is kept. A carry goes into the exponent.
     const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     const auto shift = hn::Set(di, (1 << (kShift - 1)) - 1 - (kExponentGap << 23));
     const auto normal = hn::ShiftRight<kShift>(hn::Add(hn::Add(magnitude, shift), odd));
@@ -64,7 +65,7 @@ struct Rounding {
 
 /// A bfloat16 is the upper half of the fp32 of the same value.
 struct BFloat16 {
-  /// True if there is widen_pair(), which needs more than one lane.
+  /// True if widen_pair() and narrow_pair() can be used. They need vectors of more than one lane.
   static constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR;
 
   template <class D>
@@ -78,8 +79,8 @@ struct BFloat16 {
     return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(rounded(d, v)));
   }
 
-  /// Widens two values that share 32 bits. Returns the value of the lower half and the value of the
-  /// upper half. Nothing moves between lanes.
+  /// Widens two values that share 32 bits: sets `lower` to the value of the lower half, and `upper`
+  /// to the value of the upper half. Nothing moves between lanes.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE void widen_pair(D d,
                                     hn::Vec<hn::RebindToUnsigned<D>> both,
@@ -99,12 +100,12 @@ struct BFloat16 {
  private:
   static constexpr std::uint32_t kUpper = 0xFFFF0000u;
 
-  /// fp32 bits whose upper half is the rounded bfloat16.
+  /// Returns fp32 bits whose upper half is the rounded bfloat16.
   template <class D>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> rounded(D d, hn::Vec<D> v) {
     const hn::RebindToUnsigned<D> du;
     const auto bits = hn::BitCast(du, with_one_nan(d, v));
-    // Adds half a unit less one, plus the bit that will be last, so that a tie is rounded up only
+    // Adds half a unit, less one, plus the last bit that is kept, so that a tie is rounded up only
     // from an odd value. The lower bits of the quiet NaN are zero, so no carry reaches its
     // exponent.
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
@@ -202,10 +203,10 @@ struct Float8E4M3 {
   using Rounds = Rounding<4, 3>;
   static constexpr std::int32_t kGreatest = 0x43E00000;  ///< 448 as fp32 bits.
 
-  static constexpr float kScale = 256.0f;  ///< 2 to the difference of the biases.
+  static constexpr float kScale = 256.0f;  ///< 2 to the power of the difference of the biases.
 
-  /// As in Float8E5M2. Shifted down by one bit, exponent and mantissa are those of the fp16, also
-  /// for subnormals.
+  /// As in Float8E5M2. After a right shift by one bit, exponent and mantissa are those of the fp16.
+  /// This also holds for subnormals.
   template <class D16, class V = hn::Vec<D16>>
   static HWY_INLINE V half(D16 d16, V upper) {
     const hn::RebindToSigned<D16> di16;

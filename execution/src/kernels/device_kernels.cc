@@ -7,17 +7,18 @@ namespace xylem::execution {
 
 namespace {
 
-/// The reduction that the kernel computes: averages and premultiplied sums are computed as sums.
+/// The reduction that the kernel of `op` computes: averages and premultiplied sums are computed as
+/// sums.
 RedOp combines_as(RedOp op) noexcept {
   return op == RedOp::avg || op == RedOp::premul_sum ? RedOp::sum : op;
 }
 
 constexpr std::size_t kReductions = kRedOpCount * kDataTypeCount;
-// Reductions have the first numbers, then come exchanges, scalings, and the signal.
+// Reductions have the first numbers. Exchanges, scalings and the signal follow.
 constexpr std::size_t kFirstScaling = 2 * kReductions;
 constexpr std::size_t kSignal = kFirstScaling + kDataTypeCount;
 
-/// The unsigned integer of this size.
+/// The unsigned integer type of this size.
 DataType unsigned_of(std::size_t bytes) noexcept {
   switch (bytes) {
     case 8: return DataType::uint64;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How elements in memory become lanes and back. `Lane` is the type of computation: fp32 for floats
-// of 16 and 8 bits, the element type or a wider one otherwise. The index counts elements; addresses
-// need only the element's alignment.
+// Loads elements from memory into the lanes of vectors, and stores them. `Lane` is the type of
+// computation: fp32 for floats of 16 and 8 bits, the element type or a wider one otherwise. `index`
+// counts elements. Addresses need only the element's alignment.
 
 #if defined(XYLEM_KERNELS_ELEMENT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_ELEMENT_INL_H
@@ -54,7 +54,7 @@ struct WidenedByte {
   }
 };
 
-/// A byte that is true unless it is zero; read as 0 or 1.
+/// A byte that is false if it is zero, and otherwise true. It is loaded as 0 or 1.
 struct Boolean : Integer<std::uint8_t> {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const void* from, std::size_t index) {
@@ -129,9 +129,9 @@ struct Float8 {
                static_cast<std::uint8_t*>(to) + index);
   }
 
-#if HWY_TARGET != HWY_SCALAR  // whose vectors have one lane
+#if HWY_TARGET != HWY_SCALAR  // The vectors of HWY_SCALAR have one lane.
   /// `a` and `c` get the elements at even places, `b` and `e` those at odd places. So no byte moves
-  /// between 16-bit lanes, and as many elements as possible are made fp16 at once.
+  /// between 16-bit lanes, and one operation converts as many elements as possible to fp16.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE void load_four(
       D d, const void* from, std::size_t index, V& a, V& b, V& c, V& e) {
@@ -159,8 +159,9 @@ struct Float8 {
 #endif
 };
 
-/// Loads the elements of two vectors. They lie in lanes in the order of memory, unless the element
-/// type has a quicker order; store_pair() writes them back to the same places.
+/// Loads the elements of two vectors. The elements have the order of memory, unless the element
+/// type has a faster order. store_pair() writes each element back to the place from which it was
+/// loaded.
 template <class Element, class D, class V = hn::Vec<D>>
 HWY_INLINE void load_pair(D d, const void* from, std::size_t index, V& a, V& b) {
   if constexpr (requires { Element::load_pair(d, from, index, a, b); }) {
@@ -170,7 +171,8 @@ HWY_INLINE void load_pair(D d, const void* from, std::size_t index, V& a, V& b) 
     b = Element::load(d, from, index + hn::Lanes(d));
   }
 }
-/// Loads the elements of four vectors, of which store_pair() writes the first two and the last two.
+/// Loads the elements of four vectors. Write them back with store_pair(): first `a` and `b`, then
+/// `c` and `e`.
 template <class Element, class D, class V = hn::Vec<D>>
 HWY_INLINE void load_four(D d, const void* from, std::size_t index, V& a, V& b, V& c, V& e) {
   if constexpr (requires { Element::load_four(d, from, index, a, b, c, e); }) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels by family of element types. Each family is one translation unit that Highway compiles
-// once per instruction set. These functions return the kernels of the set chosen for this CPU.
+// once per instruction set. These functions return the kernels of the instruction set that was
+// chosen for this CPU.
 #pragma once
 
 #include "xylem/base/data_type.h"
@@ -14,11 +15,11 @@ namespace xylem::execution {
 
 using ConvertKernel = void (*)(void* target, const void* source, std::size_t count);
 
-/// int8 to uint64, and bool. Null if the operation is not defined on the type. The same holds for
-/// the functions below.
+/// For int8 to uint64, and bool. This function and those below return null if the operation is not
+/// defined on the type.
 ReduceKernel integer_kernel(RedOp op, DataType type) noexcept;
 
-/// float32, float64.
+/// For float32 and float64.
 ReduceKernel float_kernel(RedOp op, DataType type) noexcept;
 ScaleKernel float_scale_kernel(DataType type) noexcept;
 
@@ -30,7 +31,7 @@ struct NarrowKernels {
   ConvertKernel narrow = nullptr;  ///< From fp32.
 };
 
-/// float16, bfloat16, float8_e4m3, float8_e5m2; for other types, all are null.
+/// For float16, bfloat16, float8_e4m3 and float8_e5m2. For other types, all members are null.
 NarrowKernels narrow_kernels(DataType type) noexcept;
 
 /// Ends the process, because a divisor was passed to a reduction that is not a sum. Not inline, to

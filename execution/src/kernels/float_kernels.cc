@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// float32 and float64, on every instruction set.
+// The kernels of float32 and float64, on every instruction set.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/float_kernels.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// Only after Highway has chosen the target:
+// Included after the headers of Highway, which choose the target:
 #include "kernels/float_kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of every kernel. Whatever the count, each element goes through the same vector code. A
-// remainder is computed in one more vector, which ends at the last element and overlaps the one
-// before. If there are fewer elements than lanes, the next smaller vector is used.
+// The loops of every kernel. Whatever the count, each element goes through the same vector code.
+// The remainder is computed in one more vector, which ends at the last element and overlaps the
+// previous vector. If there are fewer elements than lanes, the next smaller vector is used.
 //
 //   count = 11, 4 lanes:   [0 1 2 3][4 5 6 7][. . . .        two whole vectors,
 //                                        [7 8 9 10]          and the last, computed first, stored
 //                                        last
 //
-// The last vector is computed before anything is stored, so that the overlap is right in place,
-// too.
+// The last vector is computed before anything is stored. Otherwise the overlapping elements would
+// be wrong if the target is one of the sources.
 
 #if defined(XYLEM_KERNELS_FOLD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef XYLEM_KERNELS_FOLD_INL_H
@@ -29,8 +29,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Applies a body to count ≤ 2 Lanes(d) elements. A body has three functions: compute(d, index) →
-/// vector reads the elements from `index` on; store(d, vector, index) writes them; apply_four(d,
-/// index) does both for four vectors.
+/// vector reads the elements from `index` on; store(d, vector, index) writes a vector from `index`
+/// on; apply_four(d, index) does both for four vectors.
 template <class D, class Body>
 HWY_INLINE void for_few(D d, const Body& body, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
@@ -159,7 +159,7 @@ struct Fold {
     Element::store(d, v, target, begin + index);
   }
   /// Computes four vectors at once, since in one chain each addition waits for the previous
-  /// addition. All loads come before the stores, as calls in place need.
+  /// addition. All loads come before the stores, since the target may be one of the sources.
   template <class D>
   HWY_INLINE void apply_four(D d, std::size_t i0) const {
     const std::size_t i2 = i0 + 2 * hn::Lanes(d);

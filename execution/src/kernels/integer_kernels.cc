@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// int8 to uint64 and bool, on every instruction set. Where signed and unsigned types give the same
-// bits they share a kernel on unsigned lanes, where wrapping is defined.
+// The reductions of int8 to uint64 and bool, on every instruction set. If a signed and an unsigned
+// type have the same results, they share a kernel on unsigned lanes, where wrapping is defined.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/integer_kernels.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// Only after Highway has chosen the target:
+// Included after the headers of Highway, which choose the target:
 #include "kernels/combine-inl.h"
 #include "kernels/divide.h"
 #include "kernels/element-inl.h"
@@ -37,8 +37,8 @@ void integer_sum(void* target,
                  std::size_t source_count,
                  std::size_t count,
                  Finish finish) {
-  // An average takes a second pass. It works block by block, so that the second pass finds its
-  // elements in the first-level cache.
+  // An average needs a second pass, which divides. Both passes work block by block, so that the
+  // second pass finds its elements in the first-level cache.
   const bool is_average = finish.divisor > 1;
   const std::size_t stride = is_average ? 4096 / sizeof(T) : count;
   for (std::size_t begin = 0; begin < count; begin += stride) {

@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/narrow_kernels.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// Only after Highway has chosen the target:
+// Included after the headers of Highway, which choose the target:
 #include "kernels/float_kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();

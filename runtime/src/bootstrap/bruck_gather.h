@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // BruckGather: one rank's part in gathering the bytes of all ranks in ceil(log2 n) rounds, for any
-// n. It does no I/O: it returns what must be sent to which rank, and is passed what has arrived.
+// n. The class does no I/O: it returns the data to send and the rank to send them to, and take()
+// gets the data that have arrived.
 //
 //   round k:  send the first min(2^k, n - 2^k) blocks to rank - 2^k, append as many from rank + 2^k
-//   blocks:   block i is that of rank + i (mod n)
+//   blocks:   block i contains the bytes of rank + i (mod n)
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -26,10 +27,11 @@ class BruckGather {
 
   /// The blocks to send in this round.
   ByteVector outgoing() const;
-  /// Adds the blocks that receive_from() sent in its round of the same number, and ends this round.
+  /// Appends the blocks that rank receive_from() has sent for this round, and begins the next
+  /// round. Fails if `incoming` does not contain these blocks.
   Status take(ByteSpan incoming);
 
-  /// The blocks of all ranks, in the order of the ranks. Call it once the last round has ended.
+  /// The blocks of all ranks, in the order of the ranks. Call this once, when is_done().
   std::vector<ByteVector> take_result();
 
  private:

@@ -8,8 +8,8 @@ namespace xylem::runtime {
 ByteVector Card::write() const {
   ByteVector bytes;
   WireWriter writer(bytes);
-  // Protocol and library come first in every version of a card, so that an error message can name
-  // any version.
+  // In every version of the format, protocol and library come first, so that an error message can
+  // name the version of any card.
   writer.number(dialect.protocol).text(dialect.library);
   writer.text(address.host()).number(address.port());
   host.write(writer);

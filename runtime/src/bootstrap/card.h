@@ -20,8 +20,8 @@ struct Card {
   SocketAddress address;
 
   ByteVector write() const;
-  /// A card of another protocol version is read as far as is needed to name the version; `host` is
-  /// not set then.
+  /// If the card has another protocol version, `host` stays unset: only the version and the address
+  /// are read, so that an error message can name the version.
   static Result<Card> read(ByteSpan bytes);
 };
 

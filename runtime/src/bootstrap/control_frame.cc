@@ -11,7 +11,7 @@ namespace {
 enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation };
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-/// The largest number of bytes of a text for people.
+/// Longer texts for people are cut to this number of bytes.
 constexpr std::size_t kLongestText = 4096;
 
 struct BodyWriter {

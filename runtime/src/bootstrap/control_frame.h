@@ -19,28 +19,30 @@
 
 namespace xylem::runtime {
 
-/// A flooded message. The messages of an origin are numbered, so that copies are recognised.
+/// A flooded message. The messages of an origin are numbered, so that a rank recognises copies that
+/// arrive over several connections.
 struct MessageFrame {
   std::uint32_t origin = 0;
   std::uint32_t number = 0;
   ByteSpan bytes;
 };
-/// A rank was lost: it did not leave in good order. This is flooded once for each such rank.
+/// Rank `rank` was lost: it ended, but did not leave in good order. Flooded once for each lost
+/// rank.
 struct LostFrame {
   std::uint32_t rank = 0;
   std::string_view how;
 };
-/// A rank left in good order. This is flooded once for each such rank.
+/// Rank `rank` left in good order. Flooded once for each such rank.
 struct LeftFrame {
   std::uint32_t rank = 0;
 };
-/// The start failed at some rank, and therefore fails at all ranks. This is flooded once.
+/// The start failed at some rank, and therefore fails at all ranks. Flooded once.
 struct FailedFrame {
   Code code = Code::internal;
   std::optional<std::uint32_t> peer;
   std::string_view message;
 };
-/// A piece of one round of a gather.
+/// A piece of the data that a rank sends in one round of a gather (bruck_gather.h).
 struct GatherFrame {
   static constexpr std::size_t kLargestPiece = std::size_t{32} * 1024;
 
@@ -50,33 +52,35 @@ struct GatherFrame {
   ByteSpan bytes;
 };
 
-/// An invitation: rank `inviter` listens at an address for rank `invitee`. The frame is forwarded
-/// towards the guest, or flooded.
+/// An invitation: rank `inviter` listens at an address for a payload connection from rank
+/// `invitee`. Each rank forwards the frame to the neighbour that is nearest to the guest, or floods
+/// it.
 struct Invitation {
   std::uint32_t inviter = 0;
   std::uint32_t invitee = 0;
-  std::uint32_t number = 0;  ///< Counts the invitations of the host, from 1.
-  bool is_flooded = false;   ///< True if it is flooded.
+  std::uint32_t number = 0;  ///< Number of this invitation among those of `host`, from 1.
+  bool is_flooded = false;   ///< True if the frame is flooded.
   std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;
 };
 
-/// Spans and views refer to the buffer that was read, or to the data that is to be written.
+/// The spans and views in a frame do not own their bytes. After reading, they refer to the
+/// FrameReader's buffer.
 using ControlFrame =
     std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
 
-/// Appends a frame to `out`. Texts are cut to a length that fits.
+/// Appends a frame to `out`. Texts that are too long for a frame are truncated.
 void write_frame(ByteVector& out, const ControlFrame& frame);
 
-/// Splits a stream into frames.
+/// Splits a byte stream into frames.
 class FrameReader {
  public:
   static constexpr std::size_t kHeaderBytes = 5;
   static constexpr std::size_t kLargestBody = ControlPlane::kMaxMessage + 64;
 
   void append(ByteSpan bytes);
-  /// The next frame, valid until the next call of append(); nothing if it has not arrived in full.
-  /// Fails if the bytes are not a frame; all later calls then fail, too.
+  /// The next frame, valid until the next call of append(); nothing if the frame has not arrived in
+  /// full. Fails if the bytes are not a frame; all later calls then fail, too.
   Result<std::optional<ControlFrame>> next();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane's gather: Bruck's rounds over the connections. Data is sent in pieces, so that
-// neither a large value nor data for a slow reader is queued as a whole.
+// a large value for a slow reader is not queued as a whole.
 #include "bootstrap/bruck_gather.h"
 #include "bootstrap/control_network.h"
 #include "xylem/base/check.h"
@@ -13,7 +13,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// How many bytes are queued on a connection at a time.
+/// No further piece is queued on a connection while this many bytes are queued.
 constexpr std::size_t kQueueTarget = std::size_t{1} << 20;
 /// How often deadlines are checked while waiting.
 constexpr int kTickMs = 100;
@@ -65,7 +65,7 @@ Status ControlNetwork::exchange(BruckGather& gather, std::uint32_t number, Deadl
       all_queued = left.empty();
       to->push(GatherFrame{number, round, all_queued, piece});
     }
-    // This is checked before waiting, since everything may have arrived already.
+    // This check precedes drive(), which blocks: all pieces may have arrived already.
     if (all_queued && incoming.is_complete) break;
     const ControlLink* const gone = !all_queued && !to->is_open()               ? to
                                     : !incoming.is_complete && !from->is_open() ? from

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kRetry = milliseconds(50);
-/// How often deadlines are checked.
+/// How often the deadline and the time limits of connections are checked.
 constexpr auto kTick = milliseconds(200);
 /// How long a rank whose start has failed still accepts connections, to report the failure.
 constexpr auto kStay = milliseconds(1000);
@@ -124,10 +124,9 @@ Status ControlJoin::publish(const SocketAddress& address) {
   return {};
 }
 
-/// Returns what the store answered, but replaces a time-out by an error that names the missing
-/// ranks.
+/// Returns `value`, but replaces a time-out by an error that names the missing ranks.
 Result<ByteVector> ControlJoin::explained(Result<ByteVector> value) {
-  // A store that knows which ranks are missing has named them already.
+  // If the error has a peer, the store has named the missing ranks already.
   if (value.code() == Code::timed_out && !value.status().peer()) return explain_timeout();
   return value;
 }
@@ -188,7 +187,8 @@ Status ControlJoin::abandon(Status why) {
 void ControlJoin::tell_callers(const Status& why) {
   if (!listener_ || why.code() == Code::timed_out) return;
   const Deadline until = earlier(deadline_, Deadline::after(kStay));
-  // Each rank that connects receives the failure over its new link.
+  // Each rank that connects meanwhile receives the failure over its new link
+  // (ControlNetwork::add_link).
   while (is_anyone_awaited() && !until.passed()) static_cast<void>(turn().is_ok());
 }
 
@@ -236,8 +236,9 @@ void ControlJoin::call(std::uint32_t rank, Callee& callee) {
   callee.next_try = Clock::now() + kRetry;
   auto fd = start_connect(callee.address);
   if (!fd) {
-    // Ports or descriptors have run out, perhaps for a short time only. The call is repeated later.
-    // If it never succeeds, the time-out contains this error.
+    // Ports or descriptors have run out, perhaps only for a short time. So the attempt to connect
+    // is repeated later. If no attempt succeeds before the deadline, the time-out error contains
+    // `last_refusal_`.
     last_refusal_ = fd.status();
     if (fd.code() == Code::peer_lost) network_->declare_lost(rank, fd.status().message());
     return;
@@ -268,7 +269,8 @@ Status ControlJoin::take_over(Greeting greeting) {
 Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& why) {
   if (why.code() == Code::mismatch) return why;
   if (!rank) {
-    // Anybody can connect to the port, so a failed handshake does not end the start.
+    // Any process can connect to the port, so the failed handshake of an incoming connection does
+    // not end the start.
     if (is_stranger(why)) last_refusal_ = why;
     return {};
   }
@@ -294,17 +296,18 @@ Status ControlJoin::on_refused(std::optional<std::uint32_t> rank, const Status& 
   return {};
 }
 
-// --- Who did not come -------------------------------------------------------
+// --- Missing ranks ----------------------------------------------------------
 
 Status ControlJoin::explain_timeout() {
-  // The deadline has passed, so these calls do not wait for keys. The store itself may be slow.
+  // The deadline has passed, so get() must not wait for a key. `enough` limits the loop, since the
+  // store itself may be slow.
   const Deadline enough = Deadline::after(std::chrono::seconds(2));
   const Deadline now = Deadline::after(milliseconds(0));
   joined_.add(placement_.rank);
   for (const std::uint32_t rank : joined_.missing()) {
     const auto card = store_.get(key_of("card", rank), now);
     if (card) joined_.add(rank);
-    // The store knows the rank to blame, or its server has ended.
+    // The store's error names the rank that has failed, or says that its server has ended.
     if (card.status().peer() || card.code() == Code::peer_lost) return card.status();
     if (enough.passed()) break;
   }

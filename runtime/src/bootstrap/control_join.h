@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlJoin: how a rank finds the others through the store and connects to its neighbours.
+// ControlJoin: how a rank finds the other ranks through the store and connects to its neighbours.
 //
 //   publishing ──card in the store──► reading ──cards of higher neighbours──► connecting
 //     ──every neighbour proven──► gathering (no data, as a barrier) ──► joined
 //
-// Of two neighbours the lower rank calls (connects) and the higher one accepts, so that each pair
-// has one connection. Both prove that they know the job's secret and a random number, which rank 0
-// has put into the store for this start. So nobody who cannot read the store can join, even if no
-// secret was set. A stranger that connects to the listening port is refused, and costs only a
-// handshake.
+// Of two neighbours the lower rank connects (it is the caller) and the higher rank accepts (it is
+// the callee), so that each pair has one connection. Both prove that they know the job's secret and
+// the session, a random number that rank 0 has put into the store for this start. So a process that
+// cannot read the store cannot join, even if no secret was set. A stranger (a process that does not
+// belong to the job) that connects to the listening port is refused in the handshake.
 //
 // If the start fails at one rank, it fails at all ranks. A StartStore passes the first failure to
-// all ranks. Other stores cannot do that. With them, the rank that has detected a failure keeps its
-// port open for a moment, and reports the failure to each rank that connects.
+// all ranks. With any other store, the rank that has detected a failure keeps its port open for a
+// second, and reports the failure to each rank that connects.
 #pragma once
-
 #include "bootstrap/card.h"
 #include "bootstrap/control_network.h"
 #include "bootstrap/greeter.h"
@@ -62,7 +61,7 @@ class ControlJoin {
   Status read_card(std::uint32_t rank);
   Result<ByteVector> explained(Result<ByteVector> value);
   Status connect_all();
-  /// Ends the start because of `why`. Returns the failure that all ranks get.
+  /// Fails the start of all ranks, for the reason `why`. Returns the failure that all ranks report.
   Status abandon(Status why);
   void tell_callers(const Status& why);
   Status turn();
@@ -78,12 +77,12 @@ class ControlJoin {
 
   const Placement& placement_;
   Store& store_;
-  StartStore* const start_;  ///< The same store if it is a StartStore; otherwise null.
+  StartStore* const start_;  ///< `store_` as a StartStore; null if it is not one.
   const Logger& logger_;
   Deadline deadline_;
   Dialect dialect_;
   Member self_;
-  Key key_;  ///< A random key until the session is known.
+  Key key_;  ///< Random until publish() has derived it from the secret and the session.
   JoinedRanks joined_;
   std::vector<std::uint32_t> neighbours_;
   std::unique_ptr<ControlNetwork> network_;

@@ -21,14 +21,15 @@
 namespace xylem::runtime {
 namespace {
 
-/// A descriptor of the peer's process, if it is another process in the PID namespace of this one.
+/// A pidfd of the peer's process. Empty if the peer is this process, or is not in this PID
+/// namespace.
 UniqueFd watch_process(const HostIdentity& self, const HostIdentity& peer) {
   if (!self.same_processes(peer) || self.pid == peer.pid) return {};
   // The system call is made by its number, since glibc before 2.36 has no <sys/pidfd.h>. The kernel
   // sets close-on-exec.
   UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0)));
-  // The start time is checked after the process was opened, since from then on the process id
-  // cannot be given to another process.
+  // The start time is checked after pidfd_open(): if the process id still belongs to the peer now,
+  // it also did then, so the descriptor is the peer's.
   if (process && start_ticks(peer.pid) != peer.started) process.reset();
   return process;
 }
@@ -72,7 +73,8 @@ Status ControlLink::flush() {
       return ended(errno);
     }
   }
-  // Sent bytes are removed in large pieces, so that a long queue is not moved after each send.
+  // Sent bytes are erased only in large pieces, so that not every send moves the rest of a long
+  // queue.
   if (sent_ == queue_.size() || sent_ > queue_.size() / 2) {
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
@@ -83,8 +85,8 @@ Status ControlLink::flush() {
 }
 
 Result<bool> ControlLink::receive() {
-  // The number of reads is limited, so that a peer that sends without end does not keep the others
-  // waiting.
+  // The number of reads is limited, so that a peer that sends without end does not delay the
+  // handling of other links.
   constexpr int kMostPieces = 8;
   std::array<std::byte, 32 * 1024> piece;
   for (int i = 0; i < kMostPieces; ++i) {

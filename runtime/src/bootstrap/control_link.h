@@ -7,15 +7,16 @@
 // How a peer's death is detected:
 //
 //   its process ends         its kernel closes the connection: end of stream or reset, at once
-//   … and leaves a forked    the child's copy keeps the connection open; on this host the process
-//     child behind           itself is watched (pidfd), and its neighbours there inform the others
+//   … and leaves a forked    the child keeps the connection open; but ranks of the same host watch
+//     child behind           the process itself (pidfd), and inform the ranks of other hosts
 //   its host or network dies the kernel's keepalive ends the connection, or this rank notices that
 //                            bytes stay unacknowledged (Silence)
-//   it is stopped, or busy   it is not dead: its kernel still answers, and nothing else counts
+//   it is stopped, or busy   not detected: the peer is not dead, and its kernel still answers
 //
-// The program itself sends no heartbeats, since these would declare a stopped process dead.
-// TCP_USER_TIMEOUT is not set, since Linux from 5.11 on then ends a connection whose peer's kernel
-// answers but whose window is full, which is what a stopped process looks like.
+// Xylem sends no heartbeats of its own: a stopped process cannot answer them, so it would be
+// declared dead. TCP_USER_TIMEOUT is not set either: with this option, Linux 5.11 and later end a
+// connection whose receive window stays full, even if the peer's kernel answers. A stopped process
+// leaves its window full.
 #pragma once
 
 #include "bootstrap/control_frame.h"
@@ -41,7 +42,8 @@ class ControlLink {
   ControlLink(UniqueFd fd, const Member& peer, const HostIdentity& self, const FrameKeys& keys);
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;
-  /// Ends the connection itself and not only this descriptor, since a forked child may have a copy.
+  /// Shuts the connection down: closing the descriptor alone would not end it, since a forked child
+  /// may have a copy of the descriptor.
   ~ControlLink() { close(); }
 
   std::uint32_t rank() const noexcept { return rank_; }
@@ -49,17 +51,20 @@ class ControlLink {
   /// Readable when the peer's process has ended; -1 if the process cannot be watched.
   int process_fd() const noexcept { return process_.get(); }
   bool is_open() const noexcept { return static_cast<bool>(fd_); }
-  /// True if there is a network in between, so that silence must be watched for.
+  /// True if the connection crosses a network that can fail, so that check_silence() must be
+  /// called.
   bool is_remote() const noexcept { return is_remote_; }
 
   void push(const ControlFrame& frame);
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
-  /// Sends as much as the socket accepts. An error says how the connection ended.
+  /// Sends as many of the queued bytes as the socket accepts. An error means that the connection
+  /// has ended, and says how.
   Status flush();
-  /// Notes whether the poller is to tell when the socket takes more. True if that is a change.
+  /// Records whether the poller must report that the socket is writable. True if the value changes.
   bool set_wants_write(bool wants) noexcept { return std::exchange(wants_write_, wants) != wants; }
-  /// Reads what has arrived; true if there may be more. An error says how the connection ended;
-  /// frames that arrived before can still be read.
+  /// Reads bytes that have arrived, for frames(); true if more may have arrived. An error means
+  /// that the connection has ended, and says how; frames() still returns the frames that arrived
+  /// before.
   Result<bool> receive();
   FrameReader& frames() noexcept { return reader_; }
 
@@ -67,7 +72,8 @@ class ControlLink {
   /// for too long.
   Status check_silence(Clock::time_point now);
 
-  /// Ends the outgoing stream: the peer sees that nothing more will be sent.
+  /// Shuts down the sending direction: after the bytes sent so far, the peer reads the end of the
+  /// stream.
   void finish_sending() noexcept;
   /// True if the peer's kernel has acknowledged everything that was pushed.
   bool all_acknowledged() const noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames, floods and deaths. The gather is in control_gather.cc.
+// ControlNetwork, except for the gather (control_gather.cc).
 #include "bootstrap/control_network.h"
 
 #include "xylem/base/check.h"
@@ -15,8 +15,8 @@ namespace {
 /// How often unacknowledged bytes are checked.
 constexpr auto kSilenceCheckPeriod = std::chrono::milliseconds(500);
 
-// What an event concerns: a link's connection, a link's process, requests of other threads, or a
-// descriptor of the connections for payload.
+// What an event of the poller concerns: the connection of a link, the process of a link's peer,
+// ControlRequests, or a descriptor of PayloadConnections.
 enum class Source : std::uint64_t { connection, process, request, payload };
 constexpr std::uint64_t tag_of(Source source, std::size_t index) {
   return (static_cast<std::uint64_t>(source) << 32) | index;
@@ -60,7 +60,7 @@ Status ControlNetwork::add_link(UniqueFd fd, const Member& peer, const FrameKeys
   }
   if (link->is_remote())
     next_silence_check_ = std::min(next_silence_check_, Clock::now() + kSilenceCheckPeriod);
-  // A peer that connects after the start has failed is told why.
+  // A peer that connects after the start has failed receives the reason.
   if (!failure_) link->push(FailedFrame{failure_.code(), failure_.peer(), failure_.message()});
   links_.push_back(std::move(link));
   return {};
@@ -161,12 +161,14 @@ void ControlNetwork::handle_invitation(const ControlLink& link, const Invitation
 
 void ControlNetwork::send_invitation(const Invitation& invitation) {
   if (invitation.is_flooded) return broadcast(invitation);
-  // If no link leads on, its host will flood the invitation later.
+  // If no open link leads towards the guest, the invitation is dropped: the inviting rank floods it
+  // later.
   if (ControlLink* const next = next_towards(invitation.invitee)) next->push(invitation);
 }
 
-/// The link that leads furthest towards a rank, counted upwards in the circle of ranks, without
-/// going beyond that rank.
+/// Considers the open links whose peers lie between this rank and `rank` (inclusive), counted
+/// upwards in the ring of ranks. Returns the link whose peer is nearest to `rank`; null if there is
+/// none.
 ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
   ControlLink* best = nullptr;
   std::uint32_t left = (rank + self_.size - self_.rank) % self_.size;
@@ -252,8 +254,8 @@ void ControlNetwork::send_outbox() {
 }
 
 void ControlNetwork::flush_links() {
-  // A link that ends here is news that is sent over the other links, which may end them, too. So
-  // this repeats until no more links end.
+  // If a link ends here, a LostFrame is queued on the other links. Sending it may reveal that other
+  // links have ended, too. So the loop repeats until no link ends.
   for (bool again = true; again;) {
     again = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -266,7 +268,7 @@ void ControlNetwork::flush_links() {
                                 EPOLLIN | (blocked ? EPOLLOUT : 0U));
       }
       if (!status) {
-        // A peer that reads nothing is not listened to, since it may talk without end.
+        // Nothing is read from a peer that itself reads nothing, since it may send without end.
         const bool is_stuck = link.queued() > ControlLink::kMostQueued;
         is_stuck ? link_ended(link, status.message()) : drain_link(link, status.message());
         again = true;
@@ -336,8 +338,9 @@ void ControlNetwork::leave(Deadline deadline) {
   for (const auto& link : links_) {
     if (link->is_open()) link->finish_sending();
   }
-  // A connection that is closed with unread data is reset, and a reset can overtake a goodbye. So
-  // this rank reads on until the peers' kernels have everything.
+  // The kernel resets a connection that is closed while it has unread data. The reset may reach the
+  // peer before the LeftFrame. So this rank continues to read until the peers' kernels have
+  // acknowledged all data.
   const auto is_settled = [](const auto& link) {
     return !link->is_open() || link->all_acknowledged();
   };

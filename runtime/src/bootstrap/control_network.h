@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlNetwork: the control plane once its connections are made. It moves frames, floods,
-// gathers, and notices which ranks end.
+// ControlNetwork: the control plane over connections that ControlJoin makes. It sends and receives
+// frames, floods, gathers, and detects the ends of ranks.
 //
-// Flooding: a rank passes whatever is new to it (control_news.h) to all its other neighbours.
-// Connections keep their order, and every rank passes messages on in the order in which it heard
-// them, so no rank hears a later message of an origin before an earlier one.
+// Flooding: a rank forwards each frame that is new to it (control_news.h) to all neighbours except
+// the sender. Each connection keeps the order of its frames, and each rank forwards frames in the
+// order of their arrival. So every rank receives the messages of one origin in the order in which
+// they were sent.
 #pragma once
 
 #include "bootstrap/control_link.h"
@@ -52,22 +53,24 @@ class ControlNetwork final : public ControlPlane {
 
   // The following functions are used while joining:
 
-  /// Makes connections for payload possible; `key` is for their handshakes.
+  /// Enables connections for payload. Their handshakes use `key`.
   void open_payload_connections(Key key);
 
-  /// Like all_gather(), but the caller has to tell the others of a failure.
+  /// Like all_gather(), but does not report a failure to the other ranks: the caller must do so.
   Result<std::vector<ByteVector>> gather(ByteSpan mine, Deadline deadline);
 
-  /// Takes over a connection to a peer that has proven the job's secret.
+  /// Adds a connection to a peer that has proven the job's secret.
   Status add_link(UniqueFd fd, const Member& peer, const FrameKeys& keys);
   bool has_link(std::uint32_t rank) const noexcept { return find_link(rank) != nullptr; }
   bool is_lost(std::uint32_t rank) const { return news_.presence(rank) == Presence::lost; }
-  /// Moves what can be moved, and waits up to `milliseconds` for something to move. Returns the
-  /// error, if any, that ended the start here or at another rank.
+  /// Sends queued frames, waits up to `milliseconds` for events, and handles them. If the start has
+  /// failed, here or at another rank, returns the failure.
   Status drive(int milliseconds);
-  /// Call this if a rank to which this rank was to be connected has ended.
+  /// Records that a rank was lost, and informs all neighbours except `from`. ControlJoin calls this
+  /// if a rank has ended before it was connected to this rank.
   void declare_lost(std::uint32_t rank, std::string_view how, const ControlLink* from = nullptr);
-  /// Tells the others why the start failed here, as far as is possible without waiting.
+  /// Sends the failure of the start to the neighbours, as far as is possible without blocking. The
+  /// neighbours flood it.
   void report_failure(const Status& status);
 
  private:
@@ -87,11 +90,12 @@ class ControlNetwork final : public ControlPlane {
   ControlNetwork(const Member& self, InterfaceChoice choice, Logger logger);
 
   ControlLink* find_link(std::uint32_t rank) const noexcept;
-  /// Reads and handles once what has arrived; true if more may have arrived. If the link has ended,
-  /// `how` says how; if `how` is empty, the error of reading does.
+  /// Reads a link once, and handles the frames that have arrived. True if more may have arrived. If
+  /// the connection has ended, ends the link. The reported reason is `how` or, if `how` is empty,
+  /// the error of reading.
   bool receive(ControlLink& link, std::string_view how = {});
-  /// Ends a link whose other end is closed, after handling what its peer said before, above all a
-  /// goodbye.
+  /// Ends a link whose peer has closed the connection or ended. First handles the frames that the
+  /// peer had sent, since they may contain its LeftFrame.
   void drain_link(ControlLink& link, std::string_view how);
   Status handle_frame(ControlLink& link, const ControlFrame& frame);
   void declare_left(std::uint32_t rank, const ControlLink* from);
@@ -115,12 +119,12 @@ class ControlNetwork final : public ControlPlane {
   Poller poller_;
   ControlRequests requests_;
   std::vector<std::unique_ptr<ControlLink>> links_;
-  /// When unacknowledged bytes are looked at again; max() without links to other hosts.
+  /// When ControlLink::check_silence() is called next; max() if no link is remote.
   Clock::time_point next_silence_check_ = Clock::time_point::max();
   ControlNews news_;
   std::uint32_t sent_ = 0;  ///< Number of this rank's own last message.
   std::deque<Event> events_;
-  Status failure_;  ///< Why the start failed; not used any more after the start.
+  Status failure_;  ///< Why the start failed; not used after the start.
   bool is_serving_ = false;
   bool has_left_ = false;
   GatherInbox gathers_;

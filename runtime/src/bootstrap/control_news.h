@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlNews: which floods have been heard. A rank passes on only what is new to it. Deaths and
-// goodbyes are new once per rank. A message or an invitation is new if its number exceeds the last
-// one of its rank.
+// ControlNews: which flooded frames this rank has received, since a rank forwards only frames that
+// are new to it. The loss or the leaving of a rank is new if neither was received before. A message
+// or an invitation is new if its number exceeds all earlier numbers of the same origin.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class ControlNews {
   explicit ControlNews(std::uint32_t size) : ranks_(size) {}
 
   Presence presence(std::uint32_t rank) const { return ranks_[rank].presence; }
-  /// Each of these notes a piece of news, and returns whether it is new.
+  /// end() and the two hear functions below each record a frame, and return whether it is new.
   bool end(std::uint32_t rank, Presence how) {
     if (ranks_[rank].presence != Presence::here) return false;
     ranks_[rank].presence = how;
@@ -31,11 +31,11 @@ class ControlNews {
   }
 
  private:
-  /// What was heard of one rank.
+  /// What this rank has received about another rank.
   struct Heard {
     Presence presence = Presence::here;
-    std::uint32_t message = 0;     ///< The number of its last message.
-    std::uint32_t invitation = 0;  ///< The number of its last flooded invitation.
+    std::uint32_t message = 0;     ///< The number of the rank's last message.
+    std::uint32_t invitation = 0;  ///< The number of the rank's last flooded invitation.
   };
 
   static bool advance(std::uint32_t& last, std::uint32_t number) {

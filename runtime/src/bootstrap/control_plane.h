@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ControlPlane: the job's out-of-band network. Each rank keeps O(log n) TCP connections (ring
-// neighbours and powers of two), so the death of one leaves the others connected. It gathers what
-// ranks must know of each other at start, and later floods deaths, stall reports, verdicts and
-// aborts. It carries no payload, but makes the connections that do (payload_connections.h), each
-// when it is first needed.
+// neighbours and powers of two), so the other ranks stay connected when one dies. At start, the
+// control plane gathers the facts that ranks must know about each other. Later it floods deaths,
+// stall reports, verdicts and aborts. It carries no payload, but it makes each connection for
+// payload when it is first needed (payload_connections.h).
 //
 //   joining ──► serving ──► leaving ──► closed
 //
-// A peer first sends magic, protocol and library version, and then proves that it knows the job's
-// secret (keyed hash over a challenge). Nothing else that it sends is read before that. Every frame
-// has a bounded length and is encrypted.
+// A peer first sends a preamble with protocol and library version, and then proves that it knows
+// the job's secret (handshake.h). Until the proof is verified, nothing else is read from the peer.
+// Every frame has a bounded length and is encrypted.
 #pragma once
 
 #include "bootstrap/launcher.h"
@@ -29,25 +29,25 @@
 
 namespace xylem::runtime {
 
-/// What the control plane reports about the job. The functions are called by serve(), on the thread
-/// that serves.
+/// What the control plane reports about the job. Only ControlPlane::serve() calls these functions,
+/// so they run on its caller's thread.
 class ControlListener {
  public:
   virtual ~ControlListener() = default;
-  /// A rank ended without leaving in good order. Called once for each such rank. It is this rank
-  /// itself if a neighbour lost the connection to it (a broken network), and the job continues
-  /// without it. `how` is for people: "connection reset", "its process ended".
+  /// A rank ended without leaving in good order. Called once for each such rank. `rank` is this
+  /// rank itself if a neighbour has lost the connection to it (a broken network): then the job
+  /// continues without this rank. `how` is for people: "connection reset", "its process ended".
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
   /// A rank left in good order. Called once for each such rank.
   virtual void on_peer_left(std::uint32_t rank) = 0;
-  /// A message that rank `origin` flooded. It arrives exactly once, at every rank except its
-  /// origin.
+  /// A message that rank `origin` has flooded. Called exactly once for each message, on every rank
+  /// except `origin`.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
-  /// There is now a connection to a rank, for which one of the two ranks has asked. Called once for
-  /// each rank.
+  /// A connection for payload has been made. This rank or the other rank has requested it by
+  /// request_connection(). Called at most once for each other rank.
   virtual void on_connected(PayloadConnection connection) = 0;
-  /// The connection to a rank, for which one of the two ranks has asked, cannot be made at this
-  /// end. `why` is the reason.
+  /// A connection for payload to `rank` could not be made at this end, for the reason `why`. This
+  /// rank or `rank` has requested it by request_connection().
   virtual void on_connection_failed(std::uint32_t rank, const Status& why) = 0;
 };
 
@@ -67,7 +67,7 @@ class ControlPlane {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
-  /// The interface by which this host reaches the rendezvous ("eth0").
+  /// The network interface that this rank uses ("eth0").
   virtual std::string interface() const = 0;
 
   /// The bytes of every rank, in the order of the ranks, gathered in ceil(log2 n) rounds.
@@ -77,18 +77,18 @@ class ControlPlane {
 
   /// Readable when serve() has something to do.
   virtual int fd() const noexcept = 0;
-  /// Handles what has arrived and what is due; never blocks. Only one thread may call it. Returns
-  /// the time at which it must be called again at the latest.
+  /// Handles frames and requests that have arrived, and time limits that have passed; never blocks.
+  /// Only one thread may call it. Returns the time at which it must be called again at the latest.
   virtual Clock::time_point serve(ControlListener& listener) = 0;
 
-  /// Sends a message of at most kMaxMessage bytes to all ranks. Any thread may call it; the thread
-  /// that serves sends the message (fd() becomes readable).
+  /// Sends a message of at most kMaxMessage bytes to all ranks. Any thread may call it. The message
+  /// is sent in the next serve(): fd() becomes readable.
   virtual void flood(std::span<const std::byte> message) = 0;
-  /// Asks for a connection to another rank. on_connected() follows at both ranks, unless one of
-  /// them ends. Any thread may call it; asking again changes nothing.
+  /// Requests a connection for payload to another rank. Once it is made, serve() calls
+  /// on_connected() on both ranks. Any thread may call it. A repeated request has no effect.
   virtual void request_connection(std::uint32_t rank) = 0;
-  /// Announces to all ranks that this rank leaves, and sends what is queued, within the deadline.
-  /// Call it after the last serve().
+  /// Announces to all ranks that this rank leaves, and sends all queued frames, within the
+  /// deadline. Call it after the last serve().
   virtual void leave(Deadline deadline) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlRequests: what other threads ask of the thread that serves the control plane. Any thread
-// may add a request, which makes fd() readable. The serving thread takes the requests.
+// ControlRequests: a queue of requests to the thread that serves the control plane. Any thread may
+// add a request, which makes fd() readable. The serving thread removes the requests.
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -29,7 +29,7 @@ class ControlRequests {
   void clear_wake() noexcept;
   /// The messages that are to be flooded, in the order in which they were added.
   std::vector<ByteVector> take_messages();
-  /// The ranks to which connections are asked for.
+  /// The ranks to which connections for payload are requested.
   std::vector<std::uint32_t> take_wanted();
 
  private:

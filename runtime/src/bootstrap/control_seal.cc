@@ -42,7 +42,7 @@ Status RecordReader::read(ByteSpan bytes, ByteVector& plain) {
   return broken_;
 }
 
-/// Reads one record, if it has arrived in full.
+/// Decrypts the first record of `left`, and removes it from `left`, if it has arrived in full.
 Status RecordReader::take(ByteSpan& left, ByteVector& plain) {
   if (left.size() < kLengthBytes) return {};
   const auto size = WireReader(left).number<std::uint32_t>();

@@ -30,8 +30,8 @@ class RecordReader {
   static constexpr std::size_t kLargest = std::size_t{64} * 1024;
 
   explicit RecordReader(const transport::SealKey& key);
-  /// Adds bytes that have arrived, and appends the content of complete records to `plain`. Fails if
-  /// a record was changed on the way; all later calls then fail, too.
+  /// Buffers bytes that have arrived, and appends the decrypted content of complete records to
+  /// `plain`. Fails if a record is not authentic; all later calls then fail, too.
   Status read(ByteSpan bytes, ByteVector& plain);
 
  private:

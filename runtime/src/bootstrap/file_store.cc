@@ -46,16 +46,16 @@ bool is_number(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// The content of a file. Nothing if there is no such file, or it cannot be read. Others who can
-/// write in the directory may have put anything there, also a FIFO.
+/// The content of a regular file; nothing if there is no such file, or if it cannot be read. Other
+/// users who can write in the directory may have put anything at the path, for example a FIFO.
 std::optional<std::string> read_file(const fs::path& path) {
-  constexpr Bytes kMost{64 << 20};  // The session file has a line of about 24 bytes for each rank.
+  constexpr Bytes kMost{64 << 20};  // The session file has about 24 bytes for each rank.
   auto text = read_regular_file(path, kMost, Deadline::after(Clock::duration::zero()));
   return text ? std::move(text).value() : std::nullopt;
 }
 
-/// A shared directory reports no changes, so ranks poll it: often at first, then less often. wait()
-/// returns false once the deadline has passed.
+/// A shared directory reports no changes, so ranks poll it, at growing intervals. wait() sleeps for
+/// one interval; it returns false once the deadline has passed.
 class Pace {
  public:
   explicit Pace(Deadline deadline) : deadline_(deadline) {}
@@ -87,7 +87,8 @@ std::optional<std::uint32_t> rank_of_hello(std::string_view name) {
   return error == std::errc() && stop == end ? std::optional(rank) : std::nullopt;
 }
 fs::path complete_of(const fs::path& session) { return session / "complete"; }
-/// Letters, digits and dots stay as they are; other characters become %XX.
+/// The path of the file of a key. In the file's name, letters, digits and dots of the key stay as
+/// they are; other characters become %XX.
 fs::path key_path(const fs::path& session, std::string_view key) {
   std::string name = "key.";
   for (const char c : key) {
@@ -130,8 +131,8 @@ struct flock whole_file() {
   lock.l_whence = SEEK_SET;
   return lock;
 }
-/// Locks a file until its last descriptor is closed, as at the end of its process. False if the
-/// filesystem has no locks.
+/// Locks a file. The kernel releases the lock when the last copy of the descriptor is closed, for
+/// example at the end of the process. Returns false if the filesystem has no locks.
 bool lock(int fd) {
   auto lock = whole_file();
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
@@ -144,7 +145,7 @@ bool has_died(const fs::path& here) {
   const bool is_free = fd && ::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
                        ::fstat(fd.get(), &facts) == 0 && facts.st_size == 0;
   // A rank that leaves in good order removes the file before it releases the lock. So if the file
-  // still exists now, the process has died.
+  // still exists after the lock was found free, the process has died.
   return is_free && ::access(here.c_str(), F_OK) == 0;
 }
 
@@ -154,8 +155,8 @@ Status refused(const fs::path& path) {
                  fmt::format("cannot write {}: {}", path.string(), write_error_text(errno)));
 }
 
-/// Makes the folder of a job in the directory that the user named, which must exist: a directory
-/// that this rank makes may be one that the others do not see.
+/// Makes `folder`, the job's folder in `directory`. `directory` itself must exist: if this rank
+/// made it, it might be on a local disk, where other ranks do not see it.
 Status make_folder_of_job(const std::string& directory, const fs::path& folder) {
   constexpr mode_t kByUmask = 0777;
   if (::mkdir(folder.c_str(), kByUmask) == 0 || errno == EEXIST) return {};
@@ -190,13 +191,13 @@ FileStore::FileStore(Path base, std::uint32_t rank, std::uint32_t size)
     : base_(std::move(base)), rank_(rank), size_(size), number_(fresh_number()), joined_(size) {}
 
 FileStore::~FileStore() {
-  // After a failed start, ranks that still wait must see why it failed and which ranks had joined.
-  // The next start removes the files.
+  // After a failed start the files stay, so that ranks that still wait can read why it failed and
+  // which ranks had joined. The next start removes the files.
   const bool is_complete = !session_.empty() && ::access(complete_of(session_).c_str(), F_OK) == 0;
   if (!is_complete || ::access(failed_of(session_).c_str(), F_OK) == 0) return;
   std::error_code ignored;
   for (const Path& path : written_) fs::remove(path, ignored);
-  // The last rank to leave finds no other files.
+  // The last rank to leave finds no file except `complete`. It removes this file and the folders.
   for (fs::directory_iterator entry(session_, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     if (entry->path() != complete_of(session_)) return;
@@ -213,7 +214,7 @@ std::filesystem::path FileStore::draft() const { return base_ / ("draft." + numb
 Result<UniqueFd> FileStore::write_draft(std::string_view text) const {
   constexpr mode_t kOwnerOnly = 0600;
   const WriteSignalsBlocked blocked;
-  // Others who can write in the directory may have put a link or a FIFO there.
+  // Other users who can write in the directory may have put a link or a FIFO at this path.
   ::unlink(draft().c_str());
   UniqueFd fd(::open(draft().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
   if (!fd) return refused(draft());
@@ -256,14 +257,15 @@ Result<bool> FileStore::link_draft(const Path& path) {
 
 Result<bool> FileStore::take_place() {
   XYLEM_TRY(place_, write_draft(""));
-  // The file is locked before anybody sees it. If it cannot be locked, its content says so.
+  // The file is locked before link_draft() makes it visible as a here file. If the filesystem has
+  // no locks, the file has content, so that has_died() ignores it.
   if (!lock(place_.get())) {
     XYLEM_TRY(place_, write_draft("cannot be locked"));
   }
   return link_draft(here_of(session_, rank_));
 }
 
-// --- Meeting ----------------------------------------------------------------
+// --- Joining ----------------------------------------------------------------
 
 void FileStore::clear_earlier_start() const {
   std::error_code ignored;
@@ -285,13 +287,14 @@ Status FileStore::admit_all(Deadline deadline) {
     XYLEM_TRY(admit(hellos));
     if (joined_.complete()) {
       XYLEM_TRY(write(complete_of(session_), ""));
-      written_.pop_back();  // The last rank to leave removes it.
+      written_.pop_back();  // The last rank to leave removes this file.
       return {};
     }
     failed = verdict();
     if (failed && !pace.wait()) return abandon(who_is_missing());
   }
-  // Late ranks are still admitted, so that they read the reason of the failure, too.
+  // The start has failed. Late ranks are still admitted, so that they read the reason of the
+  // failure, too.
   for (Pace pace(earlier(deadline, Deadline::after(kFarewell))); pace.wait();) {
     XYLEM_TRY(admit(hellos));
     if (joined_.complete()) break;
@@ -307,7 +310,8 @@ Status FileStore::admit(std::map<std::uint32_t, std::string>& hellos) {
 }
 
 Result<bool> FileStore::read_hellos(std::map<std::uint32_t, std::string>& hellos) const {
-  // Reads the hellos of all ranks, including ranks that a job of this size does not have.
+  // Hellos of ranks beyond this job's size are read, too: such a rank is admitted, and then reports
+  // the mismatch of sizes (enter()).
   std::error_code error;
   bool changed = false;
   for (fs::directory_iterator entry(base_, error), end; !error && entry != end;
@@ -361,7 +365,8 @@ Status FileStore::another_of_this_rank() const {
 }
 
 Status FileStore::not_admitted() const {
-  // Once a start is complete, rank 0 no longer looks for hellos.
+  // Once a start is complete, rank 0 reads no hellos. So a second process of this rank is never
+  // admitted.
   const auto session = read_session(base_);
   if (session && ::access(here_of(base_ / session->number, rank_).c_str(), F_OK) == 0) {
     return another_of_this_rank();
@@ -379,7 +384,8 @@ Status FileStore::who_is_missing() const {
 }
 
 void FileStore::take_attendance() {
-  // Once the start is complete, a rank may have left it again, and removed its here file.
+  // Once the start is complete, a rank may have left and removed its here file. So all ranks count
+  // as present.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
   for (const std::uint32_t rank : joined_.missing()) {
     if (complete || ::access(here_of(session_, rank).c_str(), F_OK) == 0) joined_.add(rank);
@@ -413,7 +419,9 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
 
 Status FileStore::verdict() {
   if (const auto text = read_file(failed_of(session_))) return read_verdict(bytes_of(*text));
-  // Every rank is watched by another: by rank 0 until all are here, and then by the rank before it.
+  // So that every death is noticed, each rank checks rank 0 and the next higher rank. Until all
+  // ranks have joined, rank 0 also checks all others in turn, since the rank that should check them
+  // may not have joined yet.
   XYLEM_TRY(look_at(0));
   XYLEM_TRY(look_at((rank_ + 1) % size_));
   constexpr std::uint32_t kLooks = 16;

@@ -3,21 +3,22 @@
 // FileStore: a store in a directory that all ranks share. A key is a file, which is written under
 // another name and then renamed, so that no rank reads half a value.
 //
-//   <directory>/<job>/hello.<rank>       a number that the rank drew for this start
-//   <directory>/<job>/session            rank 0's number, its size, and the hellos it has seen
+//   <directory>/<job>/hello.<rank>       a random number of the rank for this start
+//   <directory>/<job>/session            rank 0's number, the job's size, the hellos read by rank 0
 //   <directory>/<job>/<session>/here.*   one for each rank that has read the session; locked while
 //                                        the rank's process lives
-//   <directory>/<job>/<session>/complete exists once all ranks are here
-//   <directory>/<job>/<session>/failed   why the start has failed, by the first rank to say so
+//   <directory>/<job>/<session>/complete exists once all ranks have joined
+//   <directory>/<job>/<session>/failed   why the start has failed, as the first rank reported it
 //   <directory>/<job>/<session>/key.*    the values
 //
 // Files left by an earlier start that was killed do no harm: a rank accepts a session only if it
-// contains the number that the rank has just drawn, which only a living rank 0 can have read. Ranks
-// remove what they wrote when their store ends, since no rank needs it once the start is complete.
-// The files of a failed start are removed by the next start. Two processes of one rank are
-// detected: the hello of one of them is overwritten, or its here file exists already. While ranks
-// wait, they check whether others still live: a lock ends with its process, also on shared
-// filesystems that have locks.
+// contains the number that the rank has just drawn, which only a living rank 0 can have read. When
+// its FileStore is destroyed, a rank removes the files that it wrote, since no rank needs them
+// after the start. The files of a failed start are removed by the next start. Two processes with
+// the same rank are detected: one of them overwrites the hello of the other, or finds that the here
+// file exists already. While ranks wait, they check whether other ranks still live: the kernel
+// releases the lock of a here file when the process ends, also on shared filesystems that have
+// locks.
 #pragma once
 
 #include "bootstrap/joined_ranks.h"
@@ -36,10 +37,10 @@ namespace xylem::runtime {
 
 class FileStore final : public StartStore {
  public:
-  /// Waits until this rank and rank 0 (at rank 0: all ranks) have seen each other. Fails with
-  /// invalid_argument if `directory` does not exist or cannot be written, with timed_out naming the
-  /// ranks that did not join, with mismatch if rank 0 has another job size, and with busy if
-  /// another process has this rank.
+  /// Blocks until this rank has read a session with its own hello; at rank 0, until all ranks have.
+  /// Fails with invalid_argument if `directory` does not exist or cannot be written, with timed_out
+  /// naming the ranks that did not join, with mismatch if rank 0 was started with another job size,
+  /// and with busy if another process has the same rank.
   static Result<std::shared_ptr<Store>> open(const std::string& directory,
                                              const std::string& job,
                                              std::uint32_t rank,
@@ -68,23 +69,23 @@ class FileStore final : public StartStore {
   Status who_is_missing() const;
   void clear_earlier_start() const;
   void take_attendance();
-  /// If the process of this rank has died, makes the start fail on all ranks, and returns the
-  /// reason for the failure: that of the first rank that gave one. Otherwise OK.
+  /// If the process of rank `rank` has died, fails the start on all ranks, and returns its verdict
+  /// (start_store.h). Otherwise returns OK.
   Status look_at(std::uint32_t rank);
   Path draft() const;
   Result<UniqueFd> write_draft(std::string_view text) const;
-  /// Writes the file, replacing what it holds.
+  /// Writes a file; replaces its content if it exists.
   Status write(const Path& path, std::string_view text);
   /// Makes this rank's here file; false if there is one already.
   Result<bool> take_place();
-  /// Links the draft to this name. False if there is such a file already, which then stays
-  /// unchanged.
+  /// Renames the draft to `path`, but never replaces a file: returns false, and discards the draft,
+  /// if `path` exists already.
   Result<bool> link_draft(const Path& path);
   Result<bool> write_new(const Path& path, std::string_view text);
 
   Path base_, session_;
   std::uint32_t rank_, size_;
-  std::string number_;  ///< A number that was drawn for this start; no other process has it.
+  std::string number_;  ///< A random number that identifies this process in this start.
   JoinedRanks joined_;
   std::vector<Path> written_;
   std::uint32_t next_check_ = 0;  ///< The rank that rank 0 checks next.

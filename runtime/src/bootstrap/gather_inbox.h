@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GatherInbox: what the neighbours of a rank have sent it for its gathers (bruck_gather.h). A
-// neighbour may already send for a later round, or for the next gather.
+// GatherInbox: the data of gathers (bruck_gather.h) that neighbours have sent to this rank. A
+// neighbour may already be sending data of a later round, or of the next gather.
 #pragma once
 
 #include "bootstrap/control_frame.h"
@@ -26,12 +26,14 @@ class GatherInbox {
 
   /// Begins the next gather, and returns its number.
   std::uint32_t begin() noexcept { return begun_++; }
-  /// Valid until forget() for this round.
+  /// The data that have arrived for a round. The reference is valid until forget() for the same
+  /// round.
   const Incoming& incoming(std::uint32_t gather, std::uint8_t round) {
     return rounds_[{gather, round}];
   }
   void forget(std::uint32_t gather, std::uint8_t round) { rounds_.erase({gather, round}); }
-  /// Takes a piece that a neighbour has sent. Fails if that neighbour has nothing to send now.
+  /// Stores a piece that rank `from` has sent. Fails if `from` cannot be sending this piece now, or
+  /// if the round has too many bytes.
   Status add(std::uint32_t from, const GatherFrame& frame);
 
  private:

@@ -9,13 +9,14 @@
 namespace xylem::runtime {
 namespace {
 
-/// Time in which an incoming connection has to prove the job's secret.
+/// Time limit for the handshake of an incoming connection, and for the first answer on an outgoing
+/// connection.
 constexpr auto kProvingTime = std::chrono::seconds(10);
 /// How many incoming connections may wait for proof of the job's secret at a time, in addition to
 /// one for each member that is expected.
 constexpr std::size_t kMostStrangers = 64;
-/// How many connections one call accepts at most, so that a flood of connections does not keep
-/// members waiting.
+/// How many connections accept_some() accepts at most, so that a flood of connections does not
+/// delay members.
 constexpr int kMostAccepted = 64;
 
 }  // namespace
@@ -67,9 +68,9 @@ void Greeter::drop(Greetings::iterator entry) {
 }
 
 void Greeter::drop_oldest_stranger() {
-  // A member greets and proves the secret immediately after it connects. So the connection that has
-  // waited longest without a greeting is not a member's. If all have greeted, the oldest is
-  // dropped.
+  // A member of the job sends its preamble immediately after it connects. So the oldest connection
+  // without a preamble is most likely a stranger's, and is dropped. If all connections have sent a
+  // preamble, the oldest connection is dropped.
   const auto goes_before = [](const Greeting& a, const Greeting& b) {
     return std::pair(a.is_greeted(), a.since()) < std::pair(b.is_greeted(), b.since());
   };
@@ -108,7 +109,8 @@ bool Greeter::is_calling(std::uint32_t rank) const {
                              [&](const auto& entry) { return entry.second.callee() == rank; });
 }
 
-/// Number of incoming connections. Members that have not proven themselves yet count, too.
+/// Number of incoming connections. It includes those of members that have not proven the job's
+/// secret yet.
 std::size_t Greeter::strangers() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(greetings_, [](const auto& entry) { return !entry.second.callee(); }));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Greeter: the connections, incoming and outgoing, whose peers have not proven the job's secret
-// yet. Incoming connections may come from strangers, so their number and their time are limited.
+// yet. Incoming connections may come from strangers (processes that do not belong to the job), so
+// their number and the time for their handshakes are limited.
 #pragma once
 
 #include "bootstrap/greeting.h"
@@ -16,7 +17,7 @@
 
 namespace xylem::runtime {
 
-/// True if a handshake failed because the other side is not of this job.
+/// True if a handshake failed because the other end does not belong to this job.
 bool is_stranger(const Status& why) noexcept;
 
 class Greeter {
@@ -25,25 +26,27 @@ class Greeter {
   Greeter(Poller& poller, std::uint64_t tag, Refusals& refusals)
       : poller_(&poller), tag_(tag), refusals_(&refusals) {}
 
-  /// Accepts some of the connections that wait at a listening socket. `expected` is how many
-  /// members may be among them at a time.
+  /// Accepts some of the connections that wait at a listening socket. `expected` is the number of
+  /// job members that may be connecting at the same time.
   Status accept_some(int listener,
                      const std::function<Handshake()>& handshake,
                      std::size_t expected);
-  /// Adds an outgoing connection to a rank. False if it cannot be watched.
+  /// Adds an outgoing connection to a rank. False if the poller cannot watch the connection.
   bool call(UniqueFd fd, Handshake handshake, std::uint32_t rank);
 
-  /// A greeting that has ended: the peer is proven, or `why` is the reason why it is not.
+  /// A greeting that has ended. If `why` is OK, the peer has proven the job's secret; otherwise
+  /// `why` is the error.
   struct Ended {
     Greeting greeting;
     Status why;
   };
-  /// Continues a greeting for which the poller has an event. Returns nothing while it has not
-  /// ended, or if no greeting uses the descriptor.
+  /// Continues the greeting whose connection is `fd`, after an event of the poller. Returns nothing
+  /// if the greeting has not ended, or if no greeting has this descriptor.
   std::optional<Ended> advance(int fd);
   void drop_slow_strangers();
-  /// Ends outgoing connections that were not answered within the time limit of strangers. Those
-  /// that were answered continue, since the other end may consider them complete.
+  /// Closes outgoing connections whose peers have not answered within the time limit, which is the
+  /// same as for incoming connections. Once a peer has answered, its connection is kept, since the
+  /// peer may consider the connection complete.
   void drop_slow_calls();
   /// Ends the outgoing connection to a rank.
   void hang_up(std::uint32_t rank);

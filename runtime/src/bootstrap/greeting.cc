@@ -57,7 +57,8 @@ Result<bool> Greeting::send() {
 }
 
 Result<bool> Greeting::receive() {
-  // Never reads more than the handshake needs: later bytes are for the connection's next owner.
+  // Never reads more than the handshake needs: later bytes are for the object that takes the
+  // connection over after the handshake.
   while (in_.size() < handshake_.wants()) {
     std::array<std::byte, Handshake::kProofBytes> piece;
     const std::size_t wanted = handshake_.wants() - in_.size();
@@ -78,8 +79,8 @@ Result<bool> Greeting::receive() {
 Status Greeting::handle_frame() {
   const ByteVector whole = std::exchange(in_, {});
   Status status = handshake_.receive(whole, out_);
-  // The other side learns the reason from this rank's proof or refusal, which always fits into the
-  // socket's buffer.
+  // The peer learns the reason from the reply in `out_`, a proof or a refusal. The reply always
+  // fits into the socket's buffer.
   if (!status) static_cast<void>(send().is_ok());
   return status;
 }

@@ -28,16 +28,16 @@ class Greeting {
   int fd() const noexcept { return fd_.get(); }
   std::optional<std::uint32_t> callee() const noexcept { return callee_; }
   Clock::time_point since() const noexcept { return since_; }
-  /// True once the peer has shown that it speaks this protocol. If this rank is the caller, it has
-  /// sent its proof by then.
+  /// True once a valid preamble of the peer has arrived. If this rank is the caller, the peer may
+  /// then have this rank's proof already.
   bool is_greeted() const noexcept { return handshake_.state() != Handshake::State::greeting; }
 
-  /// Continues as far as is possible without waiting. Fails with peer_lost if nobody listens there,
-  /// and with link_lost if the connection broke. Otherwise fails as Handshake::receive() does,
-  /// after sending the reason to the peer.
+  /// Continues the handshake as far as is possible without blocking. Fails with peer_lost if the
+  /// connection was refused, and with link_lost if it broke. If Handshake::receive() fails, sends
+  /// its reply to the peer, and then fails with the same error.
   Result<Want> advance();
 
-  /// The peer. Valid once it is proven.
+  /// The peer. Valid once advance() has returned Want::nothing.
   const Member& peer() const noexcept { return handshake_.peer(); }
   const FrameKeys& keys() const noexcept { return handshake_.keys(); }
   UniqueFd take_fd() noexcept { return std::move(fd_); }
@@ -46,7 +46,7 @@ class Greeting {
   Status finish_connecting();
   /// Sends what is still to be sent. True if everything has been sent.
   Result<bool> send();
-  /// Receives bytes. True if as many have arrived as the handshake needs.
+  /// Receives bytes. True if all bytes have arrived that the handshake needs next.
   Result<bool> receive();
   Status handle_frame();
 

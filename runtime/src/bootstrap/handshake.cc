@@ -101,7 +101,7 @@ Status Handshake::read_preamble(ByteSpan bytes, ByteVector& out) {
   }
   theirs_.assign(bytes.begin(), bytes.end());
   state_ = State::proving;
-  const ByteSpan ours = preamble();  // The proof covers the preamble, too.
+  const ByteSpan ours = preamble();  // make_proof() needs this side's preamble.
   if (side_ == Side::caller) {
     WireWriter(out).raw(make_proof());
   } else {
@@ -114,8 +114,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   const Side prover = side_ == Side::caller ? Side::callee : Side::caller;
   const ByteSpan facts = bytes.first(kFactBytes);
   if (!key_.verify(statement(prover, facts), bytes.subspan(kFactBytes))) {
-    // A refusal is sent as zeros. Without it, the caller could not distinguish a refusal from a
-    // death.
+    // The callee refuses a wrong proof by sending zeros instead of its own proof. Otherwise the
+    // caller could not distinguish a refusal from the death of the callee.
     if (side_ == Side::callee) out.resize(out.size() + kProofBytes);
     return failure(Code::cancelled, "it does not know this job's secret");
   }
@@ -123,8 +123,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   peer_.rank = reader.number<std::uint32_t>();
   peer_.size = reader.number<std::uint32_t>();
   peer_.host = HostIdentity::read(reader);
-  // The proof is sent before versions are compared, since the caller, too, accepts a version only
-  // after a proof.
+  // The callee sends its proof before it compares versions: the caller needs this proof before it
+  // reports a difference of versions.
   if (side_ == Side::callee) WireWriter(out).raw(make_proof());
 
   const Dialect theirs = read_dialect(theirs_);
@@ -150,8 +150,8 @@ Status Handshake::read_proof(ByteSpan bytes, ByteVector& out) {
   return {};
 }
 
-/// Makes a key for each direction: a keyed hash, under the job's key, over the secret that only the
-/// two ends share and over both preambles.
+/// Makes a key for each direction: a hash, keyed with `key_`, over both preambles and over the
+/// secret that only the two ends share (EphemeralKey::agree()).
 Status Handshake::agree_on_keys() {
   const auto shared = ephemeral_.agree(ByteSpan(theirs_).last(kPublicKeyBytes));
   if (!shared) return failure(Code::cancelled, "its key is none");

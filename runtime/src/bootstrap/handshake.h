@@ -11,13 +11,13 @@
 //
 //   greeting ──preamble──► proving ──proof──► done
 //
-// Before the peer's proof is verified, only its preamble is read, and even a different version is
-// an error only after the proof. These sizes and this order never change, so that two versions can
-// always name each other.
+// Before the peer's proof is verified, only its preamble is read, and a difference of versions is
+// reported only after the proof. The sizes and the order of these messages never change, so that
+// processes of two versions can always report each other's version.
 //
 // After the handshake both ends have keys that nobody else has. The keys are derived from the job's
 // secret and from an exchange of keys that were made for this connection alone (X25519, RFC 7748).
-// So a secret that becomes known later does not decrypt what was recorded before.
+// So a third party that learns the secret later cannot decrypt traffic that it recorded before.
 #pragma once
 
 #include "bootstrap/host_identity.h"
@@ -38,7 +38,7 @@ namespace xylem::runtime {
 /// The protocol and library version of a process.
 struct Dialect {
   std::uint32_t protocol = 3;
-  std::string library = XYLEM_VERSION;  ///< At most 19 characters are sent.
+  std::string library = XYLEM_VERSION;  ///< Only the first 19 characters are sent.
 };
 
 /// A process's rank in its job, and its host.
@@ -58,7 +58,7 @@ class EphemeralKey {
   EphemeralKey& operator=(EphemeralKey&&) = default;
   ~EphemeralKey();
 
-  /// The key that is sent to the peer.
+  /// The public key, which is sent to the peer.
   std::array<std::byte, 32> public_key() const noexcept;
   /// The secret that only the two ends share; nothing if the peer's key is invalid (RFC 7748,
   /// section 6.1).
@@ -78,16 +78,17 @@ class Handshake {
 
   Handshake(Side side, Key key, const Member& self, Dialect dialect = {});
 
-  /// The first bytes that a caller sends. The first bytes of a callee come from receive(), so that
-  /// no key is made for strangers that send nothing, or invalid bytes.
+  /// This side's preamble. Only the caller sends the result of this function. A callee gets its
+  /// preamble from receive(), so that it computes no public key for a stranger that sends nothing,
+  /// or invalid bytes.
   ByteSpan preamble();
 
   /// How many bytes receive() needs next; 0 when the handshake is done.
   std::size_t wants() const noexcept;
-  /// Reads exactly wants() bytes, and appends the bytes to send to `out`. Fails with `unsupported`
-  /// if the peer does not speak this protocol, with `cancelled` if it does not know the secret
-  /// (both mean a stranger), and with `mismatch` if it belongs to the job but has another version
-  /// or size.
+  /// Reads exactly wants() bytes, and appends the reply, which must be sent even on failure, to
+  /// `out`. Fails with `unsupported` if the peer does not speak this protocol, with `cancelled` if
+  /// it does not know the secret (in both cases it is a stranger), and with `mismatch` if it
+  /// belongs to the job but has another version or size.
   Status receive(ByteSpan bytes, ByteVector& out);
 
   State state() const noexcept { return state_; }

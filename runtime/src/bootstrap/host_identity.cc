@@ -37,7 +37,8 @@ void read_boot_id(HostIdentity& identity) {
 }  // namespace
 
 std::uint64_t start_ticks(std::uint32_t pid) {
-  // The start is field 22. Field 2, the program's name, may contain blanks and parentheses.
+  // The start time is field 22. The search begins at the last ')', since field 2, the program's
+  // name in parentheses, may itself contain blanks and parentheses.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto name_end = text.rfind(')');

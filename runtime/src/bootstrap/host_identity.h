@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostIdentity: on which running kernel a process is, and which process it is there. Two processes
-// with equal boot ids run on one kernel. If their `pid_space` is equal too, each can address the
-// other by its process id.
+// HostIdentity: identifies a process, and the running kernel on which it is. Two processes with
+// equal boot ids run on one kernel. If their `pid_space` is equal, too, each can address the other
+// by its process id.
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -18,7 +18,7 @@ struct HostIdentity {
   std::uint64_t pid_space = 0;                ///< Inode of the process-id namespace; 0 if unknown.
   std::uint64_t net_space = 0;                ///< Inode of the network namespace; 0 if unknown.
   std::uint64_t started = 0;                  ///< When the process started, in ticks since boot.
-  std::uint32_t pid = 0;                      ///< In its own PID namespace.
+  std::uint32_t pid = 0;                      ///< Process id in its own PID namespace.
 
   static HostIdentity of_this_process();
   void write(WireWriter& writer) const;
@@ -36,8 +36,8 @@ struct HostIdentity {
   bool same_processes(const HostIdentity& other) const noexcept;
 };
 
-/// When a process of this host started, in ticks since boot; 0 if there is none. Together with the
-/// process id, it identifies a process of this host uniquely until the next boot.
+/// When the process `pid` of this host started, in ticks since boot; 0 if there is no such process.
+/// Together with the process id, it identifies a process of this host uniquely until the next boot.
 std::uint64_t start_ticks(std::uint32_t pid);
 
 }  // namespace xylem::runtime

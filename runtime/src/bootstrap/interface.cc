@@ -40,7 +40,8 @@ struct Filter {
   bool includes() const { return !avoid && !names.empty(); }
 };
 
-/// True for networks that end within this host: those of containers and of virtual machines.
+/// True for interfaces whose network does not leave this host: those of containers and of virtual
+/// machines.
 bool is_host_only(std::string_view name) {
   constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "br-",  "virbr",   "veth",
                                                          "cni",    "cali", "flannel", "podman"};
@@ -48,7 +49,8 @@ bool is_host_only(std::string_view name) {
                              [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-/// Candidates in the order in which the setting names them, or else in the system's order.
+/// The interfaces that the setting allows: in the order in which the setting names them, or, if it
+/// names none to use, in the system's order.
 std::vector<Interface> candidates_of(const std::vector<Interface>& all, const Filter& filter) {
   std::vector<Interface> candidates;
   if (!filter.includes()) {
@@ -114,8 +116,8 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
         has_route && routed->name == candidates.front().name ? *routed : candidates.front();
     return InterfaceChoice{best, fmt::format("named by XYLEM_INTERFACES \"{}\"", setting)};
   }
-  // A name may resolve to loopback only because this host lists itself so (127.0.1.1 on Debian).
-  // Other hosts cannot reach it there.
+  // The rendezvous host's name may resolve to loopback because it is this host's own name
+  // (127.0.1.1 on Debian). Other hosts cannot reach such an address.
   if (has_route && (rendezvous.is_loopback || !routed->address.is_loopback())) {
     const std::string what =
         rendezvous.name.empty() ? "the default route" : "routes to " + rendezvous.name;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which network interface a rank listens on, and why. The choice is a pure function of the
-// interfaces found, the setting and the route, so that every kind of machine can be a test.
+// interfaces found, the setting and the route, so that tests can describe any machine.
 //
-//   XYLEM_INTERFACES    restricts the candidates; the first named wins among several
-//   rendezvous known    the interface from which the kernel would send to it
-//   rendezvous unknown  that of the default route
-//   neither             the first that is up, then loopback
+//   XYLEM_INTERFACES    restricts the candidates; if it names several, the first is chosen
+//   rendezvous known    the interface by which the kernel would send to the rendezvous
+//   rendezvous unknown  the interface of the default route
+//   no such route       the first interface that is up; if there is none, loopback
 //
 // Loopback, and bridges of containers and virtual machines, are chosen only if they are named, lead
 // to the rendezvous, or nothing else is up.
@@ -41,8 +41,8 @@ struct InterfaceChoice {
 /// What is known about the host at which the ranks find each other.
 struct RendezvousHost {
   std::string name;                    ///< The name of the host, as it was set; empty if unknown.
-  std::optional<SocketAddress> route;  ///< This host's address towards it, or towards any host.
-  /// The rendezvous host is a loopback address, so all ranks are on this host.
+  std::optional<SocketAddress> route;  ///< Source address to reach the host; if unknown, any host.
+  /// True if the rendezvous host is a loopback address, so that all ranks are on this host.
   bool is_loopback = false;
 };
 

@@ -12,7 +12,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Rounds the waiting time: it is about the limit that was set, so odd milliseconds would only
+/// The waiting time, rounded: it is close to the configured limit, so odd milliseconds would only
 /// distract.
 std::string elapsed_text(Clock::duration elapsed) {
   using std::chrono::milliseconds;

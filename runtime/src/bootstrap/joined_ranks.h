@@ -15,7 +15,8 @@
 
 namespace xylem::runtime {
 
-/// "3", "0, 1, 2", "0-511, 514"; at most a few groups, then "and 17 more".
+/// A list of ranks as text: "3", "0, 1, 2" or "0-511, 514". A long list is cut after 16 numbers or
+/// ranges, and ends in " and 17 more".
 std::string rank_list(std::span<const std::uint32_t> ranks);
 
 class JoinedRanks {
@@ -28,7 +29,7 @@ class JoinedRanks {
   std::vector<std::uint32_t> missing() const;
 
   /// The error `timed_out` with a text such as "rank 3 did not come within 60 s; 0, 1, 2 are here".
-  /// Its peer() is the first rank that is missing.
+  /// The error's peer() is the first missing rank.
   Status missing_error() const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a process's place from the variables of each launcher. There is one function per launcher,
-// called in the order of precedence. The first whose variables are set decides; having only some of
-// them is an error.
+// Reads rank and size from the variables that launchers set. There is one function per launcher,
+// called in the order of precedence. The first launcher whose variables are set decides. If only
+// some of its variables are set, this is an error.
 #include "bootstrap/launcher.h"
 
 #include "bootstrap/secret.h"
@@ -56,7 +56,7 @@ Status check_place(const Names& names, std::uint32_t rank, std::uint32_t size) {
                              names.size, size));
 }
 
-/// Rank and size; nothing if neither is set.
+/// A placement with rank and size; nothing if neither variable is set.
 Found read_place(const Environment& environment, const Names& names) {
   XYLEM_TRY(const auto rank, read_number(environment, names.rank));
   XYLEM_TRY(const auto size, read_number(environment, names.size));

@@ -18,37 +18,36 @@ namespace xylem::runtime {
 /// What a job's secret is derived from.
 enum class SecretOrigin : std::uint8_t {
   given,  ///< XYLEM_SECRET.
-  user,   ///< The user's key (user_key.h), since all ranks are on this host.
-  job,    ///< The job's identity, which is not secret: ranks on other hosts have nothing else in
-          ///< common.
+  user,   ///< The user's key (user_key.h): all ranks are on this host.
+  job,    ///< The job's identity, which is not secret: ranks on several hosts share nothing else.
 };
 
-/// A process's place in its job.
+/// A process's rank in its job, and the job's identity.
 struct Placement {
   std::string launcher = "none";  ///< "options", "xylem", "torchrun", "openmpi", "mpich", "slurm",
-                                  ///< "none" (a job of one).
+                                  ///< "none" (a job of one rank).
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   std::string job;  ///< Identity of the job and of this start: differs between two jobs on one host
                     ///< and between restarts.
-  std::string secret;  ///< The secret that members must prove to know.
+  std::string secret;  ///< Members must prove that they know this secret.
   SecretOrigin secret_origin = SecretOrigin::job;
-  /// A host that all ranks can reach, if the launcher or the rendezvous names one; else empty. The
-  /// route to it decides the interface.
+  /// A host that all ranks can reach, if the launcher or XYLEM_RENDEZVOUS names one; otherwise
+  /// empty. The route to this host decides which interface is chosen.
   std::string rendezvous_host;
 };
 
 /// The placement from the first of these sources that is set: Options or XYLEM_ variables;
 /// torchrun; Open MPI; MPICH; Slurm. If none is set, the job has one rank. Fails with
-/// invalid_argument, and names the variables, if they are incomplete or wrong (rank without size,
+/// invalid_argument, and names the variables, if variables are missing or wrong (rank without size,
 /// rank ≥ size).
 Result<Placement> detect_placement(const Config& config, const Environment& environment);
 
-/// The store through which this job's ranks find each other: the user's, a directory, TCP served by
-/// rank 0, or the launcher's (PMI-1 for MPICH, PMIx for Open MPI). Under torchrun and Slurm, rank 0
-/// serves on the first free port of a few ports that are derived from the job's identity. The other
-/// ranks recognize the right port, since both sides prove that they belong to the job. MASTER_PORT
-/// itself is never bound.
+/// The store through which this job's ranks find each other: the user's store (`users`), a
+/// FileStore, a TcpStore, which rank 0 serves, or the launcher's store (PMI-1 for MPICH, PMIx for
+/// Open MPI). Under torchrun and Slurm, rank 0 serves on the first free port of a few ports that
+/// are derived from the job's identity. The other ranks recognize the right port, since both sides
+/// prove that they belong to the job. MASTER_PORT itself is never bound.
 Result<std::shared_ptr<Store>> open_store(const Placement& placement,
                                           const Config& config,
                                           const Environment& environment,

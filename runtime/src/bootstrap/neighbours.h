@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ranks to which a rank is connected: rank ± 2^k (mod n) for all powers of two below n. These
-// contain the ring and every partner of a Bruck exchange. If ranks end, the others stay connected
-// to each other, as long as fewer ranks have ended than one rank has neighbours.
+// The ranks to which a rank's control plane is connected: rank ± 2^k (mod n) for all powers of two
+// below n. They include the neighbours in the ring and every partner of a Bruck gather. When ranks
+// end, the remaining ranks stay connected to each other, directly or over others, as long as fewer
+// ranks have ended than a rank has neighbours.
 //
 //   n = 8, rank 0:    1 2 4     (and 7 6 4)
 #pragma once

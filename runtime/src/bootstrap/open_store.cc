@@ -20,7 +20,8 @@ namespace {
 
 using MaybeStore = Result<std::shared_ptr<Store>>;
 
-/// A number from 0 to 65535; -1 if the variable is not set or holds something else.
+/// Reads a variable with a number from 0 to 65535, a port or a descriptor; -1 if it is not set or
+/// not such a number.
 int read_port(const Environment& environment, std::string_view name) {
   const auto entry = environment.find(name);
   if (entry == environment.end()) return -1;

@@ -11,12 +11,13 @@
 namespace xylem::runtime {
 namespace {
 
-/// An unanswered invitation is sent again after this time, which doubles up to kLongestPatience.
+/// An unanswered invitation is sent again after kPatience. This interval then doubles each time, up
+/// to kLongestPatience.
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLongestPatience = std::chrono::seconds(8);
 /// After this many invitations to a rank, the next ones are flooded.
 constexpr std::uint32_t kFloodAfter = 2;
-/// After this number of failed attempts at this end, the failure is reported.
+/// After this number of failed attempts to listen or connect at this end, the failure is reported.
 constexpr std::uint32_t kMostTries = 5;
 
 }  // namespace
@@ -39,7 +40,8 @@ PayloadConnections::PayloadConnections(const Member& self,
 
 void PayloadConnections::request(std::uint32_t rank) {
   if (connected_[rank] || invitees_.contains(rank)) return;
-  // This rank may already be connecting to that rank, and that may still fail.
+  // If this rank is already connecting to `rank`, its own invitation is sent later, in case the
+  // attempt to connect fails.
   const auto first = greeter_.is_calling(rank) ? Clock::now() + kPatience : Clock::now();
   invitees_[rank] = {first, 0};
 }
@@ -96,8 +98,8 @@ Clock::time_point PayloadConnections::due() const noexcept {
 
 void PayloadConnections::on_invited(const Invitation& invitation) {
   const std::uint32_t inviter = invitation.inviter;
-  // An outgoing connection is never replaced by another one, since its host may consider it
-  // complete. If it fails, it ends by itself.
+  // An outgoing connection in progress is never replaced, since the inviting rank may consider it
+  // complete already. If it fails, the Greeter removes it, and a later invitation is accepted.
   if (connected_[inviter] || greeter_.is_calling(inviter)) return;
   if (invitees_.contains(inviter)) {
     // The other rank will receive this rank's invitation, which takes precedence.
@@ -108,7 +110,7 @@ void PayloadConnections::on_invited(const Invitation& invitation) {
   const auto address = SocketAddress::parse(invitation.address, invitation.port);
   auto socket = address ? start_connect(*address) : Result<UniqueFd>(address.status());
   const Handshake handshake(Handshake::Side::caller, key_, self_);
-  // Nothing more to do: the host will invite again.
+  // The inviting rank will send its invitation again, so this rank need not retry by itself.
   if (!socket) return note_failure(inviter, socket.status());
   fail_early(socket->get());
   keep_alive(socket->get());
@@ -120,8 +122,8 @@ void PayloadConnections::on_event(int fd) {
     const Status accepted = greeter_.accept_some(
         fd, [this] { return Handshake(Handshake::Side::callee, key_, self_); }, invitees_.size());
     if (accepted) return;
-    // If the port stayed open, the event would be reported without end. The next invitation opens
-    // the port again.
+    // The connection could not be accepted and stays pending, so the poller would report it without
+    // end. So the port is closed; the next invitation opens a port again.
     stop_listening();
     for (const auto& [rank, invited] : invitees_) note_failure(rank, accepted);
     return;

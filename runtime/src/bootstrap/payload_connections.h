@@ -3,15 +3,16 @@
 // PayloadConnections: makes the connection for payload between two ranks when one of them first
 // needs it.
 //
-//   rank a: ask(b) ── listens, invites b over the control plane ──►  rank b: calls a
+//   rank a: ask(b) ── listens, invites b over the control plane ──►  rank b: connects to a
 //           ◄───────────────── handshake of both ─────────────────►
-//           does not listen any more
+//           stops listening
 //
 // If two ranks invite each other, the invitation of the lower rank takes precedence. One port
 // serves all invitations of a rank, and is open only while some invitation is not answered. An
-// invitation that is not answered is sent again, less and less often. From the third time on it is
-// flooded, since a rank that should forward it may have died. A rank that cannot listen or call
-// because descriptors or ports have run out tries for some seconds, and then reports the failure.
+// invitation that is not answered is sent again, at growing intervals. The third and later
+// invitations are flooded, since a rank that should forward them may have died. A rank that cannot
+// listen or connect, because descriptors or ports have run out, retries for some seconds, and then
+// reports the failure.
 #pragma once
 
 #include "bootstrap/control_frame.h"
@@ -38,7 +39,7 @@ namespace xylem::runtime {
 /// the control plane.
 class PayloadConnections {
  public:
-  /// `key` is derived from the job's secret and used for nothing else. `poller` watches the
+  /// `key` is derived from the job's secret, only for these connections. `poller` watches the
   /// connections; its events carry `tag`.
   PayloadConnections(const Member& self,
                      Key key,
@@ -47,20 +48,21 @@ class PayloadConnections {
                      std::uint64_t tag,
                      const Logger& logger);
 
-  /// Asks for a connection to a rank. Asking again changes nothing.
+  /// Requests a connection to a rank. A repeated request has no effect.
   void request(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
-  /// Handles an event that the poller has for this descriptor.
+  /// Handles an event of the poller for the descriptor `fd`.
   void on_event(int fd);
-  /// Call this when a rank is lost or has left: it is no longer waited for.
+  /// Stops all attempts to connect to a rank. Call this when the rank is lost or has left.
   void forget(std::uint32_t rank);
 
-  /// Does what is due by now, and appends the invitations that are to be sent.
+  /// Handles time limits that have passed. The caller must send the invitations that this function
+  /// appends to `invitations`.
   void tick(Clock::time_point now, std::vector<Invitation>& invitations);
-  /// When tick() is due.
+  /// When tick() must be called next.
   Clock::time_point due() const noexcept;
   std::vector<PayloadConnection> take_connections() { return std::exchange(connections_, {}); }
-  /// Ranks to which no connection can be made here, and why.
+  /// A rank to which this end could not make a connection, and why.
   struct Failed {
     std::uint32_t rank;
     Status why;
@@ -76,7 +78,7 @@ class PayloadConnections {
   Status listen();
   void stop_listening();
   void stop_listening_if_done();
-  /// Counts one more failed attempt.
+  /// Counts a failed attempt to connect. After several, the failure is added to `failed_`.
   void note_failure(std::uint32_t rank, const Status& why);
   void on_proven(Greeting greeting);
 

@@ -27,7 +27,7 @@ namespace {
 
 // The alphabet of this variant has neither blank nor '=', which PMI reserves.
 constexpr int kBase64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
-/// A longer line is not PMI.
+/// A longer line is an error, since PMI has no such lines.
 constexpr std::size_t kLongestLine = std::size_t{256} * 1024;
 
 /// The value of `name` in "cmd=… name=value …"; empty if it is not there.
@@ -51,7 +51,7 @@ std::size_t number(std::string_view text) {
 }
 
 std::string encode(ByteSpan bytes) {
-  if (bytes.empty()) return {};  // sodium needs an address
+  if (bytes.empty()) return {};  // libsodium accepts no null pointer.
   std::string text(sodium_base64_encoded_len(bytes.size(), kBase64), '\0');
   sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
                     bytes.size(), kBase64);
@@ -70,15 +70,16 @@ Result<ByteVector> decode(std::string_view text) {
   return bytes;
 }
 
-/// Sends "finalize" to the launcher when the process exits, and not earlier: the connection serves
-/// every start of the process, and can be opened only once.
+/// Sends "finalize" to the launcher when the process exits, and not earlier: all starts of Xylem in
+/// this process use the same connection, which ends with "finalize".
 class Farewell {
  public:
   explicit Farewell(int fd) : fd_(fd), process_(::getpid()) { ::fstat(fd, &socket_); }
   Farewell(const Farewell&) = delete;
   Farewell& operator=(const Farewell&) = delete;
   ~Farewell() {
-    // Send nothing in a forked child, nor if an MPI library has sent it and closed the connection.
+    // Sends nothing in a forked child. Sends nothing either if the descriptor is not the same
+    // socket: then an MPI library has sent "finalize" and closed the connection.
     struct stat now {};
     const bool is_ours = ::getpid() == process_ && ::fstat(fd_, &now) == 0 &&
                          now.st_dev == socket_.st_dev && now.st_ino == socket_.st_ino;
@@ -219,7 +220,8 @@ Result<std::string> PmiStore::ask(const std::string& command,
   const std::string line = command + "\n";
   for (std::string_view left = line; !left.empty();) {
     XYLEM_TRY(wait_for(fd_, POLLOUT, deadline));
-    // The descriptor is always a socket, and writing to a closed one must not raise SIGPIPE.
+    // The descriptor is always a socket. If the launcher has closed the connection, sending must
+    // not raise SIGPIPE.
     const ssize_t written = ::send(fd_, left.data(), left.size(), MSG_NOSIGNAL);
     if (written < 0 && errno != EINTR && errno != EAGAIN) {
       return failure(Code::link_lost, "cannot write to the launcher: " + error_text(errno));

@@ -4,10 +4,10 @@
 // that the launcher passes to each process.
 //
 // In PMI-1 a value is visible only after a barrier that all processes enter. So the first get()
-// after a set() is such a barrier, and all ranks must alternate in the same way: first all sets,
-// then all gets. A rank that sets nothing in a round takes part by its first get. Getting a key
-// that nobody has set fails at once. Values are written in base64, in pieces of the size that the
-// launcher allows.
+// after a set() enters such a barrier, and all ranks must alternate in the same way: first all
+// sets, then all gets. A rank that calls get() before any set() enters the first barrier there.
+// Getting a key that nobody has set fails at once. Values are written in base64, in pieces of the
+// size that the launcher allows.
 //
 // The connection belongs to the process and not to Xylem: an MPI library in the same program uses
 // it, too, and it outlives every Runtime. Hydra kills a job if one of its processes ends without
@@ -50,16 +50,16 @@ class PmiStore final : public Store {
   Deadline deadline_;
   std::string kvs_;
   std::size_t longest_key_ = 0, longest_value_ = 0;
-  std::uint32_t start_ = 0;  ///< How many starts this process had before.
+  std::uint32_t start_ = 0;  ///< How many starts of Xylem this process had before.
   bool is_synchronized_ = false;
-  bool is_broken_ = false;  ///< An answer was not awaited, so later answers would not match their
-                            ///< questions.
+  bool is_broken_ = false;  ///< True after a request whose reply was not read: later replies would
+                            ///< be matched to the wrong requests.
   std::string unread_;
   std::set<std::string, std::less<>> set_keys_;
 };
 
-/// Makes the process send "finalize" when it exits. This happens only once, even if Xylem starts
-/// several times. `fd` is the value of PMI_FD.
+/// Makes the process send "finalize" when it exits. Only the first call has an effect, so Xylem may
+/// start several times. `fd` is the value of PMI_FD.
 void finalize_pmi_at_exit(int fd);
 
 }  // namespace xylem::runtime

@@ -80,13 +80,14 @@ Result<PmixLibrary> PmixLibrary::load() {
                   kName, library == nullptr ? ::dlerror() : "a function is missing"));
 }
 
-/// PMIx as this process uses it, from its first start until it exits. Ending and initialising PMIx
-/// between two starts would race with what the launcher does when a rank ends. A key that was set
-/// is then sometimes not found (Open MPI 4.1.4, once in some hundred starts).
+/// This process's use of PMIx, from the first start of Xylem until the process exits. PMIx is not
+/// finalized and initialized again between two starts of Xylem, since this races with the
+/// launcher's handling of a rank that ends: sometimes a key that was set is then not found (Open
+/// MPI 4.1.4, once in some hundred starts).
 class Session {
  public:
-  /// Opens the session at the first call. It ends when the process exits, but is never destroyed,
-  /// since destructors of the program may use it.
+  /// Opens the session at the first call. PMIx is finalized when the process exits. The object is
+  /// never destroyed, since destructors of the application may still use it.
   static const Result<std::unique_ptr<Session>>& of_this_process() {
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     static const auto& session = *new Result<std::unique_ptr<Session>>(open());
@@ -99,8 +100,8 @@ class Session {
 
   const PmixLibrary& library() const noexcept { return library_; }
   const pmix_proc_t& self() const noexcept { return self_; }
-  /// Counts the starts, so that each has its own keys. All ranks make their starts in the same
-  /// order.
+  /// Numbers the starts of Xylem, so that each start has its own keys. All ranks start Xylem in the
+  /// same order.
   std::uint32_t next_start() noexcept { return starts_.fetch_add(1); }
 
   static Status failed(const PmixLibrary& library, std::string_view doing, pmix_status_t status) {
@@ -137,8 +138,8 @@ class Session {
   std::atomic<std::uint32_t> starts_{0};
 };
 
-/// A question and its answer. The answer arrives on PMIx's thread, possibly when nobody waits for
-/// it any more. PMIx reads `about` and `flag` until then.
+/// A request to PMIx and its answer. The answer arrives on a thread of PMIx, possibly after the
+/// wait for it has timed out. PMIx reads `about` and `flag` until it has answered.
 struct Answer {
   pmix_proc_t about{};
   pmix_info_t flag{};
@@ -166,7 +167,8 @@ void take_value(pmix_status_t status, pmix_value_t* value, void* owner) noexcept
   take_status(status, owner);
 }
 
-/// Calls `ask(owner)` and waits for take_status(); nothing if the deadline passes first.
+/// Calls `ask`, which starts a request to PMIx, and blocks until PMIx has called take_status().
+/// Returns the status; nothing if the deadline passes first.
 template <typename Ask>
 std::optional<pmix_status_t> wait_for_answer(const SharedAnswer& answer,
                                              Deadline deadline,
@@ -215,7 +217,7 @@ class PmixStore final : public Store {
   std::uint32_t owner_of(std::string_view key) const;
   Status put(const std::string& key, std::span<const std::byte> value);
   Status fence(Deadline deadline);
-  /// The value, if the launcher can return it without waiting.
+  /// The value of a key, if the launcher has it already.
   Result<std::vector<std::byte>> look_up(const std::string& key,
                                          std::uint32_t owner,
                                          Deadline deadline);
@@ -266,8 +268,8 @@ Status PmixStore::set(std::string_view key, std::span<const std::byte> value) {
 }
 
 Status PmixStore::put(const std::string& key, std::span<const std::byte> value) {
-  // PMIx copies the value, but its parameter is not const. A byte is prepended, since PMIx has no
-  // empty values.
+  // The value is copied since PMIx's parameter is not const. A byte is prepended, since PMIx does
+  // not support empty values.
   std::vector<std::byte> copy(1);
   copy.insert(copy.end(), value.begin(), value.end());
   pmix_value_t entry{};
@@ -281,8 +283,8 @@ Status PmixStore::put(const std::string& key, std::span<const std::byte> value) 
 }
 
 Status PmixStore::fence(Deadline deadline) {
-  // A fence that was not awaited is still pending. Another fence of this rank would match the first
-  // fence of other ranks.
+  // After a time-out, the first fence of this rank is still pending. PMIx would match a second
+  // fence of this rank with the first fence of other ranks, so no other fence is entered.
   if (!fence_failed_) return fence_failed_;
   const auto answer = make_question(self_, PMIX_RANK_WILDCARD, PMIX_COLLECT_DATA);
   const auto status = wait_for_answer(answer, deadline, [&](SharedAnswer* owner) {
@@ -295,8 +297,8 @@ Status PmixStore::fence(Deadline deadline) {
 }
 
 Status PmixStore::who_is_missing() {
-  // The launcher on this host knows at least the values of its own ranks. It may need a moment to
-  // get the values of other ranks.
+  // The launcher's daemon on this host has at least the values of this host's ranks. It may need a
+  // moment to get the values of other hosts' ranks.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
   joined_.add(self_.rank);
   for (const std::uint32_t rank : joined_.missing()) {

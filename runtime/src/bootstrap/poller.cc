@@ -39,7 +39,8 @@ void Poller::remove(int fd) const noexcept {
 std::span<const epoll_event> Poller::wait(int milliseconds) {
   const int count =
       ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), milliseconds);
-  // A signal counts as no event: callers check their deadlines and call again.
+  // If a signal interrupts epoll_wait(), the result is empty: callers check their deadlines and
+  // call wait() again.
   return std::span(ready_).first(count > 0 ? static_cast<std::size_t>(count) : 0);
 }
 

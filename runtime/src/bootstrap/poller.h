@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Poller: an epoll set. A descriptor must be removed before it is closed: a forked child may hold a
-// copy, and then events of the closed descriptor would still be reported.
+// Poller: an epoll set. A descriptor must be removed before it is closed: if a forked child has a
+// copy, the epoll set would still report events of the closed descriptor.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Refusals: logs that strangers were refused. At most one line a second, however many come.
+// Refusals: logs refused connections of strangers (processes that do not belong to the job), at
+// most one line a second.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -23,7 +24,7 @@ class Refusals {
   static constexpr std::chrono::seconds kPeriod{1};
 
   Logger logger_;
-  Clock::time_point next_line_;  ///< When a line may be logged again; the first one at once.
+  Clock::time_point next_line_;  ///< The earliest time of the next line.
   std::uint64_t unreported_ = 0;
 };
 

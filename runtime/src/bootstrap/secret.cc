@@ -23,7 +23,8 @@ void hash_into(std::span<unsigned char> out,
   XYLEM_CHECK(failed == 0, out.size(), key.size());
 }
 
-/// libsodium needs this before its first use. Further calls, also by other threads, are harmless.
+/// Initializes libsodium, which its first use requires. Further calls, also by other threads, are
+/// harmless.
 void require_sodium() noexcept { XYLEM_CHECK(sodium_init() >= 0); }
 
 }  // namespace

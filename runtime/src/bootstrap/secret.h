@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys derived from a job's secret. A key is for one purpose, so a proof made for the store proves
-// nothing to the control plane. The keys of the control plane and of payload are also for one
-// start.
+// Keys derived from a job's secret. Each key serves one purpose, so a proof made for the store
+// proves nothing to the control plane. The keys of the control plane and of payload serve one start
+// only.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ class Key {
  public:
   /// A random key, which nobody else has.
   Key() noexcept;
-  /// Derives a key from a job's secret. Another `purpose` or another `context` gives another key.
-  /// The context contains the job and, for the keys of the control plane and of payload, a random
-  /// number of this start.
+  /// Derives a key from a job's secret. A different `purpose` or `context` results in a different
+  /// key. The context contains the job's identity and, for the keys of the control plane and of
+  /// payload, a random number of this start.
   Key(std::string_view secret,
       std::string_view purpose,
       std::span<const std::byte> context) noexcept;
@@ -39,7 +39,7 @@ class Key {
   ~Key();
 
   Proof prove(std::span<const std::byte> statement) const noexcept;
-  /// Compares in constant time.
+  /// True if `proof` is the keyed hash of `statement`. Compares in constant time.
   bool verify(std::span<const std::byte> statement,
               std::span<const std::byte> proof) const noexcept;
 

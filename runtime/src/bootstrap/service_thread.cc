@@ -11,7 +11,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// Blocks signals while a thread is started, since the thread inherits the mask.
+/// Blocks all signals in the calling thread while it starts another thread, which inherits the
+/// signal mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Xylem's own threads. They block all signals. If the system cannot start one, that is an error
-// like any other.
+// Xylem's own threads. They block all signals. If the system cannot start a thread, the result is
+// an error, not an exception.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -23,8 +23,8 @@ namespace xylem::runtime {
 Result<std::thread> start_service_thread(std::string_view purpose, std::function<void()> body);
 
 /// Calls `function` on a thread of its own, for system calls that take no deadline. Returns nothing
-/// if the deadline passes first. The thread ends when the call does, so `function` must own
-/// everything that it uses.
+/// if the deadline passes first. The thread then continues until `function` returns, so `function`
+/// must own everything that it uses.
 template <typename Function, typename T = std::invoke_result_t<const Function&>>
 Result<std::optional<T>> call_until(Deadline deadline,
                                     std::string_view purpose,

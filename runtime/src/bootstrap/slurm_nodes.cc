@@ -11,7 +11,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// More nodes than any machine has; a list that names more is damaged.
+/// The largest number of nodes in a list. No machine has more, so a longer list is damaged.
 constexpr std::size_t kMostNodes = 1U << 20;
 
 Status malformed(std::string_view list, std::string_view what) {

@@ -80,8 +80,8 @@ Result<UniqueFd> accept_from(int listener) {
       case EINVAL:
       case ENOTSOCK: return failure(Code::internal, "accept: " + error_text(errno));
       default:
-        // The pending connection has failed already (accept(2) reports its error). Others may be
-        // pending.
+        // accept(2) reports the error of a pending connection that has failed already. Other
+        // connections may be pending.
         continue;
     }
   }
@@ -152,14 +152,15 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
 }
 
 void fail_early(int fd) noexcept {
-  // The kernel repeats the request after 1 s and after 2 s more, and then waits 4 s for an answer.
+  // The kernel repeats the SYN after 1 s, again after 2 s more, and then waits 4 s for an answer.
   set_option(fd, IPPROTO_TCP, TCP_SYNCNT, 2);
 }
 
 void keep_alive(int fd) noexcept {
   constexpr int kSeconds = Silence::kProbeInterval.count();
-  // The connection ends when this number of probes is not answered. It is one more than fit into
-  // the longest silence, since the first one may be sent just when the network fails.
+  // The kernel ends the connection when this number of probes in a row is not answered. The number
+  // is one more than fit into Silence::kLongest, since the network may fail just when the first
+  // probe is sent.
   constexpr int kProbes = Silence::kLongest / Silence::kProbeInterval + 1;
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSeconds);

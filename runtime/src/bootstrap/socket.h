@@ -44,9 +44,9 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);
 /// Makes an attempt to connect fail after 7 s without an answer, instead of 2 min.
 void fail_early(int fd) noexcept;
 
-/// Makes the kernel probe the peer's kernel each second (Silence::kProbeInterval), also while
-/// nothing is sent. If nothing is sent, it ends the connection when a probe stays unanswered after
-/// a silence of Silence::kLongest. The peer's process need not run to answer.
+/// Makes this host's kernel probe the peer's kernel each second (Silence::kProbeInterval) while
+/// nothing is sent. If probes stay unanswered for Silence::kLongest, this host's kernel ends the
+/// connection. The peer's kernel answers even if the peer's process is stopped.
 void keep_alive(int fd) noexcept;
 
 }  // namespace xylem::runtime

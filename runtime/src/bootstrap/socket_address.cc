@@ -146,7 +146,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadl
                                       [place] { return look_up(place.host, place.port, 0); }));
     if (lookup && !lookup->addresses.empty()) return std::move(lookup->addresses);
     if (lookup) reason = ::gai_strerror(lookup->error);
-    // The pause spares the name server.
+    // The pause limits the load on the name server.
     const auto next = earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
     std::this_thread::sleep_until(next.point());
     if (deadline.passed()) break;

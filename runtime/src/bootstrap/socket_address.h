@@ -49,15 +49,15 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
-/// True if `host` means "this host alone": a loopback address or localhost. Other names that
-/// resolve to loopback do not count: a host may list itself so (127.0.1.1 on Debian) while others
-/// reach it at another address.
+/// True if `host` means "this host alone": a loopback address or localhost. False for other names,
+/// even if they resolve to loopback: a host may map its own name to loopback (127.0.1.1 on Debian)
+/// although other hosts reach it at another address.
 bool is_loopback_host(const std::string& host);
 
-/// All addresses of a host, in the system's order of preference. Names are looked up on a thread of
-/// their own, since the system's resolver takes no deadline. An unknown name is looked up again
-/// until the deadline, because a job's names may appear while it starts. Fails with timed_out, or
-/// with `exhausted` if the thread cannot be started.
+/// All addresses of a host, in the system's order of preference. Names are looked up on a separate
+/// thread, since the system's resolver takes no deadline. An unknown name is looked up again until
+/// the deadline, because the names of a job's hosts may be published only while the job starts.
+/// Fails with timed_out, or with `exhausted` if the thread cannot be started.
 Result<std::vector<SocketAddress>> resolve(const HostPort& place, Deadline deadline);
 
 }  // namespace xylem::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StartStore: a store of Xylem's own that also informs all ranks when the start fails. The first
-// failure that a rank reports to the store is the verdict of the start, and every rank gets it. So
-// all ranks name the same culprit, however many failures follow from the first. (The Verdict in
-// situation.h is another one: a rank announces it when a communicator fails.)
+// failure that a rank reports to the store is the verdict of the start, and the store passes it to
+// every rank. So all ranks name the same culprit, even if the first failure causes others. (The
+// Verdict in situation.h is a different thing: a rank announces it when a communicator fails.)
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -13,10 +13,10 @@ namespace xylem::runtime {
 
 class StartStore : public Store {
  public:
-  /// Readable when verdict() may have changed; -1 if it must be polled.
+  /// Readable when the result of verdict() may have changed; -1 if verdict() must be polled.
   virtual int fd() const noexcept { return -1; }
-  /// Why the start has failed, as far as is known without waiting; OK if it has not failed. set()
-  /// and get() fail with it, too.
+  /// Why the start has failed; OK if no failure is known. Never blocks. When the start has failed,
+  /// set() and get() fail with the verdict, too.
   virtual Status verdict() = 0;
   /// Sets `key` and gets `wanted`, in one round trip if the store can do that.
   virtual Result<std::vector<std::byte>> set_and_get(std::string_view key,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of all stores of Xylem: for keys and values, and for how long a store is kept.
+// Rules for all stores of Xylem: the limits of keys and values, and how long a store is kept.
 #pragma once
 
 #include "xylem/base/status.h"

@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 
 /// How long, at most, a live server takes to answer a request that does not depend on other ranks.
 constexpr auto kAnswerTime = std::chrono::seconds(10);
-/// How long a rank that gives up waits for the verdict of the start (start_store.h).
+/// How long a rank whose start has failed waits for the verdict of the start (start_store.h).
 constexpr auto kLastWord = std::chrono::seconds(1);
 
 Result<StoreReply> read_reply(int fd, Deadline deadline) {
@@ -61,10 +61,10 @@ Member member_of(const Placement& placement) {
 
 // --- Rank 0 -----------------------------------------------------------------
 
-/// The addresses at which rank 0 listens. These are the addresses of the host name that belong to
-/// this host. There may be none except loopback addresses (as in Debian's /etc/hosts), or the
-/// network may translate addresses. Then other ranks reach this host by addresses that it does not
-/// know, so rank 0 listens at all addresses of this host.
+/// The addresses at which rank 0 listens: those addresses of the host name that are addresses of
+/// this host's interfaces. There may be none, if the name resolves only to loopback (as in Debian's
+/// /etc/hosts), or if the network translates addresses. Then rank 0 listens at all addresses of
+/// this host.
 std::vector<SocketAddress> places_to_listen(const std::string& host,
                                             const std::vector<SocketAddress>& addresses,
                                             const std::vector<Interface>& interfaces) {
@@ -139,7 +139,7 @@ Result<std::shared_ptr<Store>> serve(const TcpStoreAddress& address,
   return std::shared_ptr<Store>(std::make_shared<TcpStore>(std::move(mine), std::move(server)));
 }
 
-// --- The others -------------------------------------------------------------
+// --- Other ranks ------------------------------------------------------------
 
 /// A connection to the store. `verdict` is set if the start had already failed when this rank
 /// connected.
@@ -148,16 +148,16 @@ struct Membership {
   Status verdict;
 };
 
-/// How long to try one address.
+/// The deadlines of one attempt to connect to the store at one address.
 struct Limits {
-  Deadline answer;  ///< For the first bytes of the answer.
-  /// For the rest of the answer. By then the server may have this rank's proof, and would consider
-  /// the rank dead if the connection ended.
+  Deadline answer;  ///< For connecting, and for the server's preamble.
+  /// For the server's proof and first reply. It is later than `answer`: the server may have this
+  /// rank's proof already, and would consider the rank dead if it closed the connection.
   Deadline welcome;
 };
 
-/// Receives the store's first reply. Fails as Handshake::receive() does, or with the connection's
-/// error.
+/// Carries out the handshake, and receives the store's first reply. Fails as Handshake::receive()
+/// does, or with the connection's error.
 Result<StoreReply> greet(int fd, const Key& key, const Member& self, const Limits& limits) {
   Handshake handshake(Handshake::Side::caller, key, self);
   ByteVector out(handshake.preamble().begin(), handshake.preamble().end());
@@ -189,7 +189,7 @@ Result<Membership> call(const SocketAddress& address,
   return membership;
 }
 
-/// Tries all addresses in turn until one of them answers with a proof that it belongs to the job.
+/// Tries all addresses in turn, until a server at one of them proves that it belongs to the job.
 class Search {
  public:
   Search(const TcpStoreAddress& address, const Placement& placement, Deadline deadline)
@@ -214,27 +214,28 @@ class Search {
         if (deadline_.passed()) return not_found();
       }
       pause();
-      // The path to rank 0 may be slow, or lose packets.
+      // The path to rank 0 may be slow, or lose packets, so later attempts get more time.
       patience_ = std::min(2 * patience_, kMostPatience);
     }
   }
 
  private:
-  /// How long to try one address at first, and at most; there may be several.
+  /// The limit `answer` of the first attempt at an address, and its maximum for later attempts.
   static constexpr std::chrono::seconds kPatience{2}, kMostPatience{16};
 
   /// True if another attempt cannot help.
   bool is_final(const Status& status) {
     if (status.code() == Code::mismatch) return true;
     const bool stranger = status.code() == Code::cancelled || status.code() == Code::unsupported;
-    // Such a failure is final only at the third time, since it may come from the server of an
-    // earlier start, which is about to end.
+    // An answer of a stranger is final only at the third time, since the stranger may be the server
+    // of an earlier start, which is about to end.
     constexpr int kEnough = 3;
     return store_address_.is_reserved && stranger && ++strangers_ >= kEnough;
   }
 
-  /// True if this status says more about the cause than the last failure. That nobody listened or
-  /// answered says least, that another process has this rank says most.
+  /// True if `status` says more about the cause than `last_`, the failure to report so far.
+  /// `peer_lost` (nobody listens) says least; `busy` (another process has this rank) says most, and
+  /// is kept.
   bool is_more_telling(const Status& status) const {
     return last_.is_ok() || (last_.code() != Code::busy && status.code() != Code::peer_lost);
   }
@@ -250,7 +251,8 @@ class Search {
   }
 
   void pause() {
-    // Spreads the attempts, so that ranks that start together do not always retry together.
+    // `spread` differs between ranks, so that ranks that start together do not always retry
+    // together.
     const auto spread =
         std::chrono::microseconds(mix((std::uint64_t{rank_} << 32) + ++rounds_) % 4096);
     const auto next = earlier(deadline_, Deadline::after(pause_ + spread));
@@ -304,7 +306,7 @@ Result<std::shared_ptr<Store>> TcpStore::open(const TcpStoreAddress& address,
 TcpStore::~TcpStore() {
   ByteVector bye;
   write_request(bye, StoreAsk::bye, {}, {});
-  // A server that has ended needs no goodbye.
+  // An error is ignored: if the server has ended, it needs no `bye`.
   static_cast<void>(send_all(fd_.get(), bye, Deadline::after(milliseconds(100))).is_ok());
 }
 
@@ -374,7 +376,7 @@ Result<std::vector<std::byte>> TcpStore::value(Deadline deadline) {
 
 Status TcpStore::verdict() {
   if (verdict_ && wait_for(fd_.get(), POLLIN, Deadline::at(Clock::now()))) {
-    // Nothing was asked, so only a verdict or the end of the stream can have arrived.
+    // No request is pending, so only a verdict or the end of the stream can have arrived.
     const auto heard = receive_reply(Deadline::after(kAnswerTime));
     if (heard) verdict_ = failure(Code::internal, "the store answers what was not asked");
   }
@@ -386,7 +388,7 @@ Status TcpStore::abandon(const Status& why) {
   ByteVector request;
   write_request(request, StoreAsk::abandon, {}, write_verdict(why));
   static_cast<void>(send_all(fd_.get(), request, Deadline::after(kLastWord)).is_ok());
-  // The server answers with the verdict. If it cannot, `why` is all that is known.
+  // The server answers with the verdict. If no answer arrives, `why` counts as the verdict.
   if (!wait_for(fd_.get(), POLLIN, Deadline::after(kLastWord))) return why;
   const auto heard = receive_reply(Deadline::after(kLastWord));
   return heard ? why : heard.status();

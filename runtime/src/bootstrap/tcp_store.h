@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpStore: a rank's client of the store that rank 0 serves. Rank 0 also has the server, and uses
-// it through a TcpStore, too.
+// TcpStore: a rank's client of the store that rank 0 serves. Rank 0 uses a TcpStore, too, which
+// also owns the server.
 #pragma once
 
 #include "bootstrap/launcher.h"
@@ -21,12 +21,13 @@
 
 namespace xylem::runtime {
 
-/// Where the server is, or may be.
+/// Where the server listens, or may listen.
 struct TcpStoreAddress {
   std::string host;
   std::vector<std::uint16_t> ports;  ///< Rank 0 serves on the first of these that is free.
-  /// True if only this job may listen at the port, so that it is an error if a stranger answers
-  /// there three times. False for derived ports, which other programs may use.
+  /// True if only this job may listen at the port. Then the start fails if a process that does not
+  /// belong to the job answers there three times. False for derived ports, which other programs may
+  /// use.
   bool is_reserved = true;
 };
 
@@ -53,9 +54,10 @@ class TcpStore final : public StartStore {
   Status abandon(const Status& why) override;
 
  private:
-  /// Sends requests. Even if that fails, the server's last reply may be waiting to be read.
+  /// Sends requests. Does not report an error: the server's last reply may have arrived, and
+  /// receive_reply() reads it or reports the error.
   void ask(ByteSpan requests) noexcept;
-  /// Waits for the value that was requested last.
+  /// Waits for the reply to the last `get` request.
   Result<std::vector<std::byte>> value(Deadline deadline);
   /// Waits for the server's next reply. The verdict of the start, or the end of the server, is an
   /// error, which all later calls return, too.

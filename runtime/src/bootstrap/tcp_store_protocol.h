@@ -2,13 +2,14 @@
 //
 // The protocol between a rank and the store that rank 0 serves, after the handshake. Requests are
 // answered in their order. A `get` is answered when the key is set, or at once after `answer_now`;
-// a rank sends no other request while it waits for that. When the start has failed, every rank gets
-// the verdict of the start (start_store.h) once, whether it has asked or not, and nothing after it.
+// until the answer, a rank sends no other request. When the start has failed, the server sends
+// every rank the verdict of the start (start_store.h) once, without a request, and nothing after
+// it.
 //
 //   request   u8 kind | u16 key bytes | u32 value bytes | key | value
 //   reply     u8 kind | u32 body bytes | u32 rank | body
 //
-// write_verdict() makes the body of a verdict and the value of abandon.
+// write_verdict() encodes the body of a `verdict` reply and the value of an `abandon` request.
 #pragma once
 
 #include "bootstrap/wire_format.h"
@@ -25,8 +26,8 @@ enum class StoreAsk : std::uint8_t { set = 1, get, answer_now, abandon, bye };
 
 enum class StoreAnswer : std::uint8_t {
   done = 1,   ///< A value, a welcome, or a plain confirmation.
-  timed_out,  ///< The key was not set in time; the body says who is missing, `rank` is the first of
-              ///< them.
+  timed_out,  ///< The key was not set in time; the body names the missing ranks, `rank` is the
+              ///< first of them.
   refused,    ///< The request broke a rule of stores.
   taken,      ///< Another process of this rank has joined this start already.
   verdict,    ///< The start has failed.
@@ -53,11 +54,12 @@ struct StoreReply {
 void write_request(ByteVector& out, StoreAsk ask, std::string_view key, ByteSpan value);
 void write_reply(ByteVector& out, StoreAnswer answer, std::uint32_t rank, ByteSpan body);
 
-/// Reads one request from the front of `bytes` and sets `used` to its size. Nothing if it has not
-/// arrived in full, an error if it breaks the rules.
+/// Reads one request from the front of `bytes` and sets `used` to its size. Returns nothing if the
+/// request has not arrived in full, and an error if it breaks the protocol.
 Result<std::optional<StoreRequest>> read_request(ByteSpan bytes, std::size_t& used);
 
-/// Reads the header of a reply. The body has its size then, but is still to be received.
+/// Reads the header of a reply. Sets the size of the reply's body; the caller must then receive the
+/// body.
 Result<StoreReply> read_reply_header(ByteSpan bytes);
 
 }  // namespace xylem::runtime

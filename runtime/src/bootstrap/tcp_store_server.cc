@@ -30,15 +30,15 @@
 namespace xylem::runtime {
 namespace {
 
-/// Time in which a connection has to prove the job's secret.
+/// Time limit for a connection to prove the job's secret.
 constexpr auto kProvingTime = std::chrono::seconds(10);
 /// For how long no connection is accepted after descriptors have run out.
 constexpr auto kPause = std::chrono::milliseconds(200);
 /// How many connections there may be at a time, in addition to one for each rank. If there are
 /// more, the oldest one without proof of the job's secret is dropped.
 constexpr std::size_t kMostStrangers = 64;
-/// How many connections are accepted at a time, so that a flood of connections does not keep
-/// members waiting.
+/// How many connections accept_some() accepts at most, so that a flood of connections does not
+/// delay the requests of members.
 constexpr int kMostAccepted = 64;
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
@@ -90,7 +90,7 @@ class Server final : public TcpStoreServer {
   void accept_some(int listener);
   void pause_listening(bool pause);
   void drop_slow_strangers();
-  /// Makes room for one more connection, if there is no room.
+  /// If there are too many connections, closes the oldest one without proof of the job's secret.
   void drop_oldest_stranger();
   /// Handles what has arrived on a connection. False if the connection is to be closed.
   bool handle(Connection& connection);
@@ -118,18 +118,18 @@ class Server final : public TcpStoreServer {
   Member self_;
   Logger logger_;
   Deadline deadline_;
-  std::optional<Deadline> ends_;  ///< When the thread ends; set once rank 0 has left.
+  std::optional<Deadline> ends_;  ///< When the thread ends; set by begin_farewell().
   Poller poller_;
   UniqueFd stop_;
   Refusals refusals_{logger_};
   bool listening_ = true;
   Clock::time_point resume_listening_;
   Connections connections_;
-  std::deque<int> strangers_;  ///< Connections that have not proven themselves, the oldest first.
+  std::deque<int> strangers_;  ///< Connections in the handshake, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
   JoinedRanks joined_;  ///< Ranks that have joined.
-  JoinedRanks done_;    ///< Ranks that have left again, or have been sent the verdict.
+  JoinedRanks done_;    ///< Ranks that have left, or have been sent the verdict.
   Status verdict_;      ///< Why the start has failed; OK if it has not.
   std::thread thread_;
 };
@@ -242,7 +242,7 @@ void Server::drop_oldest_stranger() {
 }
 
 bool Server::handle(Connection& connection) {
-  // What arrived before an end of stream still counts, above all a bye.
+  // Requests that arrived before the end of the stream are still handled, above all a `bye`.
   const bool open = read_all(connection);
   while (connection.handshake) {
     if (connection.in.size() < connection.handshake->wants()) return open && flush(connection);
@@ -252,8 +252,8 @@ bool Server::handle(Connection& connection) {
 }
 
 bool Server::read_all(Connection& connection) {
-  // The buffer is bounded: nothing more is read from a member that sends requests without reading
-  // the answers.
+  // The number of bytes read at a time is limited, so that a member that sends without end does not
+  // fill the memory or delay other members.
   constexpr std::size_t kMostBuffered = 4 * kLargestValue;
   std::array<std::byte, 16 * 1024> piece;
   while (connection.in.size() < kMostBuffered) {
@@ -426,10 +426,10 @@ void Server::tell(Connection& connection) {
 
 void Server::begin_farewell() {
   poller_.remove(stop_.get());
-  // If the start has failed, the server waits for late ranks, to send them the verdict.
+  // If the start has failed, the server continues for a while, to send the verdict to late ranks.
   ends_ = verdict_ ? Deadline::at(Clock::now()) : earlier(deadline_, Deadline::after(kFarewell));
-  // If rank 0 has left before all ranks have joined, the start has failed. Otherwise all ranks have
-  // what they need.
+  // Rank 0 leaves the store. If not all ranks have joined by then, the start fails. Otherwise the
+  // ranks need nothing more from the store.
   if (!joined_.complete()) fail(joined_.missing_error());
   for (auto& [fd, connection] : connections_) {
     if (!connection.waits_for) continue;

@@ -6,11 +6,11 @@
 //   connection:  proving ──handshake──► member ──bye, or end of stream──► closed
 //
 // The server serves only processes that prove the job's secret, one per rank, and stores a bounded
-// amount of data. If too many strangers connect, the oldest of these connections is dropped, so
-// that members can always connect. The start fails if a member ends without a bye, since it has
-// died then, or if a member reports a failure. Then all members are sent the verdict at once, and
-// ranks that connect later get it instead of a welcome. When all ranks have said bye, the thread
-// ends by itself.
+// amount of data. If too many strangers connect, the server closes the oldest of their connections,
+// so that members can always connect. The start fails if a member's connection ends without a bye,
+// since the member has died, or if a member reports a failure. The server then sends the verdict to
+// all members at once; a rank that connects later gets the verdict instead of a welcome. When all
+// ranks have said bye, the thread ends by itself.
 #pragma once
 
 #include "bootstrap/handshake.h"
@@ -26,9 +26,9 @@ namespace xylem::runtime {
 
 class TcpStoreServer {
  public:
-  /// Serves on `listeners`. `own_end` is this process's own connection, which is a member already.
-  /// If the start has failed, the server still answers ranks that connect late, for a while and
-  /// until `deadline` at most. The destructor may block for as long.
+  /// Serves on `listeners`. `own_end` is the server's end of rank 0's own connection, which needs
+  /// no handshake. If the start has failed, the destructor blocks while the server still answers
+  /// ranks that connect late: for kFarewell (store_rules.h), and until `deadline` at most.
   static Result<std::unique_ptr<TcpStoreServer>> start(std::vector<UniqueFd> listeners,
                                                        UniqueFd own_end,
                                                        const Key& key,

@@ -38,7 +38,8 @@ Status not_alone(const fs::path& path) {
                              path.string(), kSetSecret));
 }
 
-/// For a folder of another user, who may not let this user remove it.
+/// The error for a folder of another user. It does not propose to remove the folder, since this
+/// user may be unable to.
 Status not_ours(const fs::path& folder) {
   return failure(Code::invalid_argument,
                  fmt::format("{} is to hold the key of this user's jobs, but is not a directory of "
@@ -64,12 +65,12 @@ bool is_ours(const fs::path& folder, mode_t refused) {
          facts.st_uid == ::geteuid() && (facts.st_mode & refused) == 0;
 }
 
-/// Makes the folder if it is missing. True if it is a folder of this user.
+/// Makes the folder if it is missing. True if the folder belongs to this user.
 bool make_folder(const fs::path& folder) {
   return (::mkdir(folder.c_str(), kOwnersFolder) == 0 || errno == EEXIST) && is_ours(folder, 0);
 }
 
-/// The home of this user; nothing if there is none.
+/// The home directory of this user; nothing if the user has none.
 std::optional<fs::path> home_of_this_user() {
   constexpr std::size_t kRoom = 16 * 1024;
   std::string room(kRoom, '\0');
@@ -80,7 +81,7 @@ std::optional<fs::path> home_of_this_user() {
   return fs::path(found->pw_dir);
 }
 
-/// Reads the key; nothing if there is no such file yet.
+/// Reads the key; nothing if the file does not exist yet.
 Result<std::optional<Nonce>> read_key(const fs::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::optional<Nonce>();
@@ -126,14 +127,15 @@ fs::path user_key_folder(const KeyPlaces& places) {
     fs::path folder = state / "xylem";
     if (make_folder(folder) && ::eaccess(folder.c_str(), W_OK) == 0) return folder;
   }
-  // The system makes this directory when the user logs in, and nobody else can.
+  // The system makes the directory `runtime` when the user logs in, and other users cannot make it.
   if (is_ours(places.runtime, kWrittenByOthers)) return places.runtime / "xylem";
   return places.temporary / fmt::format("xylem-{}", ::geteuid());
 }
 
 Result<std::string> secret_of_user(const fs::path& folder, std::string_view job) {
   if (::mkdir(folder.c_str(), kOwnersFolder) != 0 && errno != EEXIST) return unusable(folder);
-  // In /tmp anybody may have made the folder before, and its owner could exchange the file.
+  // In /tmp, another user may have made the folder first. The owner of a folder can replace the
+  // files in it, so the folder must belong to this user.
   if (!is_ours(folder, 0)) return not_ours(folder);
   const fs::path path = folder / "key";
   XYLEM_TRY(auto key, read_key(path));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The user's key: random bytes in a file that only its user can read, made when first needed. If
-// all ranks are on one host and no secret is set, they use it to prove that they belong to one
-// user.
+// The user's key: random bytes in a file that only one user can read, made when first needed. If
+// all ranks are on one host and no secret is set, ranks use the key to prove that they belong to
+// the same user.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,10 +14,11 @@
 
 namespace xylem::runtime {
 
-/// Where a key may be. All ranks of a start must find the same key, so neither environment
-/// variables nor anything that another user can change affects which place is chosen.
+/// Directories in which the key may be. All ranks of a start must find the same key, so neither
+/// environment variables nor anything that another user can change affects which directory is
+/// chosen.
 struct KeyPlaces {
-  std::optional<std::filesystem::path> home;  ///< As the system's user database gives it.
+  std::optional<std::filesystem::path> home;  ///< The home in the system's user database.
   std::filesystem::path runtime;              ///< /run/user/<user>, made by the system at login.
   std::filesystem::path temporary;            ///< /tmp, where anybody can make a folder first.
 
@@ -29,9 +30,9 @@ struct KeyPlaces {
 /// xylem-<user> in `temporary`.
 std::filesystem::path user_key_folder(const KeyPlaces& places = KeyPlaces::of_this_user());
 
-/// The secret that `job` has among this user's processes. Fails with invalid_argument if `folder`
-/// does not belong to this user or the file in it not to this user alone, and with exhausted if it
-/// can be neither read nor made.
+/// The secret of `job`, derived from the key in `folder`: only processes of this user can derive
+/// it. Fails with invalid_argument if `folder` does not belong to this user, or if another user can
+/// access the key file. Fails with exhausted if the file can be neither read nor made.
 Result<std::string> secret_of_user(const std::filesystem::path& folder, std::string_view job);
 
 }  // namespace xylem::runtime

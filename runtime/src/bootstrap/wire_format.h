@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WireWriter and WireReader: numbers and text as bytes of a message, little-endian, with lengths in
-// front. The reader never reads beyond what it was given, whatever the bytes contain.
+// front. The reader never reads beyond its span, whatever the bytes contain.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class WireWriter {
 };
 
 /// Reads from the front of a span. After the first missing byte every further value is zero or
-/// empty and ok() is false, so that a message is checked once, at its end.
+/// empty and ok() is false, so that a caller need check ok() only once, after the last value.
 class WireReader {
  public:
   explicit WireReader(ByteSpan bytes) noexcept : left_(bytes) {}
@@ -77,9 +77,9 @@ class WireReader {
   std::string_view text() noexcept { return text_of(raw(number<std::uint16_t>())); }
   ByteSpan rest() noexcept { return raw(left_.size()); }
 
-  /// True if nothing was missing so far.
+  /// True if no byte was missing so far.
   bool ok() const noexcept { return ok_; }
-  /// True if nothing was missing and nothing is left.
+  /// True if no byte was missing and all bytes have been read.
   bool finished() const noexcept { return ok_ && left_.empty(); }
 
  private:

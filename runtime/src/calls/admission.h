@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission: which collectives of a communicator run. At most kMaxOperations run at a time, since a
-// tag cannot distinguish more (tag.h). Further calls are deferred, in the order of the calls.
+// Admission: decides which collectives of a communicator run. At most kMaxOperations run at a time,
+// since a tag cannot distinguish more (tag.h). Further collectives wait in a list, and start in the
+// order in which they were called.
 #pragma once
 
 #include "calls/operation.h"
@@ -11,16 +12,16 @@
 
 namespace xylem::runtime {
 
-/// For the token holder only.
+/// Only the holder of the progress token may use this object.
 class Admission {
  public:
-  /// True if a call may run at once: there is room, and no earlier call is deferred.
+  /// True if a collective may start at once: fewer than kMaxOperations run, and none is deferred.
   bool is_open() const noexcept {
     return running_ < execution::kMaxOperations && first_ == nullptr;
   }
-  /// Call this when a call starts to run.
+  /// Call this when a collective starts.
   void enter() noexcept { ++running_; }
-  /// Call this when a call has ended that ran, or that drop_deferred() has dropped.
+  /// Call this when a collective has ended, whether it ran or drop_deferred() dropped it.
   void leave() noexcept {
     if (running_ > 0) --running_;
   }
@@ -29,7 +30,8 @@ class Admission {
     *end_ = &operation;
     end_ = &operation.lists.queue_next;
   }
-  /// Takes the first deferred call out of the list if it may run now; null otherwise.
+  /// Removes the first deferred collective from the list, and returns it. Null if no collective is
+  /// deferred, or if kMaxOperations run already.
   Operation* next() noexcept {
     if (running_ >= execution::kMaxOperations || first_ == nullptr) return nullptr;
     Operation& next = *first_;

@@ -12,22 +12,22 @@
 namespace xylem::runtime {
 namespace {
 
-/// No object can be larger, so a call that needs a larger buffer has a wrong count.
+/// The largest possible size of an object. If a call needs a larger buffer, its count is wrong.
 constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();
 constexpr std::size_t kLargestElement = 16;  ///< Bytes of the largest data type.
 
 std::uint64_t most_elements(DataType type) { return kMostBytes / size_of(type); }
 
-/// Checks what the caller says about device memory. A device that computes with memory of another
-/// kind may get a fault that ends its context, and with it all work of the program on the device.
+/// Compares the memory that the user has stated for a buffer with the memory that the driver
+/// reports. If a device computes with memory of another kind, it may fault. The fault destroys the
+/// device's context, and with it all work of the application on the device.
 Status check_statement(const char* which,
                        const ConstBuffer& buffer,
                        const ComputeDevices& devices) {
   if (buffer.count == 0 || !devices.may_find()) return {};
   const auto found = devices.find(buffer.data);
   if (found.memory == buffer.memory || found.is_pinned) return {};
-  if (found.memory == execution::kUnknownToDriver)
-    return {};  // The device itself will say what is wrong.
+  if (found.memory == execution::kUnknownToDriver) return {};  // The driver's query failed.
   return bad(fmt::format("{}: it is said to be in {}, but {} is in {}; leave its memory unstated",
                          which, describe(buffer.memory), buffer.data, describe(found.memory)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Caller: who makes a call, and in which memory its buffers are.
+// Caller: the rank that makes a call. find_memory(): finds out in which memory the buffers of a
+// call are.
 #pragma once
 
 #include "wires/compute_devices.h"
@@ -11,17 +12,18 @@
 
 namespace xylem::runtime {
 
-/// Who makes a call: the rank, and the size of its communicator.
+/// The rank that makes a call, and the size of its communicator.
 struct Caller {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  /// The devices in whose memory buffers may be. Null: only host memory is allowed.
+  /// The devices in whose memory the buffers of the call may be. Null: only host memory is allowed.
   const ComputeDevices* devices = nullptr;
 };
 
 namespace detail {
 
-/// Managed memory is found, too: it counts as memory of the device on which it was allocated.
+/// Whether the driver must be asked where a buffer is. This includes CUDA managed memory, which the
+/// driver reports as memory of the device on which it was allocated.
 inline bool must_be_found(const Memory& memory) noexcept {
   return memory.kind == MemoryKind::unknown || memory.kind == MemoryKind::cuda_managed;
 }
@@ -35,7 +37,7 @@ void query_memory(const ComputeDevices& devices, AnyBuffer& buffer) {
 
 }  // namespace detail
 
-/// Finds out where the buffer of a message is, if its memory is not stated.
+/// Sets the memory of the buffer of a send or receive, if the user has not stated it.
 template <typename AnyBuffer>
 void find_memory(const Caller& caller, AnyBuffer& buffer) {
   if (caller.devices != nullptr && caller.devices->may_find()) {
@@ -44,8 +46,9 @@ void find_memory(const Caller& caller, AnyBuffer& buffer) {
   if (buffer.memory.kind == MemoryKind::unknown) buffer.memory = Memory{};
 }
 
-/// The same for the buffers of a collective. A null buffer is where the other one is. Inline, since
-/// the smallest calls pass here.
+/// Sets the memory of the buffers of a collective, if the user has not stated it. A null buffer
+/// gets the memory of the other buffer. Inline, since even the smallest calls execute this
+/// function.
 inline void find_memory(const Caller& caller, ConstBuffer& input, Buffer& output) {
   const auto is_unknown = [](const auto& buffer) {
     return buffer.memory.kind == MemoryKind::unknown;

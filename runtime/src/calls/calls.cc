@@ -33,8 +33,8 @@ Needs buffers_of(const Caller& caller, Collective collective, std::uint32_t root
   return needs;
 }
 
-/// Fills in how many elements an even collective needs in each buffer. The buffers have passed
-/// check_buffers(). Returns the call's count (Call::count).
+/// Sets in `needs` how many elements an even collective needs in each buffer. Returns Call::count.
+/// Precondition: the buffers have passed check_buffers().
 Result<std::uint64_t> measure_even(const Caller& caller,
                                    Collective collective,
                                    const ConstBuffer& input,
@@ -132,7 +132,7 @@ bool KnownArguments::match(const EvenArguments& arguments) const noexcept {
   const auto in = reinterpret_cast<std::uintptr_t>(input.data);
   const auto out = reinterpret_cast<std::uintptr_t>(output.data);
   if (in + input_bytes_ <= out || out + output_bytes_ <= in) return true;
-  // An all_to_all in place needs another plan, which stages the input.
+  // An all_to_all in place needs a different plan, which copies the input to scratch first.
   if (collective_ == Collective::all_to_all) return false;
   return input_bytes_ <= output_bytes_ ? in == out + in_place_offset_
                                        : out == in + in_place_offset_;
@@ -262,7 +262,7 @@ Result<Call> recv_call(const Caller& caller,
 
 namespace {
 
-/// True if a device reaches a buffer, which is null or in `memory`.
+/// True if `device` can access `buffer`, which is in `memory`, or if `buffer` is null.
 bool reaches(const Memory& device,
              const ComputeDevices& devices,
              const Memory& memory,
@@ -309,7 +309,8 @@ std::uint64_t fingerprint_of(const Call& call) noexcept {
     hash = hash << kByte | part;
   }
   if (!call.is_uneven()) return combine(hash, call.count);
-  // The counts of an all_to_all_v differ from rank to rank, so they cannot be compared.
+  // The counts of an all_to_all_v differ from rank to rank, so the fingerprint does not contain
+  // them.
   if (call.collective == Collective::all_to_all) return hash;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   for (const std::uint64_t count : counts) hash = combine(hash, count);

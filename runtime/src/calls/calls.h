@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls: what users ask for, checked and put into the engine's terms. Every rule of communicator.h
-// that one rank can check by itself is checked here. The watch finds disagreements between ranks.
+// Calls: the calls of users, as data with checked arguments. The functions in this file check every
+// rule of communicator.h that one rank can check by itself. Disagreements between ranks are found
+// by Watch (watch.h).
 #pragma once
 
 #include "calls/caller.h"
@@ -21,39 +22,42 @@ namespace xylem::runtime {
 
 enum class CallKind : std::uint8_t { collective, send, recv };
 
-/// What the user asked for, with checked arguments.
+/// One call of a user. Its arguments have been checked.
 struct Call {
   CallKind kind = CallKind::collective;
   collectives::Collective collective = collectives::Collective::barrier;
   DataType type = DataType::uint8;
   ReduceOp op{};
   std::uint32_t root = 0;  ///< Root of a collective.
-  /// The count of collectives::Counts or, point to point, the number of elements of the message.
+  /// Of a collective: collectives::Counts::count. Of a send or receive: the number of elements of
+  /// its buffer.
   std::uint64_t count = 0;
-  /// Set for uneven calls only, whose ranks have shares of different sizes.
+  /// Set only for uneven calls, in which the shares of the ranks have different sizes.
   std::vector<std::uint64_t> input_counts, output_counts;
   const void* input = nullptr;
   void* output = nullptr;
   Memory memory{};  ///< The memory in which both buffers are.
-  /// The stream after whose earlier work the call begins. Empty: the call begins at once.
+  /// If set, the call begins when the earlier work on this stream is complete. If empty, the call
+  /// begins at once.
   std::optional<Stream> stream;
-  /// Whether what the stream is given after the call waits for the call.
+  /// True if work that is enqueued on the stream after the call waits for the end of the call.
   bool holds_stream = true;
-  /// The devices carry out the call by themselves, in the order of the stream (Group::bind()).
+  /// True if the devices carry out the call by themselves, in the order of the stream (GroupMesh).
   bool on_mesh = false;
-  /// The peer of a point-to-point call. kNone: receive from any rank.
+  /// The peer of a send or receive, as a rank of the communicator. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
-  std::uint64_t label = 0;  ///< Of a collective: Communicator::labelled().
-  /// If the call uses memory of the runtime itself, this keeps that memory alive as long as the
-  /// operation. The operation may outlive the call's Work, if a transport still uses the memory.
+  std::uint64_t label = 0;  ///< Of a collective: its label (Communicator::labelled()); 0: none.
+  /// Set if the runtime itself makes the call: owns the buffers for as long as the operation
+  /// exists. The operation may exist after its Work has ended, if a transport still uses the
+  /// buffers.
   std::shared_ptr<const void> owned;
 
   bool is_uneven() const noexcept { return !input_counts.empty() || !output_counts.empty(); }
 };
 
-/// The arguments of a collective with equal counts on all ranks. `op` is used only by collectives
-/// that reduce, `root` only by those that have a root.
+/// The arguments of a collective with equal counts on all ranks. Only collectives that reduce use
+/// `op`, and only collectives that have a root use `root`.
 struct EvenArguments {
   collectives::Collective collective = collectives::Collective::barrier;
   ConstBuffer input;
@@ -68,12 +72,12 @@ Result<Call> even_call(const Caller& caller, EvenArguments arguments);
 /// call whose arguments match these needs no other check.
 class KnownArguments {
  public:
-  /// `call` is an even call that `caller` has made.
+  /// Stores the arguments of `call`, an even call that `caller` has made.
   KnownArguments(const Caller& caller, const Call& call);
 
-  /// True if the arguments are the same, and the buffers overlap only as in-place calls allow. It
-  /// must be known where the buffers are (find_memory()). Arguments that do not match may still be
-  /// right: then even_call() checks them.
+  /// True if `arguments` match the stored arguments, the buffers are in host memory, and they
+  /// overlap only as in-place calls allow. Precondition: find_memory() has been called for the
+  /// buffers. Arguments that do not match may still be valid: even_call() checks them.
   bool match(const EvenArguments& arguments) const noexcept;
 
  private:
@@ -84,14 +88,14 @@ class KnownArguments {
   bool has_input_, has_output_;
   std::uint64_t input_count_, output_count_;
   std::uint64_t input_bytes_, output_bytes_;
-  /// For an in-place call, the distance from the start of the larger buffer to the smaller one.
+  /// For an in-place call: the offset of the smaller buffer in the larger one, in bytes.
   std::uint64_t in_place_offset_;
 };
-/// Fills in a new call from the record of its plan, and from arguments that have been checked.
+/// Fills in a new call from the record of its plan and from arguments that have been checked.
 void set_even(Call& call, const CallRecord& record, const EvenArguments& arguments) noexcept;
 
-/// The call of an all_gather_v or a reduce_scatter_v. `counts` has one entry for each rank, and is
-/// the same on all ranks.
+/// Checks the arguments of an all_gather_v or a reduce_scatter_v, and returns the call. `counts`
+/// has one entry for each rank, and must be the same on all ranks.
 Result<Call> uneven_call(const Caller& caller,
                          collectives::Collective collective,
                          ConstBuffer input,
@@ -103,7 +107,8 @@ Result<Call> all_to_all_v_call(const Caller& caller,
                                std::span<const std::uint64_t> send_counts,
                                Buffer output,
                                std::span<const std::uint64_t> recv_counts);
-/// It must be known where the buffer is (find_memory()).
+/// check_send() checks the arguments of a send, and check_recv() those of a receive. Precondition:
+/// find_memory() has been called for the buffer.
 Status check_send(const Caller& caller, const ConstBuffer& buffer, std::uint32_t to);
 Status check_recv(const Caller& caller, const Buffer& buffer, std::optional<std::uint32_t> from);
 Result<Call> send_call(const Caller& caller,
@@ -114,19 +119,19 @@ Result<Call> recv_call(const Caller& caller,
                        Buffer buffer,
                        std::optional<std::uint32_t> from,
                        std::uint32_t tag);
-/// Lets a call begin in the order of a stream, which waits for the call if `holds_stream`. Fails if
-/// its buffers are neither in the memory of the stream's device nor in pinned memory, or if there
-/// is no such device.
+/// Puts a call on a stream: the call begins after the earlier work on the stream, and if
+/// `holds_stream`, later work on the stream waits for the call. Fails if a buffer is neither in the
+/// memory of the stream's device nor in pinned memory, or if the job has no such device.
 Status put_on_stream(Call& call, const Caller& caller, const Stream& stream, bool holds_stream);
-/// These fill in a new call from arguments that have been checked.
+/// set_send() and set_recv() fill in a new call from arguments that have been checked.
 void set_send(Call& call, const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag) noexcept;
 void set_recv(Call& call,
               const Buffer& buffer,
               std::optional<std::uint32_t> from,
               std::uint32_t tag) noexcept;
 
-/// What verdicts and fingerprints use of a collective call, without its label. The number of the
-/// call is not set yet.
+/// The record of a collective call, from which fingerprints and verdicts are made. Its label and
+/// its number are not set yet (CallHistory::add()).
 CallRecord record_of(const Call& call) noexcept;
 
 }  // namespace xylem::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GateWaits: which messages in device memory wait for the streams of their receives.
+// GateWaits: decides whether a message in device memory waits until the stream of its receive has
+// reached the receive.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +9,18 @@
 
 namespace xylem::runtime {
 
-/// A message may arrive before the stream of its receive has come to it, that is, before the gate
-/// of the receive has opened. Then it can wait for the gate for a short time. After a wait in vain,
-/// the next such message from the same rank does not wait. After further waits in vain, the next 3,
-/// 7, 15 and then always 31 do not wait, until a gate opens in time. There is one object for each
-/// sender. For one thread at a time.
+/// A message may arrive before the stream of its receive has reached the receive, that is, before
+/// the gate of the receive has opened. The message may then wait a short time for the gate; if the
+/// gate stays closed, the wait has failed. After one failed wait, the next such message from the
+/// same rank does not wait. After further failed waits, the next 3, 7, 15, and then always 31
+/// messages do not wait. When a gate opens in time, all messages wait again. There is one object
+/// for each sender. Only one thread at a time may use it.
 class GateWaits {
  public:
-  /// Whether the next such message waits.
+  /// Whether the next message waits if its gate is closed.
   bool may_wait() const noexcept { return left_ == 0; }
-  /// Call this when a gate did not open in time, or when a message did not wait for its gate.
+  /// Call this if the gate of a message did not open in time, or if the message did not wait for
+  /// it.
   void note_failed_wait() noexcept {
     if (left_ != 0) {
       --left_;
@@ -31,8 +34,8 @@ class GateWaits {
  private:
   static constexpr std::uint32_t kMostSkipped = 31;
 
-  std::uint32_t skipped_ = 0;  ///< How many messages do not wait after the last wait in vain.
-  std::uint32_t left_ = 0;     ///< How many of them are still to arrive.
+  std::uint32_t skipped_ = 0;  ///< How many messages do not wait after the last failed wait.
+  std::uint32_t left_ = 0;     ///< How many of these messages have not arrived yet.
 };
 
 }  // namespace xylem::runtime

@@ -29,10 +29,12 @@ std::string title(const Schedule& schedule) {
                      schedule.algorithm, schedule.shape.ranks, schedule.shape.root);
 }
 
-/// Which ranks have their buffers on devices that read each other's memory.
+/// The ranks whose buffers are in device memory: none, all, or those with odd numbers. The devices
+/// read each other's memory.
 enum class OnDevice : std::uint8_t { none, all, odd };
 
-/// Proves the programs of all ranks for calls in which each chunk has this number of slices.
+/// Compiles and verifies the programs of all ranks for calls in which each chunk has `slices`
+/// slices.
 Status prove_programs(const std::vector<Schedule>& ranks,
                       std::uint64_t slices,
                       std::uint32_t window,
@@ -46,7 +48,8 @@ Status prove_programs(const std::vector<Schedule>& ranks,
   options.counts.element_bytes = sizeof(float);
   options.counts.count = slices * kSlice / sizeof(float);
   if (collectives::has_free_parts(collective)) options.counts.count *= ranks.front().blocks;
-  // With a single element, most chunks of a plan with several blocks are empty.
+  // For 0 slices, the call has one element: most chunks of a schedule with several blocks are
+  // empty.
   options.counts.count = std::max<std::uint64_t>(1, options.counts.count);
   if (reduces(collective)) {
     options.arithmetic.reduce = execution::reduce_kernel(RedOp::sum, DataType::float32);
@@ -75,7 +78,8 @@ Status prove(const std::vector<Schedule>& ranks, std::uint32_t window) {
   XYLEM_TRY(collectives::verify(ranks));
   const Collective collective = ranks.front().shape.collective;
   for (const bool is_staged : {false, true}) {
-    // Only premultiplied sums, and all_to_all in place, have staged variants (Plan::Variant).
+    // Only premultiplied sums, and all_to_all in place, have a variant that copies the input to
+    // scratch first (Plan::Variant).
     if (is_staged && !reduces(collective) && collective != Collective::all_to_all) continue;
     for (const std::uint64_t slices : {0U, 1U, window, window + 1, 3 * window}) {
       for (const OnDevice which : {OnDevice::none, OnDevice::all, OnDevice::odd}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GivenSchedules: plans from a file of the user (XYLEM_SCHEDULES), which are run in place of the
-// plans that Xylem would make. A rank proves all of them before it starts.
+// GivenSchedules: the schedules in a file that the user names (XYLEM_SCHEDULES). They replace the
+// schedules that Xylem would make. Each rank verifies all of them when it starts.
 #pragma once
 
 #include "config.h"
@@ -17,23 +17,24 @@ namespace xylem::runtime {
 
 class GivenSchedules {
  public:
-  /// No plans: the user has named no file.
+  /// Holds no schedules, since the user has named no file.
   GivenSchedules() = default;
 
-  /// Reads the file that the configuration names, and proves its plans with verify(), and with
-  /// verify_program() for short and long messages. Codes: invalid_argument if the file cannot be
-  /// read or holds no schedule; timed_out if it cannot be read by the deadline; bad_schedule, with
-  /// the file's name and the claim that fails; unsupported for steps that need the mapped memory of
-  /// other ranks.
+  /// Reads the file that the configuration names, and verifies its schedules: with verify(), and
+  /// with verify_program() for short and long messages. Codes: `invalid_argument` if the file
+  /// cannot be read or holds no schedule; `timed_out` if it cannot be read by the deadline;
+  /// `bad_schedule`, with the name of the file and the property that a schedule violates;
+  /// `unsupported` for steps that need the mapped memory of other ranks.
   static Result<GivenSchedules> load(const Config& config, Deadline deadline);
 
-  /// The schedules of all ranks for a call, or null if the file has none. Shape::per_host is
-  /// ignored.
+  /// The schedules of all ranks for calls of this shape, or null if the file has none.
+  /// Shape::per_host is ignored.
   const std::vector<collectives::Schedule>* find(const collectives::Shape& shape) const noexcept;
 
-  /// The file; empty if there is none.
+  /// The path of the file; empty if the user has named none.
   const std::string& path() const noexcept { return path_; }
-  /// A line for PeerFacts::settings. It differs between ranks whose files have different contents.
+  /// A line for PeerFacts::settings, which all ranks compare. It contains a hash of the file, so
+  /// the start fails if ranks have different files.
   std::string agreed() const;
 
  private:

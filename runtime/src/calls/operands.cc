@@ -6,8 +6,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// Bytes of host scratch that a program needs. It replaces scratch of the device if the device has
-/// none.
+/// Bytes of host scratch that a program needs. Without device scratch, host scratch replaces it.
 std::uint64_t host_scratch_bytes(const Program& program, bool has_device_scratch) noexcept {
   return program.host_scratch_bytes() + (has_device_scratch ? 0 : program.device_scratch_bytes());
 }
@@ -18,7 +17,7 @@ void place_on_device(Operation& operation, const ComputeDevices& devices) {
   const Call& call = operation.call;
   if (call.memory.kind == MemoryKind::host) return;
   auto& placed = operation.run.device;
-  placed.compute = devices.of(call.memory).value();  // The call was checked.
+  placed.compute = devices.of(call.memory).value();  // Cannot fail: the call was checked.
   for (const collectives::Buffer buffer :
        {collectives::Buffer::input, collectives::Buffer::output}) {
     placed.memory[static_cast<int>(buffer)] = call.memory;
@@ -56,7 +55,7 @@ Status join_stream(Operation& operation) {
 bool set_up_run(
     Run& run, const Program& program, const void* input, void* output, double factor) noexcept {
   run.program = &program;
-  // No plan writes to `input`, as verify() proves. So nothing is written through this cast.
+  // verify() has proved that the program does not write to `input`, so this cast is safe.
   run.base[0] = static_cast<std::byte*>(const_cast<void*>(input));
   run.base[1] = static_cast<std::byte*>(output);
   execution::Compute* const device = run.device.compute;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operands: where the bytes of an operation are (the user's buffers, scratch, the memory and the
-// stream of a device), and how they are made ready before the operation starts.
+// Operands: the memory that an operation uses (the user's buffers, scratch, the memory and the
+// stream of a device), and its preparation before the operation starts.
 #pragma once
 
 #include "calls/operation.h"
@@ -10,18 +10,22 @@
 
 namespace xylem::runtime {
 
-/// If the buffers of the call are on a device, selects that device to compute the operation.
+/// If the buffers of the operation's call are in device memory, makes that device compute the
+/// operation.
 void place_on_device(Operation& operation, const ComputeDevices& devices);
-/// Allocates scratch of the plan, or host memory for a message that is staged. Called without the
-/// token, since the system takes long to allocate and free large memory, and a device's driver may
-/// wait for the device. A failed allocation is reported later, where the memory is used.
+/// Allocates the scratch of the operation's plan or, if `is_staged`, host memory for its message.
+/// Call this without the token: the system takes long to allocate and free large memory, and the
+/// driver may wait for its device. If an allocation fails, the function that later uses the memory
+/// reports the failure.
 void reserve_memory(Operation& operation, bool is_staged);
 /// Makes the operation wait for all earlier work on the stream of its call. If Call::holds_stream
 /// is set, later work on the stream waits for the operation. Called by the thread that makes the
-/// call, without the token, since the driver may wait for its device. All other driver calls for
-/// the operation must precede this one, since they might wait for the stream.
+/// call, without the token, since the driver may wait for its device. Make all other driver calls
+/// for the operation before this one: a later driver call might wait for the stream, which waits
+/// for the operation.
 Status join_stream(Operation& operation);
-/// Sets the addresses of a program's buffers. False if its scratch cannot be allocated.
+/// Sets the program of `run`, its factor, and the addresses of its buffers. False if scratch for
+/// the program cannot be allocated.
 bool set_up_run(
     Run& run, const Program& program, const void* input, void* output, double factor) noexcept;
 

@@ -62,11 +62,11 @@ Operation& OperationPool::take_free() {
 }
 
 void OperationPool::give_back(Operation& operation) noexcept {
-  // The operation belongs to the parent process, in which another thread may have held the mutex at
-  // the fork.
+  // In a forked child, the operation belongs to the parent process, and the mutex cannot be locked:
+  // another thread of the parent may have held it at the fork.
   if (process_.is_forked()) return;
-  // The owner may be the last one to keep the job alive, and so this pool. Its reference is dropped
-  // only after the operation is back in the pool.
+  // The owner may hold the last reference to the job, which owns this pool. So the owner is
+  // released at the end of this function, after the operation has been returned to the pool.
   const std::shared_ptr<OperationOwner> owner = std::move(operation.owner);
   operation.reset();
   Operation* none = nullptr;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Operation: one call under way, from its submission until its last handle is dropped. Operations
-// are pooled, so a program that repeats its calls allocates none.
+// are pooled, so an application that repeats its calls allocates no operations.
 //
 //   free ──► submitted ──► (deferred) ──► running ──► ended ──► free
 //                                            └─► failing ─┘
 //
-// Until `ended` is set, everything except the call itself belongs to the holder of the progress
-// token. `ended` is set last, when no transport touches the operation's buffers any more; nothing
-// changes after that.
+// From the launch of an operation until `ended` is set, only the holder of the progress token
+// changes it, except through functions that any thread may call. `ended` is set last, when no
+// transport accesses the operation's buffers. After that, the operation does not change until it is
+// reused.
 #pragma once
 
 #include "calls/calls.h"
@@ -54,7 +55,8 @@ using execution::Run;
 class Operation;
 class OperationPool;
 
-/// What the engine reports of a send or receive (EngineListener). For the token holder only.
+/// Receives what the engine reports about a send or receive (EngineListener). Called by the token
+/// holder only.
 class MessageListener {
  public:
   virtual void on_body(Message& message) = 0;
@@ -65,18 +67,19 @@ class MessageListener {
   ~MessageListener() = default;
 };
 
-/// The communicator to which an operation belongs, as the scheduler knows it.
+/// The interface between the scheduler and the communicator to which an operation belongs.
 class OperationOwner {
  public:
-  /// Starts an operation that is active in the engine. The caller holds a reference to it, since it
-  /// may end within this call.
+  /// Starts an operation that is active in the engine. The operation may end within this function,
+  /// so the caller must hold a reference to it.
   virtual void launch(Token token, Operation& operation) noexcept = 0;
-  /// The operation ends when this returns. No transport uses its buffers any more.
+  /// Called just before the operation ends. No transport uses its buffers any more, except after an
+  /// error for which Status::holds_buffers() is true.
   virtual void on_ended(Token token, Operation& operation) = 0;
   /// A message of the operation to or from rank `peer` of the communicator failed. `peer` is kNone
   /// for the message of a send or receive.
   virtual void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) = 0;
-  /// The device that computes the operation had a fault.
+  /// The device that computes the operation has failed.
   virtual void on_compute_error(Token token, Operation& operation, const Status& why) = 0;
   virtual MessageListener& message_listener(Token token) noexcept = 0;
 
@@ -84,34 +87,39 @@ class OperationOwner {
   ~OperationOwner() = default;
 };
 
-/// What the watch remembers of an operation.
+/// What Watch (watch.h) records about an operation.
 struct Watched {
   Clock::time_point begun{};  ///< The time of the first tick at which the operation was running.
-  /// Execution::advanced at the last tick. The operation stalls if it has not changed since.
+  /// Execution::advanced at the last tick. If it has not changed at the next tick, the operation
+  /// stalls.
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
-  bool is_oldest = false;  ///< At the last tick this was the oldest collective of its group.
+  bool is_oldest = false;  ///< The operation has become the oldest collective of its group.
   bool reported = false;   ///< The stall of the operation has been published.
   RollCallId roll;         ///< The roll call that asked the other ranks which calls they are in.
   bool warned = false;     ///< The stall of the operation has been logged.
 };
 
-/// The lists of waiting operations in which an operation may be.
+/// The links and flags of an operation in lists of waiting operations.
 struct OperationLists {
-  /// Links the submission queue, and then the list of deferred collectives (admission.h).
+  /// The next operation in the list of submitted operations, and later in the list of deferred
+  /// collectives (admission.h).
   Operation* queue_next = nullptr;
-  /// Links receives that wait for a message, or sends that wait for room.
-  Operation* match_next = nullptr;
-  bool is_staging = false;  ///< The bytes of a message are still being copied to the host.
-  /// True for a point-to-point operation in a list of operations that wait for a partner or for
+  /// The next operation in a list of receives that wait for a message, or of sends that wait for
   /// room.
-  bool is_unmatched = false;
+  Operation* match_next = nullptr;
+  bool is_staging = false;  ///< A send or receive waits for a copy to the host, or for a gate.
+  /// True while `match_next` links the operation: a receive that waits for its message, a send to
+  /// this rank that waits for its receive, or a send that waits because too many sends to its rank
+  /// are under way.
+  bool is_queued = false;
 };
 
 class Operation final : public Execution {
  public:
   explicit Operation(OperationPool& pool) noexcept : pool_(&pool) {}
-  /// Makes an operation that belongs to no job, with one reference. Only its handles own it.
+  /// Makes an operation that belongs to no job. It has one reference, and is deleted with its last
+  /// handle.
   Operation() noexcept { set_references(1); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -123,15 +131,16 @@ class Operation final : public Execution {
   /// How the operation ended. Call this only after ended() has returned true.
   const Status& outcome() const noexcept { return outcome_; }
 
-  /// Ends the operation. This is the token holder's last write to it, so the caller must hold a
-  /// reference.
+  /// Ends the operation. The caller must hold a reference: other threads may drop theirs as soon as
+  /// the operation has ended. The token holder does not write to the operation after this call.
   void end(Status outcome) noexcept {
     outcome_ = std::move(outcome);
     if (run.device.compute != nullptr) stream_waits_.end();
     ended_.store(true, std::memory_order_release);
   }
 
-  /// The operation's own time-out, if one was set. Any thread may call this.
+  /// The time-out that the user has set for this operation; empty if there is none. Any thread may
+  /// call this.
   std::optional<std::chrono::nanoseconds> timeout() const noexcept {
     const auto limit = timeout_.load(std::memory_order_relaxed);
     return limit == kNoTimeout ? std::nullopt : std::optional(std::chrono::nanoseconds(limit));
@@ -140,16 +149,16 @@ class Operation final : public Execution {
     timeout_.store(std::max(limit, std::chrono::nanoseconds(0)).count(), std::memory_order_relaxed);
   }
 
-  /// Opens a gate of the device of this operation when the operation ends. Any thread with a
-  /// reference may call this.
+  /// Opens `gate`, which belongs to the device of this operation, when the operation ends. Any
+  /// thread that holds a reference may call this.
   void open_at_end(execution::Ticket gate) { stream_waits_.add(*run.device.compute, gate); }
 
-  /// The progress object and the process guard of the job of this operation. Call them only for an
-  /// operation of a job.
+  /// The Progress and the ProcessGuard of the operation's job. Precondition: the operation belongs
+  /// to a job.
   Progress& progress() const noexcept;
   const ProcessGuard& process() const noexcept;
 
-  // The submitter writes these members and `run.device`.
+  // The thread that makes the call writes these members and `run.device` before the launch.
   Call call;
   std::shared_ptr<Plan> plan;             ///< The plan; set for collectives only.
   Status unplanned;                       ///< Why a collective has no plan.
@@ -158,14 +167,16 @@ class Operation final : public Execution {
   std::shared_ptr<execution::Mesh> mesh;
   execution::Enqueued enqueued;
 
-  // The token holder owns these members, and all inherited members except the reference count.
+  // After the launch, only the token holder writes these members and all inherited members except
+  // the reference count.
   std::uint32_t source = 0;  ///< World rank of the sender that a receive has matched.
   /// Number of elements of the message that a receive has matched; at most `call.count`.
   std::uint64_t received = 0;
-  /// True if the operation has failed, and its group has not.
+  /// True if only the operation has failed, and its group continues.
   bool fails_alone = false;
-  /// Decides whether the message waits for the stream of this receive. Set while the message of a
-  /// receive into device memory may still have to decide this, otherwise null. The group owns it.
+  /// For a receive into device memory: decides whether its message waits for the gate of the
+  /// receive. Null for other operations, and when the decision is no longer needed. The group owns
+  /// it.
   GateWaits* gate_waits = nullptr;
   OperationLists lists;
   Watched watched;
@@ -173,7 +184,8 @@ class Operation final : public Execution {
  private:
   friend class OperationPool;
   void begin(std::shared_ptr<OperationOwner> owner_of_this) noexcept;
-  /// Returns the operation to its pool, or deletes it if it has none.
+  /// Called when the last reference is dropped. Returns the operation to its pool, or deletes it if
+  /// it has no pool.
   void unreferenced() noexcept override;
   void reset() noexcept;
 
@@ -201,14 +213,14 @@ class OperationPool {
   OperationPool(Progress& progress, const ProcessGuard& process)
       : progress_(progress), process_(process) {}
 
-  /// An operation for a call, with two references: one belongs to the engine, which releases it
-  /// when the operation ends, and the other is for a Work.
+  /// An operation for a call, with two references. One belongs to the engine and is released when
+  /// the operation ends; the other is for a Work.
   Operation& take(std::shared_ptr<OperationOwner> owner);
-  /// The spare operation, which has no owner and no references. A call that may end at once starts
-  /// on it. Returns the same operation each time, until keep_spare() is called.
+  /// The spare operation, which has no owner and no references. A call that may complete at once
+  /// starts on it. Returns the same operation until keep_spare() is called.
   Operation& spare(Token token);
-  /// Call this if the call on the spare operation has not ended. Turns it into an operation like
-  /// those of take(), and returns it.
+  /// Turns the spare operation into an operation like those of take(), and returns it. Call this if
+  /// the call on the spare operation has not completed at once.
   Operation& keep_spare(Token token, std::shared_ptr<OperationOwner> owner) noexcept;
 
  private:
@@ -218,8 +230,8 @@ class OperationPool {
 
   Progress& progress_;
   const ProcessGuard& process_;
-  /// A free operation, which is taken without the mutex. One is enough for programs that wait for
-  /// each call.
+  /// A free operation, which take_free() takes without locking the mutex. One is enough for an
+  /// application that waits for each call.
   std::atomic<Operation*> last_free_{nullptr};
   Operation* spare_ = nullptr;  ///< For the token holder only.
   Mutex mutex_;

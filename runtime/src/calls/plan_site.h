@@ -8,7 +8,7 @@ namespace xylem::runtime {
 struct Context;
 struct GroupSpec;
 
-/// What the plans of a group depend on besides the call.
+/// The data on which the plans of a group depend, apart from the arguments of a call.
 Plans::Site site_of(const Context& context, const GroupSpec& spec);
 
 }  // namespace xylem::runtime

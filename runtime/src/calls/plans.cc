@@ -32,7 +32,7 @@ constexpr std::size_t kKeptPlans = 64;
 /// rank, and all ranks must choose the same plan.
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 
-/// The size by which the plan is chosen, which is the same on all ranks.
+/// The size in bytes for which the plan is chosen. It is the same on all ranks.
 std::uint64_t agreed_bytes(const Call& call) noexcept {
   if (!call.is_uneven()) return call.count * size_of(call.type);
   if (call.collective == Collective::all_to_all) return kUnknownBytes;
@@ -67,7 +67,7 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
     setting = comma == std::string_view::npos ? std::string_view() : setting.substr(comma + 1);
     const auto equals = item.find('=');
     if (equals == std::string_view::npos) {
-      // A name without a collective applies to all collectives that have such a planner.
+      // A name without a collective applies to all collectives that have a planner of this name.
       if (collectives::find_planner(collective, item) != nullptr ||
           find_mapped_planner(collective, item) != nullptr) {
         general = item;
@@ -79,7 +79,7 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
   return general;
 }
 
-/// Whether plans of this planner access the callers' buffers of other ranks.
+/// Whether schedules of this planner access the users' buffers at other ranks.
 bool is_direct(const collectives::Planner& planner) noexcept {
   return std::ranges::any_of(collectives::mapped_direct_planners(),
                              [&](const auto& direct) { return direct.plan == planner.plan; });
@@ -126,8 +126,8 @@ void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   const Lock choosing(choosing_);
   const Lock lock(mutex_);
   chooser_ = collectives::Chooser(std::move(model));
-  // Ranks keep different sets of plans. If plans were kept here, one rank could use a plan of the
-  // old model for a call, and another rank a plan of the new model.
+  // The caches of the ranks may differ. If cached plans were kept here, one rank could use a plan
+  // of the old model for a call, and another rank a plan of the new model.
   plans_.clear();
 }
 
@@ -138,7 +138,7 @@ collectives::CostModel Plans::model() const {
 
 Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
   auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  // A mapped planner is only for calls on meshes.
+  // A mapped planner applies only to calls on meshes, so it is ignored here.
   if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
   const Lock lock(choosing_);
   return chooser_.choose(shape, bytes, forced);
@@ -257,7 +257,8 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
   for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
     options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
   }
-  // Between hosts, slices in flight occupy pinned memory, so a larger window would need more of it.
+  // A program for a device gets a larger window if all its slices stay in device memory. Other
+  // slices occupy pinned host memory while they are in flight.
   const bool stays_in_place =
       std::ranges::find(options.device_sends, false) == options.device_sends.end();
   if (variant.is_on_device && stays_in_place)
@@ -284,8 +285,9 @@ bool Plans::may_use_mesh(const Shape& shape) const {
   return planner != nullptr && (is_mesh_direct_ || !is_direct(*planner));
 }
 
-/// The algorithm for a call on a mesh. A direct one does less than the others, whatever the size.
-/// `is_scaled`: ranks multiply their inputs, which they must do before others read them.
+/// The algorithm for a call on a mesh. A direct algorithm is preferred, since it does less work
+/// than the others at every size. If `is_scaled`, ranks multiply their inputs, and must do so
+/// before other ranks read them; a direct algorithm cannot be used then.
 Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
                                                    std::uint64_t bytes,
                                                    bool is_scaled) {

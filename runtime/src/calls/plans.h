@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans: how a communicator carries out its collectives. The thread that makes the call also makes
-// the plan, without the progress token, since choosing and compiling take long if there are many
-// ranks. The most recently used plans are cached.
+// Plans: makes and caches the plans for the collectives of a communicator. The thread that makes a
+// call also makes its plan, without the progress token, since choosing and compiling take long for
+// many ranks. The cache holds the most recently used plans.
 #pragma once
 
 #include "calls/calls.h"
@@ -30,14 +30,15 @@
 
 namespace xylem::runtime {
 
-/// How calls with the same arguments, except for their addresses, are carried out.
+/// How calls with the same arguments are carried out. The addresses of buffers do not count as
+/// arguments.
 struct Plan : std::enable_shared_from_this<Plan> {
-  /// What distinguishes programs of calls with the same arguments. Except for `is_on_mesh`, it may
-  /// differ between the ranks of one call.
+  /// Distinguishes the programs for calls with the same arguments. The ranks of one call may use
+  /// different variants, except for `is_on_mesh`.
   struct Variant {
-    bool is_on_device = false;  ///< The buffers are in the memory of a device, which computes.
-    /// The input is copied to scratch first, since it is scaled before it is used, or since the
-    /// call overwrites it before all of it has been used.
+    bool is_on_device = false;  ///< The buffers are in device memory, and that device computes.
+    /// The input is copied to scratch first: because it must be scaled before it is used, or
+    /// because the call overwrites it before all of it has been used.
     bool stages_input = false;
     bool is_on_mesh = false;  ///< Call::on_mesh
 
@@ -50,32 +51,33 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// arguments without addresses do not determine the variant.
   std::optional<KnownArguments> arguments;
   std::shared_ptr<const execution::Program> program;
-  /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier. It shows
-  /// whether the ranks agree about the call, and when the call has ended on all of them.
+  /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier, which
+  /// detects disagreements about the call, and ends when the call has ended on all ranks.
   std::shared_ptr<const execution::StreamProgram> stream_program;
 
   // For the token holder only:
   /// True if the links to all peers of the program are known.
   bool is_connected = false;
-  /// Set if the program can run within the call, before an operation is made.
+  /// Set if the program may complete within the call, before an operation is made.
   std::optional<execution::Exchange> exchange;
 };
 
 /// The plans of one communicator.
 ///
-/// The list of plans changes only under both the progress token and the mutex, so the token holder
-/// reads it without the mutex.
+/// The list of plans changes only while both the progress token and the mutex are held, so the
+/// token holder reads it without the mutex.
 class Plans {
  public:
-  /// What plans depend on besides the call. It is the same on all ranks, except for `rank` and the
-  /// last three members. What it points to outlives the plans.
+  /// The data on which plans depend, apart from the arguments of a call. `rank`, `wires` and
+  /// `devices` differ between ranks; the choice of a schedule does not depend on them. The objects
+  /// behind the pointers must outlive the plans.
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
     std::uint32_t window = 1;
     std::string algorithm;  ///< XYLEM_ALGORITHM
     const GivenSchedules* given = nullptr;
-    /// What the wire to each rank is able to do.
+    /// The capabilities of the transport to each rank.
     std::vector<transport::Capabilities> wires;
     const ComputeDevices* devices = nullptr;
     std::vector<transport::Tag> tags;  ///< GroupSpec::tags().
@@ -88,9 +90,9 @@ class Plans {
   Plans& operator=(const Plans&) = delete;
   ~Plans() = default;
 
-  /// What plans for calls on a mesh depend on; the same on all ranks.
+  /// The data on which plans for calls on a mesh depend. It is the same on all ranks.
   struct MeshSite {
-    std::uint64_t scratch_bytes = 0;  ///< Of each rank.
+    std::uint64_t scratch_bytes = 0;  ///< Scratch of each rank.
     bool is_direct = false;           ///< Mesh::is_direct()
     collectives::CostModel model;
   };
@@ -99,10 +101,10 @@ class Plans {
   /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
   collectives::CostModel model() const;
-  /// Call this when the group has a mesh, before the first call on it.
+  /// Call this when the group has a mesh, before the first call on the mesh.
   void set_mesh(Token token, MeshSite site);
-  /// Whether calls of this shape may run on the mesh. They may not if the user has chosen an
-  /// algorithm or a schedule for them that the mesh cannot run. The result is the same on all
+  /// Whether calls of this shape may run on the mesh. False if the user has given a schedule for
+  /// them, or has chosen an algorithm that the mesh cannot run. The result is the same on all
   /// ranks. Any thread may call this after set_mesh().
   bool may_use_mesh(const collectives::Shape& shape) const;
 
@@ -127,8 +129,8 @@ class Plans {
       XYLEM_LOCKING(locks_excluded(choosing_));
   /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
-  /// This rank's schedule for a call: that of the user's file or, if there is none, that of the
-  /// fastest planner.
+  /// This rank's schedule for a call: the one in the user's file or, if the file has none, the one
+  /// of the planner that choose() returns.
   Result<collectives::Schedule> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
@@ -142,15 +144,15 @@ class Plans {
   const Logger& logger_;
   mutable Mutex choosing_;
   collectives::Chooser chooser_ XYLEM_LOCKING(guarded_by(choosing_));
-  /// Set if there is a mesh.
+  /// Set by set_mesh().
   std::optional<collectives::Chooser> mesh_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
   std::uint64_t mesh_scratch_bytes_ XYLEM_LOCKING(guarded_by(choosing_)) = 0;
-  bool is_mesh_direct_ = false;  ///< Set before there are calls on the mesh.
+  bool is_mesh_direct_ = false;  ///< Set by set_mesh(), before the first call on the mesh.
   Mutex mutex_;
-  /// The most recently used one comes first.
+  /// The cached plans, most recently used first.
   std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));
-  /// Plans that have left the cache. A thread without the token frees them, since that takes long,
-  /// too. So the token does not protect this list.
+  /// Plans that were removed from the cache. A thread without the token frees them, since freeing
+  /// takes long, too. So only the mutex guards this list.
   std::list<std::shared_ptr<Plan>> evicted_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 

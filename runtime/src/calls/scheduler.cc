@@ -46,7 +46,8 @@ void Scheduler::launch_submitted(Token token) noexcept {
   while (oldest != nullptr) {
     Operation& operation = *oldest;
     oldest = std::exchange(operation.lists.queue_next, nullptr);
-    // launch() may end the operation, and the submitter may have dropped its handle.
+    // launch() may end the operation, which releases the engine's reference, and the submitter may
+    // have dropped its handle.
     operation.acquire();
     launch(token, operation);
     operation.release();
@@ -56,7 +57,7 @@ void Scheduler::launch_submitted(Token token) noexcept {
   }
 }
 
-/// The submitted operations, oldest first; null if there are none.
+/// Removes and returns all submitted operations, oldest first; null if there are none.
 Operation* Scheduler::take_submitted() noexcept {
   if (submitted_.load(std::memory_order_relaxed) == nullptr) return nullptr;
   is_launching_.store(true, std::memory_order_relaxed);
@@ -88,8 +89,8 @@ unsigned Scheduler::turn(Token token) {
   return run(token);
 }
 
-/// An operation that is being launched leaves the list before it counts as pending; is_launching_
-/// is true in between. All three are read in this order, so no operation is missed.
+/// An operation that is being launched leaves `submitted_` before it is counted in `pending_`;
+/// `is_launching_` is true in between. The three are read in this order, so no operation is missed.
 WorkSource::Need Scheduler::need() const noexcept {
   const bool has_submitted = submitted_.load(std::memory_order_acquire) != nullptr ||
                              is_launching_.load(std::memory_order_acquire);
@@ -107,7 +108,7 @@ void Scheduler::on_ended(Execution& execution, Status outcome) {
   operation.owner->on_ended(progress_.assert_held(), operation);
   set_pending(pending_.load(std::memory_order_relaxed) - 1);
   if (!outcome && operation.enqueued.is_direct) {
-    // A peer's device may have begun to use the buffers before the call failed.
+    // The devices of peers may still access the buffers, although the call has failed.
     outcome = Error{.code = outcome.code(),
                     .message = std::string(outcome.message()),
                     .peer = outcome.peer(),
@@ -126,8 +127,8 @@ void Scheduler::on_wire_error(Execution& execution, std::uint32_t peer, Code cod
 void Scheduler::on_compute_error(Execution& execution, const Status& why) {
   Operation& operation = *as_operation(&execution);
   operation.owner->on_compute_error(progress_.assert_held(), operation, why);
-  // A communicator that this rank has left announces no error, so the operation is failed here,
-  // too.
+  // If this rank has left the communicator, on_compute_error() announces no error. So the operation
+  // is failed here in any case.
   engine_.fail(execution, why);
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scheduler: passes the operations of a job to the engine, and their results to their
-// communicators. A thread that starts an operation and finds the progress token free launches it by
-// itself. Otherwise it submits the operation, and the holder of the token launches it in its next
-// turn.
+// communicators. A thread that starts an operation launches it if the progress token is free.
+// Otherwise the thread submits the operation, and the token holder launches it in its next turn.
 //
 //   start() ──token is free──────────────────────► owner.launch() ──► engine ──► owner.on_ended()
 //      └──► submit() ──► list ──► turn() of the holder ──┘
@@ -34,7 +33,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   // Any thread may call these functions:
   /// Launches the operation if the token is free; otherwise submits it.
   void start(Operation& operation);
-  /// Leaves the operation for the token holder, which is another thread.
+  /// Adds the operation to a list, from which the token holder launches it. The caller does not
+  /// hold the token.
   void submit(Operation& operation) noexcept;
   /// How many operations have been launched and have not ended.
   std::uint32_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
@@ -51,8 +51,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   bool arm(Token token, std::vector<pollfd>& descriptors) override;
   bool needs_polling(Token /*token*/) const noexcept override { return engine_.has_pending_work(); }
 
-  /// A call that is being made. Acquires the progress token if it is free, and releases it at the
-  /// end of the call. Before that, it runs a round of the engine if anything is left to do.
+  /// Exists while a thread makes a call. Acquires the progress token if it is free, and releases it
+  /// in the destructor. Before the release, it runs a round of the engine if work may be left.
   class CallScope {
    public:
     explicit CallScope(Scheduler& scheduler)
@@ -72,8 +72,8 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
 
     bool has_token() const noexcept { return has_token_; }
     Token token() const noexcept { return scheduler_.progress_.assert_held(); }
-    /// Call this if everything that the call has started is complete. The engine then needs no
-    /// round for it. Other executions get their rounds from the threads that wait for them.
+    /// Call this if everything that the call has started is complete, so that the call needs no
+    /// round of the engine. The threads that wait for other executions run rounds for these.
     void note_complete() noexcept { is_complete_ = true; }
 
    private:
@@ -87,7 +87,7 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   };
 
  private:
-  /// True if nothing is left to launch, and no header has completed.
+  /// True if there is no submitted operation to launch and no completed header to handle.
   bool is_quiet(Token token) const noexcept {
     return submitted_.load(std::memory_order_relaxed) == nullptr &&
            !headers_.get(token).has_completed();
@@ -115,8 +115,9 @@ class Scheduler final : public WorkSource, private execution::EngineListener {
   TokenGuarded<HeaderPool>& headers_;
   Engine engine_{*this};
   std::atomic<std::uint32_t> pending_{0};       ///< Only the token holder changes it.
-  std::atomic<Operation*> submitted_{nullptr};  ///< Newest first.
-  /// True while there are operations that have left the list and do not count as pending yet.
+  std::atomic<Operation*> submitted_{nullptr};  ///< A list, newest first.
+  /// True while launch_submitted() launches operations that are no longer in `submitted_`, and may
+  /// not be counted in `pending_` yet.
   std::atomic<bool> is_launching_{false};
 };
 

@@ -12,7 +12,7 @@ namespace {
 /// What a receive has waited for.
 std::string describe_receive(const Operation& receive) {
   const Call& call = receive.call;
-  if (receive.lists.is_unmatched) {
+  if (receive.lists.is_queued) {
     return fmt::format("a receive with tag {} met no partner", call.tag);
   }
   const bool is_arriving = receive.messages != nullptr;
@@ -22,7 +22,7 @@ std::string describe_receive(const Operation& receive) {
       is_arriving ? "did not arrive completely" : "arrived, but did not reach its device");
 }
 
-/// What a send has waited for. Only its receiver knows whether a receive has matched the message.
+/// What a send has waited for. The sender cannot tell whether a receive has matched the message.
 std::string describe_send(const Operation& send) {
   const Call& call = send.call;
   const GroupSpec& group = group_of(send).spec();
@@ -31,7 +31,7 @@ std::string describe_send(const Operation& send) {
     return fmt::format("a message of {} {} to rank {} with tag {} did not leave its device",
                        call.count, name(call.type), to, call.tag);
   }
-  if (!send.lists.is_unmatched) {
+  if (!send.lists.is_queued) {
     return fmt::format("a message of {} {} to rank {} with tag {} was not received completely",
                        call.count, name(call.type), to, call.tag);
   }

@@ -31,7 +31,7 @@ bool Work::ended() const noexcept {
 }
 
 Status Work::wait() const {
-  // Every operation ends by its own deadline, which limits this wait.
+  // Every operation times out by itself, so this wait ends, too.
   return wait_until(Deadline::at(Clock::time_point::max()), runtime::Waiter::application);
 }
 
@@ -58,7 +58,7 @@ Status Work::wait_until(Deadline deadline, runtime::Waiter waiter) const {
 
 Status Work::block(const Stream& stream) const {
   if (operation_ == nullptr) return {};
-  // The end of a captured operation means only that all ranks have captured the call.
+  // When a captured operation ends, all ranks have captured the call, but it may not have run.
   if (operation_->enqueued.is_captured && operation_->enqueued.stream != stream.handle) {
     return failure(Code::unsupported,
                    "the operation is captured on another stream; let this stream wait for that one "

@@ -14,13 +14,13 @@
 namespace xylem::runtime {
 
 struct WorkAccess {
-  /// The first handle to an operation. Takes over a reference that the caller holds.
+  /// The first handle to an operation. Takes ownership of a reference that the caller holds.
   static Work of(Operation& operation) noexcept { return Work(operation); }
   /// The Work of a call that ended before it returned.
   static Work ended(std::uint32_t source, std::uint64_t count = 0) noexcept {
     return Work(source, count);
   }
-  /// The Work of a call that was refused with this error.
+  /// The Work of a call that failed with this error before an operation was started for it.
   static Work refused(Status why) {
     auto operation = std::make_unique<Operation>();
     operation->end(std::move(why));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Config: every setting of Xylem, and how it is loaded from the defaults, the environment and the
-// program. Only config_environment.cc reads the environment.
+// Config: every setting of Xylem, and how the settings are loaded from the defaults, the
+// environment and the application. Only config_environment.cc reads the environment.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -28,14 +28,15 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 Environment process_environment();
 
 enum class WaitMode : std::uint8_t {
-  automatic,  ///< spins while there is a core for each local rank, then yields, then sleeps; with
-              ///< fewer cores yields, then sleeps
+  automatic,  ///< Spins, then yields, then sleeps. Does not spin if the host has fewer cores than
+              ///< ranks.
   spin,
   yield,
   sleep,
 };
 
-/// The value of Config::pull_from for which no message is pulled, since none is that long.
+/// A value for Config::pull_from that no message size reaches, so that no receiver copies messages
+/// directly out of a sender's process.
 inline constexpr Bytes kNeverPull{~std::uint64_t{0}};
 
 /// Every setting, with its default. All ranks must have the same value in fields marked `agreed`.
@@ -60,10 +61,10 @@ struct Config {
   LogOptions log;
 };
 
-/// One row of the table as a user sees it.
+/// One row of the configuration table (config_table.h), as a user sees it.
 struct ConfigRow {
   std::string name;   ///< XYLEM_…
-  std::string value;  ///< In its unit; a secret is shown as "(set)".
+  std::string value;  ///< As text, such as "256 KiB"; a secret is shown as "(set)".
   std::string default_value;
   std::string origin;  ///< "default", "environment", "program".
   std::string unit;    ///< "", "bytes", "duration", "ranks", …
@@ -76,12 +77,12 @@ struct LoadedConfig {
   std::vector<ConfigRow> rows;
 };
 
-/// Loads the settings. `options` win over `environment`, which wins over the defaults. Fails with
-/// invalid_argument for an unknown XYLEM_ variable (naming the nearest known name) or a value out
-/// of its range (naming the value, the rule and an example).
+/// Loads the settings. `options` take precedence over `environment`, which takes precedence over
+/// the defaults. Fails with invalid_argument for an unknown XYLEM_ variable (naming the nearest
+/// known name) or a value out of its range (naming the value, the rule and an example).
 Result<LoadedConfig> load_config(const Environment& environment, const Options& options);
 
-/// The agreed settings as "name=value" lines. The texts of two ranks are equal if they agree;
+/// The agreed settings as "name=value" lines. The texts of two ranks are equal if the ranks agree;
 /// otherwise the first line that differs names the variable.
 std::string agreed_settings(const LoadedConfig& loaded);
 

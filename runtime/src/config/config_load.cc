@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads one Config from the defaults, the environment and the program. The source with the highest
-// precedence provides the text of a row, and the row's own parser reads it.
+// Loads a Config from the defaults, the environment and the application's Options. For each row of
+// the configuration table, the source with the highest precedence provides the text, and
+// Setting::set parses it.
 #include "config.h"
 #include "config_table.h"
 #include "xylem/base/suggest.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints docs/configuration.md from the table; a test compares the two.
+// Makes the text of docs/configuration.md from the configuration table; a test compares this text
+// with the file.
 #include "config_table.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration table.
+// The rows of the configuration table, and how each is parsed and shown.
 #include "config_table.h"
 
 #include "config_values.h"
@@ -54,7 +54,8 @@ MaybeText duration_text(const std::optional<std::chrono::milliseconds>& option) 
 }
 
 Status set_slice(Config& config, std::string_view text) {
-  // A slice never splits an element, and slices start on cache lines.
+  // With multiples of a cache line, no slice splits an element, and each slice starts on a cache
+  // line.
   constexpr Bytes kGrain{64};
   constexpr Bytes kLargest{1U << 30};
   const auto size = parse_bytes(text);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration table: one row for everything that a person can set, with its name, unit,
-// default, rule and sentence. load_config(), `xylem info` and docs/configuration.md are made from
-// it. A new setting is one field of Config and one row here.
+// The configuration table: one row (Setting) for everything that a person can set, with its name,
+// unit, default, rule and sentence. load_config(), `xylem info` and docs/configuration.md use this
+// table. A new setting needs one field of Config and one row of the table.
 #pragma once
 
 #include "config.h"
@@ -17,7 +17,7 @@
 namespace xylem::runtime {
 
 /// One setting. `set` parses a text into the field of Config, or fails with the rule that the text
-/// breaks. `show` prints the field in its unit; "" means that it is not set.
+/// breaks. `show` prints the field as text, such as "256 KiB"; "" means that the field is not set.
 struct Setting {
   std::string_view name;           ///< XYLEM_…
   std::string_view field;          ///< Name of the field in Config.
@@ -29,9 +29,11 @@ struct Setting {
   bool secret = false;  ///< The value is never shown.
   Status (*set)(Config& config, std::string_view text) = nullptr;
   std::string (*show)(const Config& config) = nullptr;
-  /// The program's value as text, if it set one. Null if Options has no such field.
+  /// Returns the value that the application has set in Options, as text; nothing if it has set
+  /// none. The pointer is null if Options has no such field.
   std::optional<std::string> (*from_options)(const Options& options) = nullptr;
-  /// Like from_options, but the environment takes precedence over this value.
+  /// Like from_options, but the environment takes precedence over the value that this function
+  /// returns.
   std::optional<std::string> (*fallback)(const Options& options) = nullptr;
 };
 

@@ -17,7 +17,7 @@ struct HostPort {
   std::string host;  ///< A name or an address, without brackets.
   std::uint16_t port = 0;
 
-  /// IPv6 addresses are in brackets.
+  /// "host:port"; an IPv6 address is in brackets.
   std::string to_string() const;
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };

@@ -13,7 +13,7 @@ void add(std::deque<T>& kept, const T& next, std::size_t most) {
   if (kept.size() > most) kept.pop_front();
 }
 
-/// Removes what is about `group` from `kept`, and returns it.
+/// Removes the messages about `group` from `kept`, and returns them.
 template <typename T>
 std::vector<T> take_from(std::deque<T>& kept, std::uint64_t group) {
   std::vector<T> taken;

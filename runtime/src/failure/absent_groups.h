@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AbsentGroups: what other ranks say of groups that do not exist at this rank. A group may not have
-// been made here yet, although other ranks use it already. What they say of it is kept until it is
-// made. Of a group that existed here only the uid is remembered.
+// AbsentGroups: the messages of other ranks about groups that do not exist at this rank. Other
+// ranks may use a group before it has been made at this rank; the messages about it are kept until
+// then. Of a group that has ended at this rank, only the uid is kept.
 #pragma once
 
 #include "failure/situation.h"
@@ -31,7 +31,7 @@ class AbsentGroups {
   /// A member has left the group.
   struct Goodbye {
     std::uint64_t group = 0;
-    std::uint32_t rank = 0;  ///< In the job.
+    std::uint32_t rank = 0;  ///< The world rank of the member.
     Clock::time_point at{};
   };
   /// The messages about one group.
@@ -41,16 +41,16 @@ class AbsentGroups {
     std::optional<Verdict> verdict;  ///< The first verdict on the group.
   };
 
-  /// Keep a message about a group. They ignore groups that have existed here.
+  /// Store a message about a group. Messages about groups that have ended here are ignored.
   void keep(const Roll& roll);
   void keep(const Goodbye& goodbye);
   void keep(const Verdict& verdict);
-  /// Returns and forgets what was kept about a group, which exists from now on.
+  /// Removes and returns the messages about a group. Call this when the group has been made.
   Kept take(std::uint64_t group);
 
-  /// The group does not exist here any more.
+  /// Call this when the group has ended at this rank.
   void note_end(std::uint64_t group);
-  /// True if the group existed here, and does no more.
+  /// True if the group existed at this rank and has ended.
   bool has_ended(std::uint64_t group) const;
 
  private:

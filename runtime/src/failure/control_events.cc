@@ -113,8 +113,8 @@ void ControlEvents::handle_lost(Token token, std::uint32_t world_rank, std::stri
   context_.wires->close(token, world_rank);
 }
 
-/// Suspects the rank in all groups, even if no call of a group waits for this connection now, since
-/// messages on it are lost.
+/// Suspects the rank in all groups that contain it, even in a group in which no call waits for this
+/// connection: messages on the connection are lost.
 void ControlEvents::suspect_in_all(Token token, std::uint32_t world_rank, const Status& why) {
   for (const auto& group : context_.registry.groups()) {
     if (!group->spec().rank_of(world_rank)) continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ControlEvents: what the control plane and the wires report of other ranks (deaths, farewells,
-// messages, connections), and what a job does about it. The progress thread posts the events of the
-// control plane; the token holder handles them in its turn.
+// ControlEvents: handles what the control plane and the wires report about other ranks: deaths,
+// farewells, messages and connections. The progress thread posts the events of the control plane;
+// the token holder handles them in its turn.
 #pragma once
 
 #include "bootstrap/control_plane.h"

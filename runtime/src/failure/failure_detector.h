@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FailureDetector: which ranks of the job have died or left, and which are suspected. A wire that
-// fails is only a suspicion. The group that uses it fails half a second later, unless the control
-// plane reports meanwhile that the rank died, which is the better explanation, or that it left in
-// good order.
+// FailureDetector: records which ranks of the job have died or left, and which are suspected. When
+// a wire fails, the rank at its other end is only suspected. The group that uses the wire fails
+// half a second later. If the control plane reports in this time that the rank died, the group
+// fails with the death, which explains more. If it reports that the rank left in good order, the
+// suspicion may be dropped (Suspicion::Leaver).
 #pragma once
 
 #include "progress/token.h"
@@ -38,7 +39,7 @@ class FailureDetector {
 
   void note_lost(Token /*token*/, std::uint32_t rank, Status why) { lost_[rank] = std::move(why); }
   void note_left(Token /*token*/, std::uint32_t rank) { left_[rank] = Clock::now(); }
-  /// How the rank was lost; OK while it lives.
+  /// How the rank was lost; OK if it was not lost.
   const Status& lost(Token /*token*/, std::uint32_t rank) const noexcept { return lost_[rank]; }
   /// When the rank left in good order; far in the future if it has not.
   Clock::time_point left_at(Token /*token*/, std::uint32_t rank) const noexcept {
@@ -49,8 +50,8 @@ class FailureDetector {
   }
 
   void suspect(Token token, std::weak_ptr<Group> group, Status why, Suspicion::Leaver leaver);
-  /// Removes and returns the suspicions that are old enough to be announced. Those that are excused
-  /// because the rank left are dropped.
+  /// Removes and returns the suspicions that are old enough to be announced. Suspicions with
+  /// Leaver::is_excused are dropped if the rank has left.
   std::vector<Suspicion> take_confirmed(Token token, Clock::time_point now);
   /// Whether there are any suspicions. Any thread may call this.
   bool has_suspicions() const noexcept { return has_suspicions_.load(std::memory_order_relaxed); }

@@ -10,8 +10,8 @@ namespace {
 
 using Mismatch = std::optional<std::string>;
 
-/// For a call that this rank made too long ago to name it: compares the hashes of all calls up to
-/// it, which shows only that some call differed.
+/// For a call whose record this rank no longer keeps. Compares the hashes of all calls up to this
+/// one, which shows only that some call differed.
 Mismatch compare_hashes(const CallHistory& history,
                         const GroupSpec& group,
                         std::uint32_t origin,
@@ -40,7 +40,8 @@ Mismatch compare_records(const CallHistory& history,
                      describe(rank < origin ? theirs : mine));
 }
 
-/// Compares the bytes for which a rank waits in an all_to_all_v with those that this rank sends.
+/// In an all_to_all_v, compares the number of bytes that the rank `origin` expects from this rank
+/// with the number that this rank sends to it.
 Mismatch compare_sizes(const CallHistory& history,
                        const GroupSpec& group,
                        std::uint32_t origin,

@@ -13,9 +13,8 @@
 
 namespace xylem::runtime {
 
-/// Compares the calls in the situation of the world rank `origin` with those of this rank. Returns
-/// the text of a verdict about the first difference, or nothing if the calls agree as far as both
-/// are known.
+/// Compares the calls in `theirs`, the situation of the world rank `origin`, with the calls of this
+/// rank. Returns a text about the first difference, for a verdict. Empty if no difference is found.
 std::optional<std::string> find_mismatch(const CallHistory& history,
                                          const GroupSpec& group,
                                          std::uint32_t origin,

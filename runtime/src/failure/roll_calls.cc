@@ -64,7 +64,7 @@ void RollCalls::on_answer(std::uint32_t rank, const Situation& situation) {
     note(*roll, rank, situation);
 }
 
-/// Counts an answer for all rolls on the same call that were called at about the same time.
+/// Counts an answer for all roll calls about the same call that started at about the same time.
 void RollCalls::note(const RollCall& roll, std::uint32_t rank, const Situation& situation) {
   for (RollCall& other : known_) {
     const auto apart =

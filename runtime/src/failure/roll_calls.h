@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RollCalls: finds out which ranks answer. A rank calls the roll of a group when one of its
-// operations nears its limit. Every rank of the group answers, whatever it has published before, so
-// a stopped rank is recognized by its missing answer. Several ranks come near their limits
-// together, so they share rolls. A rank calls no roll if it has just received one on the same call.
-// It answers only the first of several, and counts an answer to one of them for all.
+// RollCalls: finds out which ranks of a group still answer. A rank starts a roll call when one of
+// its operations nears its time limit. Every rank of the group answers, even if it has published
+// the same situation before, so a stopped rank is recognized by its missing answer. Often several
+// ranks reach their limits at the same time, so they share roll calls. A rank starts none if it has
+// just received one about the same call. Of several roll calls about the same call, a rank answers
+// only the first, and counts an answer to one of them for all.
 #pragma once
 
 #include "failure/situation.h"
@@ -18,10 +19,11 @@
 namespace xylem::runtime {
 
 struct RollCall {
-  /// If only one rank is missing, the roll is over when this time has passed since the last answer.
+  /// If only one answer is missing, the roll call ends when this time has passed since the last
+  /// answer.
   static constexpr std::chrono::milliseconds kAnswer{300};
-  /// If several ranks are missing, they may just be slow, as on an overloaded host. They get this
-  /// much time in all.
+  /// If several answers are missing, their ranks may just be slow, as on an overloaded host. The
+  /// roll call then ends when this time has passed since its start.
   static constexpr std::chrono::milliseconds kSlowAnswers{1500};
 
   struct Answer {
@@ -30,45 +32,47 @@ struct RollCall {
   };
 
   RollCallId id;
-  std::uint64_t group = 0, sequence = 0;  ///< The call that the roll is about.
-  Clock::time_point since{};              ///< When this rank called the roll or received it.
-  Clock::duration waited{0};              ///< For how long this rank has been running since then.
-  Clock::duration quiet{0};  ///< For how long this rank has been running since the last answer.
-  bool is_answered_here = false;  ///< This rank has answered the roll, or has called it.
-  /// The answer of each world rank, including that of the caller.
+  std::uint64_t group = 0, sequence = 0;  ///< The call that the roll call is about.
+  Clock::time_point since{};              ///< When this rank started or received the roll call.
+  Clock::duration waited{0};              ///< For how long this rank has run since `since`.
+  Clock::duration quiet{0};               ///< For how long this rank has run since the last answer.
+  bool is_answered_here = false;          ///< This rank has answered or started the roll call.
+  /// The answers by world rank. They include the situation of the rank that started the roll call.
   std::map<std::uint32_t, Answer> answers{};
 
   static Answer answer_of(const Situation& situation);
-  /// Whether the roll is over, if `missing` ranks have not answered.
+  /// Whether the roll call has ended. `missing`: how many ranks have not answered.
   bool is_over(std::size_t missing) const noexcept;
 };
 
-/// The recent roll calls at one rank, its own and those of others. Used by one thread at a time.
+/// The recent roll calls at one rank: those that it has started, and those that it has received.
+/// Used by one thread at a time.
 class RollCalls {
  public:
-  /// Rolls on the same call that are called within this time count as one.
+  /// Roll calls about the same call that start within this time count as one.
   static constexpr std::chrono::milliseconds kShared{100};
-  /// Another rank answers only the first of several rolls that reach it within kShared. The same
-  /// rolls may reach this rank up to this far apart.
+  /// Another rank answers only the first of several roll calls that reach it within kShared. These
+  /// roll calls may reach this rank up to this far apart.
   static constexpr std::chrono::milliseconds kSharedElsewhere{300};
-  static constexpr std::chrono::milliseconds kKept{5000};  ///< After this time a roll is forgotten.
-  /// A tick counts as no more than this. Otherwise a rank that was stopped itself would mistake the
-  /// time in which it received nothing for silence of the others.
+  static constexpr std::chrono::milliseconds kKept{5000};  ///< After this, a roll call is removed.
+  /// The largest time that one tick adds to `waited` and `quiet`. Without this limit, a rank that
+  /// was stopped itself would count the time in which it received nothing as silence of the others.
   static constexpr std::chrono::milliseconds kMostOfATick{100};
 
   explicit RollCalls(std::uint32_t rank) : rank_(rank) {}
 
-  /// A roll that is recent enough to share, or null.
+  /// A roll call about call `sequence` of `group` that is recent enough to share (kShared), or
+  /// null.
   const RollCall* recent(std::uint64_t group, std::uint64_t sequence, Clock::time_point now) const;
-  /// Adds a roll that this rank calls.
+  /// Adds a roll call that this rank starts.
   const RollCall& call(std::uint64_t group, std::uint64_t sequence, Clock::time_point now);
-  /// Adds a roll that another rank has called; `situation` is that rank's. True if this rank has to
-  /// answer the roll.
+  /// Adds a roll call that another rank has started; `situation` is the situation of that rank.
+  /// True if this rank has to answer the roll call.
   bool on_situation(RollCallId id, const Situation& situation, Clock::time_point now);
   void on_answer(std::uint32_t rank, const Situation& situation);
-  /// The roll with this id. Null if there never was such a roll, or if it is forgotten.
+  /// The roll call with this id. Null if there is none, or if it has been removed.
   const RollCall* find(RollCallId id) const;
-  /// Adds the time since the last tick to all rolls.
+  /// Adds the time since the last tick to all roll calls.
   void tick(Clock::time_point now);
 
  private:

@@ -33,8 +33,8 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads plain values from a message. When bytes are missing, everything from there on reads as
-/// zero and ok() is false.
+/// Reads plain values from a message. A value whose bytes are missing reads as zero, and ok() is
+/// false from then on.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

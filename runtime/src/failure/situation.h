@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages about a group's calls that ranks send over the control plane: how far a rank is
-// (Situation), that the group ends with an error (Verdict), and that a message is too long for its
-// receive (Refusal).
+// Messages about a group's calls that ranks send over the control plane: the state of a rank in a
+// call (Situation), that the group ends with an error (Verdict), and that a message is too long for
+// its receive (Refusal).
 #pragma once
 
 #include "groups/header_pool.h"
@@ -31,7 +31,7 @@ struct CallRecord {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   bool uneven = false;
-  bool on_mesh = false;     ///< The devices carry it out by themselves.
+  bool on_mesh = false;     ///< The devices carry out the call by themselves.
   std::uint64_t label = 0;  ///< Communicator::labelled(); 0: none.
 };
 /// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh, and by its
@@ -40,8 +40,8 @@ std::string describe(const CallRecord& record);
 
 /// One roll call (roll_calls.h).
 struct RollCallId {
-  std::uint32_t caller = 0;  ///< The world rank of the rank that called the roll.
-  std::uint32_t number = 0;  ///< Counts the caller's roll calls; 0: none.
+  std::uint32_t caller = 0;  ///< The world rank of the rank that started the roll call.
+  std::uint32_t number = 0;  ///< Number of the roll call at the caller, from 1; 0: none.
   bool operator==(const RollCallId&) const = default;
 };
 
@@ -56,17 +56,18 @@ struct Situation {
   static constexpr std::size_t kMostRecords = 16;
 
   std::uint64_t group = 0;
-  std::uint64_t sequence = 0;  ///< The call in question.
+  std::uint64_t sequence = 0;  ///< The number of the call.
   State state = State::not_called;
-  bool is_question = false;  ///< True if ranks that have something new to report must answer.
+  bool is_question = false;  ///< Asks for answers from ranks that have not published their state.
   /// Number of a roll call, which all ranks answer; 0 if this is no roll call.
   std::uint32_t roll_call = 0;
   RollCallId answers{};  ///< The roll call that this message answers, if any.
-  /// If the rank waits: the rank in the group for which it waits; ~0: none.
+  /// If the reporting rank waits: the rank (in the group) whose message it waits for; ~0: none.
   std::uint32_t blocked_on = ~0U;
-  /// How many bytes it expects from that rank, for calls whose sizes are not known to all ranks.
+  /// How many bytes the reporting rank expects from the rank `blocked_on`. Used for calls in which
+  /// not all ranks know all sizes.
   std::uint64_t blocked_bytes = 0;
-  std::vector<CallRecord> records;  ///< This rank's last calls, newest last.
+  std::vector<CallRecord> records;  ///< Calls around `sequence`, newest last.
 };
 
 /// Announces that a group ends with an error.
@@ -77,10 +78,11 @@ struct Verdict {
   std::string message;
 };
 
-/// Informs the sender that the receive is too short for its message. If the body has been sent
-/// already, the sender answers, and the receiver drops the body (point_to_point_refusal.cc).
+/// Informs the sender of a message that the receive is too short for it. If the body has been sent
+/// already, the sender sends an answer, and the receiver drops the body
+/// (point_to_point_refusal.cc).
 struct Refusal {
-  std::uint32_t to = 0;    ///< World rank of the rank that this is for. All others ignore it.
+  std::uint32_t to = 0;    ///< World rank of the addressee. All other ranks ignore the refusal.
   bool is_answer = false;  ///< The sender's answer: the body will arrive.
   MessageHeader header;    ///< The header of the message.
   std::uint64_t room = 0;  ///< How many elements the receive has room for.
@@ -89,7 +91,7 @@ struct Refusal {
 std::vector<std::byte> encode(const Situation& situation);
 std::vector<std::byte> encode(const Verdict& verdict);
 std::vector<std::byte> encode(const Refusal& refusal);
-/// The content of a message. Nothing if the message is damaged.
+/// Decodes a message. Returns std::monostate if the message is damaged.
 std::variant<std::monostate, Situation, Verdict, Refusal> decode(
     std::span<const std::byte> message);
 

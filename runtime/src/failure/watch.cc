@@ -32,12 +32,12 @@ void Watch::tick(Token /*token*/, Clock::time_point now) {
   for (Operation* operation = as_operation(engine().active()); operation != nullptr;) {
     Operation* next = as_operation(operation->active_next);
     operation->acquire();
-    if (next != nullptr) next->acquire();  // Looking at one operation may end others.
+    if (next != nullptr) next->acquire();  // check() may end other operations.
     if (!operation->ended()) check(*operation, now);
     operation->release();
     const bool gone = next != nullptr && next->ended();
     if (next != nullptr) next->release();
-    operation = gone ? nullptr : next;  // The remaining operations are looked at in the next tick.
+    operation = gone ? nullptr : next;  // The next tick checks the remaining operations.
   }
 }
 
@@ -54,10 +54,11 @@ void Watch::check(Operation& operation, Clock::time_point now) {
   const auto limit = operation.timeout().value_or(group.spec().timeout);
   const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
   if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
-  else operation.watched.roll = {};  // The limit has been moved.
+  else operation.watched.roll = {};  // The user has extended the time limit.
   if (now - operation.watched.begun >= limit) return;
-  // A later call waits for an earlier call more often than for its own messages. So its stall is
-  // counted from when it becomes the oldest call, and a group asks one question at a time.
+  // A later call waits for an earlier call more often than for its own messages. So a call's stall
+  // is counted from the time at which it becomes the oldest call, and a group publishes one
+  // question at a time.
   if (operation.call.kind == CallKind::collective && !operation.watched.is_oldest &&
       is_oldest(operation)) {
     operation.watched.is_oldest = true;
@@ -68,7 +69,7 @@ void Watch::check(Operation& operation, Clock::time_point now) {
     if (stalled >= kPartnerLeftLimit) look_at_message(group, operation, now);
     return;
   }
-  if (operation.run.program == nullptr) return;  // The operation waits behind calls that report.
+  if (operation.run.program == nullptr) return;  // Deferred: earlier calls report their stall.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
     Situation own = situation(group, operation.sequence);
@@ -98,21 +99,23 @@ bool Watch::is_oldest(const Operation& operation) const {
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
-/// The number of the call about which other ranks are asked.
+/// The number of the call that a roll call for this operation is about.
 std::uint64_t Watch::call_of(Group& group, const Operation& operation) const {
   const bool has_number =
       operation.call.kind == CallKind::collective && operation.run.program != nullptr;
   return has_number ? operation.sequence : history(group).next_sequence();
 }
 
-/// Handles an operation that comes near its limit. The answers to a roll call show who is to blame
-/// for a time-out, so this calls a roll, and gives the others time to answer.
+/// Handles an operation that nears its time limit. Starts a roll call, since the answers show which
+/// rank is to blame for a time-out, and allows the other ranks time to answer. After the limit,
+/// announces the time-out when the roll call has ended.
 void Watch::come_to_limit(Group& group,
                           Operation& operation,
                           std::chrono::nanoseconds limit,
                           Clock::time_point now) {
   const RollCall* roll = rolls_.find(operation.watched.roll);
-  // There may also be none because this rank was stopped for so long that it is forgotten.
+  // The operation has no roll call yet, or this rank was stopped for so long that the roll call was
+  // removed.
   if (roll == nullptr) {
     const std::uint64_t sequence = call_of(group, operation);
     roll = rolls_.recent(group.spec().uid, sequence, now);
@@ -148,8 +151,8 @@ void Watch::time_out(Group& group,
   std::optional<std::uint32_t> culprit = participation.culprit();
   if (operation.call.kind != CallKind::collective) {
     const bool has_peer = operation.call.peer != kNone;
-    // Only the sender and the receiver take part in a message. So the ranks that called nothing are
-    // not to blame, as they would be for a collective.
+    // Only the sender and the receiver take part in a message. So a rank that has made no call is
+    // not to blame, in contrast to a collective.
     if (participation.silent.size() != 1) {
       culprit.reset();
       if (has_peer) culprit = group.spec().world_ranks[operation.call.peer];
@@ -181,8 +184,9 @@ std::string_view Watch::left_by(std::uint32_t world_rank) const {
   return context_.failures.has_left(token(), world_rank) ? "the job" : "the communicator";
 }
 
-/// Looks at an operation that waits for one rank. A partner that has left will not come.
-/// What it sent before it left has had time to arrive.
+/// Checks a stalled send or receive. If all its possible partners have left, fails the group, since
+/// no partner will match it. Messages that were sent before a partner left have had
+/// kPartnerLeftLimit to arrive.
 void Watch::look_at_message(Group& group, const Operation& operation, Clock::time_point now) {
   const std::uint32_t peer = operation.call.peer;
   std::optional<std::uint32_t> gone;
@@ -200,9 +204,9 @@ void Watch::look_at_message(Group& group, const Operation& operation, Clock::tim
                   operation.call.tag));
 }
 
-/// Announces `peer_lost` if a rank left before it took its part: a message to or from it is
-/// under way, or waits for room at it. What that rank has sent is not lost, since a receive that is
-/// not posted yet may still find its message.
+/// Announces `peer_lost` if a rank has left before it completed its part: a message to or from this
+/// rank is under way, or waits to be sent to it. A receive that is not posted yet does not count,
+/// since the rank may have sent its message before it left.
 void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::time_point now) {
   const auto& program = *operation.run.program;
   const auto announce_if_left = [&](const Lane& lane) {
@@ -225,8 +229,8 @@ void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::ti
 void Watch::look_at_failing(Operation& operation, Clock::time_point now) {
   const auto failing = now - operation.failed_at;
   if (failing < kQuarantine) return;
-  // A transport still holds messages: the operation's memory is never reused, and the user is told
-  // not to free theirs.
+  // A transport still uses messages of the operation. So the memory of the operation is never
+  // reused, and the error says that the user must not free the buffers.
   operation.acquire();
   engine().finish(operation, Error{.code = operation.health.code(),
                                    .message = fmt::format(
@@ -242,7 +246,8 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   situation.group = group.spec().uid;
   situation.sequence = sequence;
   const std::uint64_t next = history(group).next_sequence();
-  // The calls around the call in question; the last calls if that call has not been made.
+  // The records of the calls around call `sequence`, or of the last calls if this rank has not made
+  // that call.
   const std::uint64_t end = std::min(next, sequence + Situation::kMostRecords / 2);
   const std::uint64_t first = end > Situation::kMostRecords ? end - Situation::kMostRecords : 0;
   const std::uint64_t known = next > CallHistory::kRecords ? next - CallHistory::kRecords : 0;
@@ -290,8 +295,7 @@ void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::b
 
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = context_.registry.find(situation.group);
-  // Every rank that lives answers a roll call, also for a group that has failed or no longer exists
-  // here.
+  // Every live rank answers a roll call, even about a group that has failed or has ended here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
   if (group == nullptr && situation.is_question && absent_.has_ended(situation.group)) {
@@ -349,14 +353,15 @@ void Watch::on_refusal(std::uint32_t origin, const Refusal& refusal) {
     return rank ? control(*group).messages().on_refusal(*rank, refusal) : void();
   }
   if (refusal.is_answer) return;
-  // This rank has let go of the group, so all its sends have ended, and their bodies come.
+  // This rank has left the group, so all its sends have ended, and their bodies will arrive.
   Refusal answer = refusal;
   answer.to = origin;
   answer.is_answer = true;
   context_.control->flood(encode(answer));
 }
 
-/// Whether this is the companion of a group, and nobody here has asked for it.
+/// Whether `group` is the uid of a companion of an existing group. Precondition: this rank has not
+/// made a group with this uid.
 bool Watch::is_unused_companion(std::uint64_t group) const {
   return std::ranges::any_of(context_.registry.groups(), [&](const auto& parent) {
     return parent->spec().companion_uid() == group;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: finds out why an operation makes no progress, and reports it to all ranks.
+// Watch: finds out why an operation makes no progress, and reports the reason to all ranks.
 //
-// If the oldest collective of a communicator stalls for 200 ms, its rank publishes its situation on
-// the control plane, as a question: the call, the calls around it, and what it waits for. Every
-// rank compares this with its own calls, and answers with its own situation unless it has published
-// the same before. A difference is a `mismatch` verdict that names both sides. Shortly before the
-// deadline of an operation, its rank calls the roll (roll_calls.h), and every rank answers with its
-// situation. The answers show which ranks have not called the operation, which of them wait, and
-// which do not answer.
+// If the oldest collective of a communicator stalls for 200 ms, this rank publishes its situation
+// on the control plane, as a question: the call, the calls around it, and the rank for which it
+// waits. Every other rank compares this situation with its own calls, and answers with its own
+// situation, except if it has published the same state before. A difference leads to a `mismatch`
+// verdict that names both sides. Shortly before the time limit of an operation, this rank starts a
+// roll call (roll_calls.h), and every rank answers with its situation. The answers show which ranks
+// have not made the call, which ranks wait in it, and which ranks do not answer.
 #pragma once
 
 #include "calls/operation.h"
@@ -34,9 +34,10 @@ namespace xylem::runtime {
 /// Watches the operations of a job.
 class Watch final : public GroupObserver, public WorkSource {
  public:
-  /// After a stall of this length, a situation is published.
+  /// After a stall of this length, this rank publishes its situation.
   static constexpr std::chrono::milliseconds kStall{200};
-  /// The roll is called this long before an operation's limit, but not before half of the limit.
+  /// A roll call starts this long before an operation's time limit, but not before half of the
+  /// limit.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
   static constexpr std::chrono::milliseconds kPartnerLeftLimit{
       1000};  ///< How long an operation waits for a partner that has left.
@@ -46,7 +47,7 @@ class Watch final : public GroupObserver, public WorkSource {
   explicit Watch(Context& context);
 
   unsigned turn(Token /*token*/) override { return 0; }
-  /// Looks at every operation under way.
+  /// Checks every operation under way.
   void tick(Token token, Clock::time_point now) override;
   /// Handles a message from the control plane. Damaged messages are dropped with a warning.
   void on_message(Token token, std::uint32_t origin, std::span<const std::byte> message);
@@ -54,13 +55,13 @@ class Watch final : public GroupObserver, public WorkSource {
   void on_call(Token token, Group& group, const CallRecord& record) override;
   /// A group has been made. Other ranks may have sent messages about it already.
   void on_enlisted(Token token, Group& group) override;
-  /// A group no longer exists on this rank.
+  /// This rank has left a group.
   void on_left(Token token, const Group& group) override;
   /// Informs the other members that this rank has left the group.
   void on_destroyed(Token token, Group& group) override;
 
  private:
-  // Only the token holder calls this object.
+  // Only the token holder uses this object.
   Token token() const noexcept { return context_.progress.assert_held(); }
   Engine& engine() const noexcept { return context_.scheduler.engine(token()); }
   GroupControl& control(Group& group) const noexcept { return group.control(token()); }
@@ -84,7 +85,7 @@ class Watch final : public GroupObserver, public WorkSource {
                 std::chrono::nanoseconds longest);
   /// When the rank left the job or the group; far in the future if it has not.
   Clock::time_point left_at(Group& group, std::uint32_t world_rank) const;
-  /// What the rank has left, for messages: "the job" or "the communicator".
+  /// What the rank has left, as text for error messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
   bool is_unused_companion(std::uint64_t group) const;
   void publish_left(std::uint64_t group, std::uint64_t sequence);
@@ -95,8 +96,8 @@ class Watch final : public GroupObserver, public WorkSource {
   void on_refusal(std::uint32_t origin, const Refusal& refusal);
   void answer(RollCallId roll, Situation&& own);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
-  /// Who takes part in this call, judging by the situations published so far, or by the answers to
-  /// a roll call.
+  /// Which ranks take part in this call, according to the situations published so far, or to the
+  /// answers to a roll call.
   Participation participation_of(Group& group, std::uint64_t sequence) const;
   Participation participation_of(Group& group, const RollCall& roll) const;
   template <typename AnswerOf>
@@ -113,7 +114,7 @@ class Watch final : public GroupObserver, public WorkSource {
     std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
     /// For each call, the state that this rank has published.
     std::map<std::uint64_t, Situation::State> published;
-    std::uint64_t newest = 0;  ///< The newest call of which anything is known.
+    std::uint64_t newest = 0;  ///< The newest call in any of these situations.
   };
 
   Context& context_;
@@ -121,7 +122,8 @@ class Watch final : public GroupObserver, public WorkSource {
   std::map<std::uint64_t, ReceivedSituations> received_;
   /// For each group, its oldest call under way at this tick.
   std::unordered_map<const OperationOwner*, std::uint64_t> oldest_;
-  /// For each group, the members that have left it, by world rank, and when.
+  /// For each group, the members that have left it (by world rank), and the times at which they
+  /// left.
   std::map<std::uint64_t, std::map<std::uint32_t, Clock::time_point>> goodbyes_;
   AbsentGroups absent_;
 };

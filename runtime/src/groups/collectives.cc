@@ -38,8 +38,8 @@ std::optional<Work> Collectives::try_start(Token token, const EvenArguments& arg
     return std::nullopt;
   }
   number(operation, plan->record, arguments.label);
-  // A call that ends at once runs no round of the engine. So this is tried only if no execution is
-  // active that needs such a round.
+  // A call that completes here runs no round of the engine. So this is tried only if no other
+  // execution is active, which could need a round.
   const bool may_be_over = plan->exchange && engine.active() == nullptr && health;
   if (may_be_over && engine.try_start(operation, *plan->exchange)) {
     return WorkAccess::ended(spec_.own_world_rank());
@@ -62,7 +62,8 @@ void Collectives::launch(Token token, Operation& operation) {
   admission_.defer(operation);
 }
 
-/// Starts a collective that has a plan. If planning failed, the group fails on all ranks.
+/// Starts a collective. If it has no plan, or if the plan cannot be carried out, the group fails on
+/// all ranks.
 void Collectives::start(Token token, Operation& operation) {
   admission_.enter();
   const Call& call = operation.call;
@@ -83,8 +84,8 @@ void Collectives::start(Token token, Operation& operation) {
   group_.announce(ready.code(), self, std::move(what));
 }
 
-/// Sets the number of a call, and the hash of all calls so far. This poisons the group if another
-/// rank has published a different call with this number.
+/// Sets the number of a call, and the hash of all calls so far. Poisons the group if another rank
+/// has published a different call with this number.
 void Collectives::number(Execution& execution, const CallRecord& call, std::uint64_t label) {
   const CallRecord& record = history_.add(call, label);
   execution.sequence = record.sequence;
@@ -115,7 +116,7 @@ Status Collectives::connect(Token token, Plan& plan) {
 
 void Collectives::on_ended(Token token) {
   admission_.leave();
-  if (is_starting_) return;  // A caller further up the stack is in the loop below.
+  if (is_starting_) return;  // An outer on_ended() runs the loop below.
   is_starting_ = true;
   while (group_.health()) {
     Operation* const next = admission_.next();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives: the collectives of one group, from the plan to the engine. Numbers each call,
-// connects the links of its plan, and starts it. Defers it while too many others run. For the token
-// holder only.
+// Collectives: starts the collectives of one group. It numbers each call, connects the links of its
+// plan, and passes it to the engine. While too many calls run, it defers further calls. Only the
+// token holder may use it.
 #pragma once
 
 #include "calls/admission.h"
@@ -33,13 +33,13 @@ class Collectives {
 
   CallHistory& history() noexcept { return history_; }
   /// Starts a call if a cached plan is found for it. Empty if there is no such plan, if there is no
-  /// memory for its scratch, or if the group cannot start a call now.
+  /// memory for the plan's scratch, or if the group cannot start a call now.
   std::optional<Work> try_start(Token token, const EvenArguments& arguments) noexcept;
-  /// Starts a submitted call, or defers it.
+  /// Starts a collective, or defers it while too many others run.
   void launch(Token token, Operation& operation);
   /// Call this when a collective has ended. Starts as many deferred calls as may run now.
   void on_ended(Token token);
-  /// The group has failed: deferred calls are not started any more.
+  /// Call this when the group has failed. The deferred calls are then never started.
   void drop_deferred() noexcept { admission_.drop_deferred(); }
 
  private:
@@ -55,8 +55,8 @@ class Collectives {
   Plans& plans_;
   CallHistory history_;
   Admission admission_;
-  /// True while on_ended() starts deferred calls. Such a call may end at once, and then on_ended()
-  /// is called again.
+  /// True while on_ended() starts deferred calls. A deferred call may end at once, and on_ended()
+  /// is then called recursively.
   bool is_starting_ = false;
 };
 

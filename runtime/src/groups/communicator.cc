@@ -26,7 +26,8 @@ Status empty() {
 
 }  // namespace
 
-/// Submits the call that `make(const Caller&)` returns. If it returns an error, so does the Work.
+/// Submits the call that `make(const Caller&)` returns. If `make` returns an error, the Work has
+/// ended with this error.
 template <typename Make>
 Work Communicator::submit_made(Make&& make) const {
   if (group_ == nullptr) return runtime::WorkAccess::refused(empty());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gather_from_all: exchanges one value of each member among the members of a group.
+// gather_from_all: collects one value from each member of a group, and returns all values at each
+// member.
 #pragma once
 
 #include "calls/calls.h"
@@ -16,7 +17,7 @@
 
 namespace xylem::runtime {
 
-/// Submits a call of a group; Group::submit().
+/// Submits a call to a group (Group::submit()).
 using Submit = std::function<Work(Call&&)>;
 
 /// The values of all `size` members of a group, in the order of their ranks; `mine` is the value of

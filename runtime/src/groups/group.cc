@@ -56,8 +56,8 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
   });
 }
 
-/// Registers the group, to which deaths and verdicts are reported from now on. Those that were
-/// reported before the group existed take effect here.
+/// Registers the group, so that deaths and verdicts are reported to it. Deaths and verdicts that
+/// were reported before the group existed take effect here.
 void Group::enlist(Token token) {
   context_->registry.enlist(token, spec_.uid, weak_from_this());
   for (const std::uint32_t member : spec_.world_ranks) {
@@ -67,7 +67,8 @@ void Group::enlist(Token token) {
   observer_.on_enlisted(token, *this);
 }
 
-/// Called when the last reference is gone. The group is destroyed under the token.
+/// Called when the last reference to the group is dropped. Registers the group for deletion under
+/// the token, and deletes it at once if the token is free.
 void Group::retire(Group* group) {
   const std::shared_ptr<Context> context = group->context_;
   DeferredDelete dead(group, [](Group* last) { std::default_delete<Group>()(last); });
@@ -127,8 +128,8 @@ Work Group::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t
   if (Status right = check_recv(caller(), buffer, from); !right) {
     return WorkAccess::refused(std::move(right));
   }
-  // A receive that ends at once makes no round of the engine. So it is tried only if the engine has
-  // no active execution that such a round would have to move forward.
+  // A receive that completes here runs no round of the engine. So this is tried only if no
+  // execution is active, which could need a round.
   const auto try_now = [&](Token token) {
     const bool is_idle = from && context_->scheduler.engine(token).active() == nullptr;
     return is_idle ? messages_.try_recv(buffer, *from, tag) : std::nullopt;
@@ -136,8 +137,8 @@ Work Group::recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t
   return message(try_now, [&](Call& call) { set_recv(call, buffer, from, tag); });
 }
 
-/// Sends or receives a message. `try_now(Token)` does it at once if it can. Otherwise it becomes an
-/// operation, whose call `set_call` fills in.
+/// Sends or receives a message. `try_now(Token)` sends or receives it within this call, if
+/// possible. Otherwise the message becomes an operation, whose call `set_call` fills in.
 template <typename TryNow, typename SetCall>
 Work Group::message(const TryNow& try_now, const SetCall& set_call) {
   Scheduler::CallScope scope(context_->scheduler);
@@ -222,7 +223,7 @@ Operation& Group::activate(Operation& operation) {
 void Group::launch(Token token, Operation& operation) noexcept {
   ++pending_;
   if (!health_) {
-    mesh_.stop(token);  // The call may have been enqueued on a stream already.
+    mesh_.stop(token);  // Releases the stream, if the call is enqueued on it.
     return context_->scheduler.engine(token).fail(operation, has_left_ ? destroyed() : health_);
   }
   if (operation.call.kind == CallKind::collective) return collectives_.launch(token, operation);
@@ -246,7 +247,7 @@ void Group::on_ended(Token token, Operation& operation) {
 
 void Group::on_wire_error(Token /*token*/, Operation& operation, std::uint32_t peer, Code code) {
   if (peer == collectives::kNone) peer = operation.call.peer;
-  // A receive from any source knows its peer only once it has met a message.
+  // A receive from any source has a peer only after it has matched a message.
   const std::uint32_t culprit =
       peer == collectives::kNone ? operation.source : spec_.world_ranks[peer];
   const std::uint32_t self = spec_.own_world_rank();
@@ -287,7 +288,8 @@ void Group::poison(const Status& why) {
     if (operation->owner.get() == this) engine.fail(*operation, why);
     operation = next;
   }
-  // They fail together, since messages for their common slot are dropped from now on.
+  // A group and its companion fail together, since all messages for their common tag slot are
+  // dropped after a failure.
   if (parent_ != nullptr) parent_->poison(why);
   if (companion_ != nullptr) companion_->poison(why);
   if (!spec_.is_companion) context_->registry.on_poisoned(token, spec_.slot());
@@ -309,7 +311,8 @@ void Group::on_failure(std::function<void(const Status&)> tell) {
 
 void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::string message) {
   if (!health_) return;
-  // The other ranks may not have made the companion yet.
+  // The error of a companion is announced for its parent, since other ranks may not have made the
+  // companion yet.
   if (parent_ != nullptr) return parent_->announce(code, culprit, std::move(message));
   if (code != Code::cancelled) context_->logger.error(message);
   context_->control->flood(encode(Verdict{spec_.uid, code, culprit, message}));
@@ -357,7 +360,7 @@ Result<std::shared_ptr<Group>> Group::companion() {
       companion_ = made;
       made->parent_ = this;
       if (has_left_) made->leave(token);
-      // Either may have failed before they knew each other.
+      // The group or the companion may have failed before each had a pointer to the other.
       if (!health_) made->poison(health_);
       if (!made->health_) poison(made->health_);
     });

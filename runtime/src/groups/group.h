@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Group: the state behind the user's Communicator handle. It has the members, their collectives and
-// messages, and ends with the first error: then all its pending and later operations end with that
-// error. Any thread may make its calls. What belongs to the token holder is reached by control().
+// Group: the state behind the user's Communicator handle. It consists of the members, their
+// collectives and their messages. The first error fails the group: all its pending and later
+// operations end with this error. Any thread may make calls. control() returns the interface for
+// the token holder.
 #pragma once
 
 #include "calls/calls.h"
@@ -34,16 +35,17 @@ namespace xylem::runtime {
 
 class Group;
 
-/// A group tells its observer what happens to it.
+/// Observes the groups of a job. The token holder calls it.
 class GroupObserver {
  public:
-  /// The group exists, and takes part in the job from now on.
+  /// The group has been made and registered with the job.
   virtual void on_enlisted(Token token, Group& group) = 0;
-  /// A collective of the group got its number.
+  /// A collective of the group has been numbered.
   virtual void on_call(Token token, Group& group, const CallRecord& record) = 0;
-  /// The group was destroyed or closed. No operation of it follows.
+  /// This rank has left the group. No operation of the group starts after this.
   virtual void on_left(Token token, const Group& group) = 0;
-  /// The group was destroyed in good order while the job goes on. on_left() follows.
+  /// This rank has destroyed the group, which had not failed, while the job continues. on_left()
+  /// follows.
   virtual void on_destroyed(Token token, Group& group) = 0;
 
  protected:
@@ -54,21 +56,21 @@ class Group final : public std::enable_shared_from_this<Group>,
                     public OperationOwner,
                     private GroupControl {
  public:
-  /// Makes a group and registers it with the job. The group keeps the context alive; the observer
-  /// must outlive the group. Any thread may drop the last reference, also while it holds locks: the
-  /// group is destroyed under the progress token, at once if the token is free, and otherwise in
-  /// the next turn of its holder or of the progress thread. Made under the token.
+  /// Acquires the progress token, makes a group and registers it with the job. The group keeps the
+  /// context alive; the observer must outlive the group. Any thread may drop the last reference,
+  /// even while it holds locks. The group is then destroyed under the progress token: at once if
+  /// the token is free, otherwise in the next turn of the token holder or of the progress thread.
   static std::shared_ptr<Group> make(const std::shared_ptr<Context>& context,
                                      GroupObserver& observer,
                                      GroupSpec spec,
                                      collectives::CostModel model);
-  /// The same for another group of the same job.
+  /// Makes another group of the same job, like make().
   std::shared_ptr<Group> make_another(GroupSpec spec, collectives::CostModel model) const {
     return make(context_, observer_, std::move(spec), std::move(model));
   }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  ~Group();  ///< Called by the token holder, as long as the job runs.
+  ~Group();  ///< While the job runs, only the token holder may call it.
 
   // Any thread may call these functions:
   const GroupSpec& spec() const noexcept { return spec_; }
@@ -76,27 +78,30 @@ class Group final : public std::enable_shared_from_this<Group>,
   Caller caller() const noexcept { return {spec_.rank, spec_.size(), &context_->devices}; }
   Plans& plans() noexcept { return plans_; }
   GroupMesh& mesh() noexcept { return mesh_; }
-  /// The calls of the user. A call begins at once if the progress token is free, and may have ended
-  /// when the function returns. Sets where the buffers are, if the caller did not state it.
+  /// collective(), send() and recv() make the calls of the user. A call begins at once if the
+  /// progress token is free, and may have ended when the function returns. They set the memory of
+  /// the buffers, if the user has not stated it.
   Work collective(EvenArguments& arguments);
   Work send(ConstBuffer buffer, std::uint32_t to, std::uint32_t tag);
   /// Receives from any rank if `from` is empty.
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag);
-  /// Submits a call whose arguments have been checked. If there is no call, the Work has ended with
-  /// the error.
+  /// Submits a call whose arguments have been checked. If `checked` is an error, the Work has ended
+  /// with this error.
   Work submit(Result<Call> checked);
-  /// How often split() was called before. All ranks call it in the same order.
+  /// Returns how often this function was called before. Each split() calls it once. All ranks call
+  /// split() in the same order, so the number is the same on all ranks.
   std::uint64_t number_split() noexcept { return splits_.fetch_add(1, std::memory_order_relaxed); }
-  /// See Communicator::companion(). The group owns it.
+  /// See Communicator::companion(). The group owns its companion.
   Result<std::shared_ptr<Group>> companion();
   Status destroy();
   Status abort(std::string_view why);
   /// See Communicator::on_failure().
   void on_failure(std::function<void(const Status&)> tell);
 
-  /// What only the token holder may use.
+  /// The functions that only the token holder may call.
   GroupControl& control(Token /*token*/) noexcept { return *this; }
-  /// Leaves the job, which is about to end, and returns what the group holds of it.
+  /// Makes this rank leave the group: unregisters the group from the job, and releases its header
+  /// slots and its tag slot. Call this when the group is destroyed, or before the job ends.
   void leave(Token token);
 
   void launch(Token token, Operation& operation) noexcept override;
@@ -112,11 +117,12 @@ class Group final : public std::enable_shared_from_this<Group>,
         GroupSpec spec,
         collectives::CostModel model);
   static void retire(Group* group);
-  /// A reference for operations. A companion lives as long as its parent.
+  /// The reference that an operation holds to its group. An operation of a companion keeps the
+  /// parent alive, which owns the companion.
   std::shared_ptr<OperationOwner> self() noexcept;
   void enlist(Token token);
-  /// Tells the other members that this one makes no further call. They know already if the group
-  /// has failed.
+  /// Informs the other members that this rank makes no further call. Does nothing if the group has
+  /// failed, since the other members are informed of the failure.
   void say_goodbye(Token token);
   Operation& make_operation();
   Operation& activate(Operation& operation);
@@ -139,7 +145,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   GroupObserver& observer_;
   const GroupSpec spec_;
   std::atomic<std::uint64_t> splits_{0};
-  Group* parent_ = nullptr;  ///< Of a companion.
+  Group* parent_ = nullptr;  ///< Set if this group is a companion.
   Mutex companion_mutex_;    ///< Held while the companion is made.
   std::shared_ptr<Group> companion_;
   Plans plans_;
@@ -151,7 +157,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   Status health_;
   std::function<void(const Status&)> tell_failure_;
   bool has_failed_ = false;
-  bool has_left_ = false;  ///< The group was destroyed or closed.
+  bool has_left_ = false;  ///< This rank has left the group (leave()).
 };
 
 /// All operations of a job belong to groups.

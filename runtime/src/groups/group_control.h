@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GroupControl: the interface of a group that only the token holder may use (Group::control()): its
-// health, how it fails, and what its collectives and messages need.
+// GroupControl: the functions of a group that only the token holder may call (Group::control()).
+// They concern the health and the failure of the group, and serve its collectives and messages.
 #pragma once
 
 #include "calls/operation.h"
@@ -21,21 +21,23 @@ class GroupControl {
  public:
   /// OK while the group can make calls, that is, until it has failed or this rank has left it.
   virtual const Status& health() const noexcept = 0;
-  /// Fails the group here: all its pending and later operations end with this error.
+  /// Fails the group on this rank only: all its pending and later operations end with this error.
   virtual void poison(const Status& why) = 0;
-  /// Fails the group here and on all ranks.
+  /// Fails the group on this rank, and publishes the error, so that the group fails on all ranks.
   virtual void announce(Code code, std::optional<std::uint32_t> culprit, std::string message) = 0;
-  /// Announces, after half a second, that a wire failed. If the control plane reports meanwhile
-  /// that the rank died, the death is announced instead (failure_detector.h).
+  /// Reports that a wire has failed. Half a second later, `why` is announced. If the control plane
+  /// reports in this time that the rank at the other end died, the group fails with the death
+  /// instead (failure_detector.h).
   virtual void suspect(Status why) = 0;
   /// Whether rank `rank` of the group has left the job.
   virtual bool has_left(std::uint32_t rank) const noexcept = 0;
-  /// Operations that have been launched and have not ended.
+  /// The number of operations that have been launched and have not ended.
   virtual std::uint32_t pending() const noexcept = 0;
-  /// Makes an operation for a call that has begun without one, and activates it in the engine.
+  /// Makes an operation for a call that was begun without an operation, and activates it in the
+  /// engine.
   virtual Operation& begin_operation() = 0;
   /// Turns the spare operation of the job (OperationPool::spare) into an operation of this group,
-  /// and activates it.
+  /// and activates it in the engine.
   virtual Operation& adopt_spare() = 0;
   /// Call this when a collective has been numbered.
   virtual void on_call(const CallRecord& record) = 0;

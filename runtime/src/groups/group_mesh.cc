@@ -40,7 +40,7 @@ GroupMesh::~GroupMesh() {
   if (mesh_ != nullptr && context_.process.is_forked()) keep_until_exit(std::move(mesh_));
 }
 
-/// This rank's end of the mesh, or why it cannot take part.
+/// This rank's end of the mesh, or the reason why this rank cannot take part.
 Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(const Memory& device) const {
   if (device.kind == MemoryKind::host) {
     return failure(Code::unsupported, "this rank has no device");
@@ -52,7 +52,7 @@ Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(const Memory& devic
 
 /// Makes this rank's end of the mesh, connects it to those of the others, and measures how fast the
 /// slowest device reads another's memory. Collective. `mesh` stays null if any rank cannot take
-/// part; the Status then says why this rank cannot.
+/// part. If this rank cannot, the Status says why; it is OK if only other ranks cannot.
 Status GroupMesh::join(const Memory& device,
                        const Submit& submit,
                        std::shared_ptr<execution::Mesh>& mesh,
@@ -76,8 +76,8 @@ Status GroupMesh::join(const Memory& device,
       std::ranges::all_of(joined, [](std::uint64_t each) { return each != 0; });
   if (!is_complete || !have_all_joined) return outcome;
   const auto measured = (*end)->measure();
-  // This is also a barrier: when it has ended, no measure() of another rank uses this rank's
-  // scratch any more, so calls may begin.
+  // This gather is also a barrier: when it has ended, the measure() of every rank has ended, too,
+  // and does not use the scratch of this rank. So calls may begin.
   XYLEM_TRY(const auto rates, gather(measured ? *measured : 0.0));
   read_GBps = *std::ranges::min_element(rates);
   if (read_GBps > 0) mesh = *std::move(end);
@@ -121,7 +121,8 @@ Result<bool> GroupMesh::bind(const Memory& device, const Submit& submit) {
 
 bool GroupMesh::runs(const Call& call) const {
   if (!exists() || call.kind != CallKind::collective) return false;
-  // In an all_to_all_v, each size is known to two ranks only, and so is the number of rounds.
+  // In an all_to_all_v, only the sender and the receiver know the size of a part, so the ranks
+  // cannot agree on the number of rounds.
   if (call.is_uneven() && call.collective == collectives::Collective::all_to_all) return false;
   return plans_.may_use_mesh({call.collective, spec_.size(), call.root});
 }
@@ -183,7 +184,8 @@ Status GroupMesh::await_stream(Operation& operation) {
       placed.gate = *gate;
       return {};
     }
-    // All gates are in use: the program is thousands of calls ahead of the device.
+    // All gates are in use: the application has enqueued thousands of calls that the device has not
+    // run yet.
     if (gate.status().code() != Code::exhausted || patience.passed()) return gate.status();
     context_.progress.poke();
     std::this_thread::yield();
@@ -203,7 +205,7 @@ void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {
   }
 }
 
-/// Whether shared memory has shown that all members are on this host. The same on all of them.
+/// Whether all members are on this rank's host. The result is the same on all members.
 bool GroupMesh::are_on_one_host() const {
   const Hosts& hosts = context_.wires->hosts();
   return std::ranges::all_of(spec_.world_ranks, [&](std::uint32_t member) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GroupMesh: calls that the devices of a group carry out by themselves. The ranks of a group bind
-// their devices; if these reach each other's memory, they form a mesh (execution/mesh.h), and calls
-// on streams run there.
+// their devices. If each device reaches the memory of the others, the devices form a mesh
+// (execution/mesh.h), and calls on streams run on the mesh.
 //
-// Such a call is also an operation of the engine: a barrier, which begins when the stream has
-// completed the call. So it fails as other calls do: a disagreement is detected, a rank that does
-// not call is named, and time-outs and deaths end the call. When it ends with an error, the mesh is
-// stopped, and its streams are released.
+// A call on the mesh is also an operation of the engine: a barrier, which begins when the stream
+// has completed the call. So the call fails as other calls do: a disagreement is detected, a rank
+// that does not make the call is named, and time-outs and deaths end the call. When the barrier
+// ends with an error, the mesh is stopped, and its blocked streams are released.
 #pragma once
 
 #include "calls/operation.h"
@@ -35,23 +35,24 @@ class GroupMesh {
       : context_(context), spec_(spec), plans_(plans) {}
   GroupMesh(const GroupMesh&) = delete;
   GroupMesh& operator=(const GroupMesh&) = delete;
-  /// A forked child must not use the driver, so it never ends the mesh.
+  /// In a forked child, keeps the mesh until the process exits, since the child must not call the
+  /// driver.
   ~GroupMesh();
 
-  /// See Communicator::bind(). Collective; `submit` makes calls of the group.
+  /// See Communicator::bind(). Collective; `submit` submits calls to the group.
   Result<bool> bind(const Memory& device, const Submit& submit);
-  /// Whether a call runs on the mesh. All ranks decide alike, unless they differ in where their
-  /// buffers are or in whether the call has a stream. Then their calls do not match.
+  /// Whether a call on a stream runs on the mesh. The result is the same on all ranks. If some
+  /// ranks make the call without a stream, the calls of the ranks do not match.
   bool runs(const Call& call) const;
-  /// Fails if this is not a stream of the device that is bound.
+  /// Fails if `stream` does not belong to the device that is bound.
   Status check(const Stream& stream) const;
   /// Enqueues a call on its stream, and starts its operation. If the call cannot be enqueued, ends
   /// the operation, and releases the engine's reference to it.
   void start(Operation& operation, Result<std::shared_ptr<Plan>> plan);
-  /// If the streams of this rank have completed their calls, waits until the operations of these
-  /// calls have ended, which depends on other ranks. A user who has synchronized the streams
-  /// expects the calls to be complete. `pending` returns how many operations of the group have not
-  /// ended.
+  /// Call this before the group is destroyed. If the streams of this rank have completed their
+  /// calls on the mesh, waits until the operations of these calls have ended, too, which depends on
+  /// other ranks: a user who has synchronized the streams expects that no call is pending.
+  /// Otherwise returns at once. `pending` returns how many operations of the group have not ended.
   void drain(const std::function<std::uint32_t(Token)>& pending);
   /// Stops the mesh, and releases the streams that wait in calls of this group.
   void stop(Token token);
@@ -73,9 +74,9 @@ class GroupMesh {
   // Set once, by bind():
   std::shared_ptr<execution::Mesh> mesh_;
   Memory device_;
-  std::atomic<bool> exists_{false};  ///< True when both are set.
-  bool is_stopped_ = false;          ///< For the token holder.
-  Mutex order_;  ///< Calls on the mesh get their numbers in the order of the streams.
+  std::atomic<bool> exists_{false};  ///< True when `mesh_` and `device_` are set.
+  bool is_stopped_ = false;          ///< Only the token holder accesses it.
+  Mutex order_;  ///< Held while a call is enqueued and started: numbers follow stream order.
 };
 
 }  // namespace xylem::runtime

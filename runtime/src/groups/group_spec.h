@@ -19,16 +19,17 @@ struct GroupSpec {
   std::uint64_t uid = 0;                   ///< Identifies the group within the job.
   std::uint32_t rank = 0;                  ///< This process's rank in the group.
   std::vector<std::uint32_t> world_ranks;  ///< For each member, its rank in the job.
-  /// For each member, the tag slot of the group at that member, which is in the tags of all
-  /// messages to it. A member uses a tag slot for one group at a time.
+  /// slots[i]: the tag slot that member i uses for this group. The tags of all messages to member i
+  /// contain it. A member uses a tag slot for one group at a time.
   std::vector<std::uint32_t> slots;
-  /// True for the companion of a group, which has the same tag slots, and tags of another kind.
+  /// True for the companion of a group. A companion has the same tag slots as the group, but tags
+  /// of another kind (TagKind::companion).
   bool is_companion = false;
-  /// The limit of each operation that has none of its own.
+  /// The time limit of each operation for which the user has set none.
   std::chrono::nanoseconds timeout{};
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(world_ranks.size()); }
-  /// The uid of the companion, whether there is one already or not.
+  /// The uid of the group's companion, even if the companion has not been made yet.
   std::uint64_t companion_uid() const noexcept;
   std::uint32_t slot() const noexcept { return slots[rank]; }
   std::uint32_t own_world_rank() const noexcept { return world_ranks[rank]; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The headers of point-to-point messages, and the header slots in which they travel. A header slot
-// is memory of the pool, and not a slot of shared memory. Header slots are pooled, since a
-// transport may hold one for longer than its communicator lives.
+// The headers of point-to-point messages, and the header slots from which they are sent and into
+// which they are received. A header slot is memory of the pool, and not a slot of shared memory.
+// Header slots are pooled, since a transport may use one for longer than its communicator exists.
 #pragma once
 
 #include "progress/token.h"
@@ -24,7 +24,7 @@ namespace xylem::runtime {
 struct MessageHeader {
   /// The group's uid. It distinguishes the group from earlier groups with the same tag slot.
   std::uint64_t group = 0;
-  std::uint64_t count = 0;  ///< Elements.
+  std::uint64_t count = 0;  ///< Number of elements.
   /// Number of the message among all messages from this sender to this receiver, modulo 2^32.
   std::uint32_t number = 0;
   std::uint32_t source = 0;  ///< The rank of the sender in the group.
@@ -32,10 +32,10 @@ struct MessageHeader {
   std::uint8_t type = 0;
   std::uint8_t reserved[3] = {};
 };
-// An entry of shared memory with the header and 8 bytes of payload is one cache line.
+// An entry of shared memory that contains a header and 8 bytes of payload fills one cache line.
 static_assert(sizeof(MessageHeader) == 32);
 
-/// Messages up to this many bytes travel within their header.
+/// A message of up to this many bytes is sent together with its header.
 inline constexpr std::size_t kInlineMessage = 4096;
 
 /// The size of the message that a header announces, in bytes.
@@ -45,49 +45,49 @@ inline std::uint64_t body_bytes(const MessageHeader& header) noexcept {
 
 struct HeaderSlot;
 
-/// Posts slots to receive headers. For the token holder only.
+/// Posts header slots, and handles the headers received into them. Called by the token holder only.
 class HeaderOwner {
  public:
-  /// A slot that this object posted has ended, with or without an error (see `code`). The slot must
-  /// be returned to the pool, or be posted again.
+  /// The receive of a slot that this object posted has completed or failed (see `code`). This
+  /// object must return the slot to the pool, or post it again.
   virtual void on_header(HeaderSlot& slot) = 0;
 
  protected:
   ~HeaderOwner() = default;
 };
 
-/// Sends headers, and looks for them in shared memory. For the token holder only.
+/// Sends headers, and polls shared memory for headers that arrive. Called by the token holder only.
 class HeaderUser {
  public:
-  /// A transport no longer holds a header that was to be sent; `code` says whether sending failed.
-  /// The pool reclaims the slot.
+  /// The transport has completed or failed the send of a header (see `code`), and does not use the
+  /// slot any more. The pool reclaims the slot.
   virtual void on_sent(const HeaderSlot& slot) = 0;
-  /// Looks for headers in the shared memory in which peers write them, before the transport moves
-  /// them to a posted slot. Called in each turn after HeaderPool::start_polling(). Adds the number
-  /// of headers found to `found`. False if it need not be called any more.
+  /// Polls the shared memory into which peers write headers, before the transport moves the headers
+  /// to posted slots. After HeaderPool::start_polling(), it is called in each turn until it returns
+  /// false. Adds the number of headers found to `found`.
   virtual bool poll_headers(unsigned& found) = 0;
 
  protected:
   ~HeaderUser() = default;
 };
 
-/// The state of a header in transit. It is replaced as a whole when the slot is used again.
+/// The state of a header slot. HeaderPool::take() resets it.
 struct HeaderSlotState : transport::Operation {
   class HeaderPool* pool = nullptr;
-  HeaderOwner* owner = nullptr;  ///< Who posted the slot. Null once its group is closed.
+  HeaderOwner* owner = nullptr;  ///< The poster of the slot; null after its group was closed.
   transport::Transport* transport = nullptr;
   HeaderSlot* next = nullptr;
   bool incoming = false;
-  /// True if the group itself took the header of this slot from shared memory. Such a slot is not
+  /// True if the group itself copied the header of this slot from shared memory. Such a slot is not
   /// posted again.
   bool is_unposted = false;
-  /// True if the slot receives, instead of a header, the body of a refused message, and stores
-  /// nothing of it.
+  /// True if the slot receives the body of a refused message, and not a header. It stores nothing
+  /// of the body.
   bool drops_body = false;
   bool is_sent = false;    ///< The header is outgoing, and its transport still holds it.
   std::uint32_t peer = 0;  ///< For an outgoing header: the world rank of the receiver.
   std::uint32_t to = 0;    ///< For an outgoing header: the rank of the receiver in the group.
-  /// The user to notify when the header has been sent. Null once its group is closed.
+  /// The user to notify when the header has been sent. Null after its group was closed.
   HeaderUser* sender = nullptr;
 };
 
@@ -113,18 +113,19 @@ class HeaderPool final : public WorkSource {
     slot.is_sent = true;
     sending_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// The slot's message has completed, possibly within the call that posted it.
+  /// Call this when the slot's send or receive has completed or failed, even if this happens within
+  /// the call that posted it. Queues the slot for hand_over_completed().
   void completed(HeaderSlot& slot) noexcept;
-  /// Reports all completed slots to their users, and reclaims the slots that have no user. Called
-  /// after the transports have made progress.
+  /// Reports all completed slots to their senders and owners, and reclaims the slots without an
+  /// owner. Called after the transports have made progress.
   void hand_over_completed();
-  /// From now on, turn() calls this user.
+  /// Makes turn() call look() of this user until look() returns false.
   void start_polling(HeaderUser& user) { pollers_.push_back(&user); }
-  /// Calls HeaderUser::poll_headers() of the users that asked for it. Called before the transports
-  /// make progress.
+  /// Calls HeaderUser::poll_headers() of the users that were passed to look_for(). Called before
+  /// the transports make progress.
   unsigned turn(Token token) override;
-  /// A transport may still hold a message whose Work has ended. Then perhaps no thread of the user
-  /// drives the job, so turns are needed.
+  /// A transport may still hold a header whose Work has ended. Possibly no user thread waits and
+  /// drives the job then, so the progress thread must make turns.
   Need need() const noexcept override { return sending() > 0 ? Need::turns : Need::nothing; }
   /// The number of slots that are posted to receive, or hold a received header.
   std::size_t receiving() const noexcept { return in_use_ - sending(); }

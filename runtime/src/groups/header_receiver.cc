@@ -94,8 +94,8 @@ void HeaderReceiver::accept(const HeaderSlot& slot) {
   client_.accept(slot.header, slot.payload);
 }
 
-/// Handles a slot that was cancelled, whose wire failed, or that holds no header. A failure is
-/// reported, since without posted slots no message can arrive.
+/// Handles a slot whose receive was cancelled or has failed, or that contains no valid header. A
+/// failure is reported, since without posted slots no message can arrive.
 void HeaderReceiver::on_bad_slot(HeaderSlot& slot) {
   if (slot.code != Code::cancelled) {
     const std::uint32_t self = spec_.own_world_rank();

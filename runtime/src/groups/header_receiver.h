@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeaderReceiver: receives the headers of a group's messages into slots that it posts. Passes them
-// to its client in the order in which each rank has sent them. For the token holder only.
+// HeaderReceiver: posts header slots, and receives the headers of a group's messages into them. It
+// passes the headers of each sender to its client in the order in which they were sent. Only the
+// token holder may use it.
 #pragma once
 
 #include "groups/group_control.h"
@@ -25,7 +26,8 @@ class HeaderReceiver final : private HeaderOwner {
    public:
     /// The next header in order from its source, with the payload of a small message.
     virtual void accept(const MessageHeader& header, const std::byte* payload) = 0;
-    /// True if no slots must be posted, since too many bytes of messages wait for their receives.
+    /// True while slots must not be posted, since too many bytes of messages wait for their
+    /// receives.
     virtual bool is_full() const noexcept = 0;
 
    protected:
@@ -42,9 +44,9 @@ class HeaderReceiver final : private HeaderOwner {
 
   /// Call this before the first message.
   void open() { sources_.resize(spec_.size()); }
-  /// Posts slots on every transport over which messages of this rank of the group may arrive
-  /// (kNone: of any rank), unless they are posted already. Precondition: the links to these ranks
-  /// are known.
+  /// Posts slots on the transport over which messages from rank `peer` of the group arrive, unless
+  /// slots are posted there already. If `peer` is kNone, does this for all ranks. Precondition: the
+  /// links to these ranks are known.
   void post_slots(std::uint32_t peer);
   /// Posts again the slots that were left unposted because the client was full.
   void wake_slots();
@@ -54,9 +56,10 @@ class HeaderReceiver final : private HeaderOwner {
                                        std::uint32_t source) const noexcept;
   /// Call this when the caller has handled a message of `source` that next_of() has returned.
   void skip(std::uint32_t source) noexcept { ++sources_[source].expected; }
-  /// Whether headers of `source` wait for their predecessors.
+  /// Whether a header from `source` has arrived before an earlier one, and waits for it.
   bool has_early(std::uint32_t source) const noexcept { return !sources_[source].early.empty(); }
-  /// Handles a message as if it had been received into a posted slot, and releases its view.
+  /// Copies a message to a slot and releases its view. The message is then handled as if it had
+  /// been received into a posted slot.
   void keep(const transport::View& view, const execution::Link& link);
   /// Posts a receive of 0 bytes for a body with this tag, so that the transport drops the body.
   void drop_body(transport::Transport& transport, transport::Tag tag);
@@ -88,7 +91,7 @@ class HeaderReceiver final : private HeaderOwner {
   std::vector<Source> sources_;
   std::vector<transport::Transport*> posted_;  ///< The transports on which slots are posted.
   std::vector<HeaderSlot*> slots_;
-  /// Those of `slots_` that are not posted at present, to bound memory.
+  /// The elements of `slots_` that are not posted, since the client was full.
   std::vector<HeaderSlot*> resting_;
   bool is_closed_ = false;
 };

@@ -11,7 +11,7 @@ using collectives::kNone;
 
 void MatchQueue::push(Operation& receive) noexcept {
   receive.lists.match_next = nullptr;
-  receive.lists.is_unmatched = true;
+  receive.lists.is_queued = true;
   *receives_end_ = &receive;
   receives_end_ = &receive.lists.match_next;
 }
@@ -44,7 +44,8 @@ bool MatchQueue::keep(const MessageHeader& header, const std::byte* payload) {
     arrived_bytes_ += weight_of(arrived_.back());
     return true;
   } catch (const std::bad_alloc&) {
-    // Frees memory, since the caller needs some to report this.
+    // Drops the queued messages of other ranks, since the caller needs memory to report the
+    // failure.
     std::erase_if(arrived_, [](const Arrived& kept) { return kept.self == nullptr; });
     arrived_bytes_ = 0;
     for (const Arrived& left : arrived_) arrived_bytes_ += weight_of(left);
@@ -53,7 +54,7 @@ bool MatchQueue::keep(const MessageHeader& header, const std::byte* payload) {
 }
 
 void MatchQueue::keep_self(const MessageHeader& header, Operation& send) {
-  send.lists.is_unmatched = true;
+  send.lists.is_queued = true;
   arrived_.push_back({header, {}, &send});
   arrived_bytes_ += weight_of(arrived_.back());
 }
@@ -83,7 +84,7 @@ void MatchQueue::unlink(Operation** place) noexcept {
   Operation& receive = **place;
   *place = receive.lists.match_next;
   if (receives_end_ == &receive.lists.match_next) receives_end_ = place;
-  receive.lists.is_unmatched = false;
+  receive.lists.is_queued = false;
 }
 
 }  // namespace xylem::runtime

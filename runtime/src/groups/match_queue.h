@@ -21,8 +21,8 @@ class MatchQueue {
   /// A message that has arrived before its receive.
   struct Arrived {
     MessageHeader header;
-    std::vector<std::byte> payload;  ///< Of a small message.
-    Operation* self = nullptr;       ///< A send of this rank to itself.
+    std::vector<std::byte> payload;  ///< Only of a small message.
+    Operation* self = nullptr;       ///< If this rank sends to itself: the send.
   };
 
   MatchQueue() = default;
@@ -43,12 +43,12 @@ class MatchQueue {
   Operation* take_receive(const MessageHeader& header) noexcept;
   /// Removes and returns the first message that matches the receive. Empty if there is none.
   std::optional<Arrived> take_arrived(const Operation& receive);
-  /// Queues a message until its receive is called, and copies the payload of a small message. False
-  /// if there is no memory for it: then all queued messages of other ranks have been dropped.
+  /// Queues a message until a receive matches it, and copies the payload of a small message. False
+  /// if there is no memory for this: all queued messages from other ranks have then been dropped.
   bool keep(const MessageHeader& header, const std::byte* payload);
-  /// Queues a send of this rank to itself until its receive is called.
+  /// Queues a send of this rank to itself until a receive matches it.
   void keep_self(const MessageHeader& header, Operation& send);
-  /// Removes the operation, if it waits here.
+  /// Removes the send or receive from the queue, if it is there.
   void forget(Operation& operation) noexcept;
 
  private:
@@ -56,7 +56,7 @@ class MatchQueue {
   static bool matches(const Operation& receive, const MessageHeader& header) noexcept;
   void unlink(Operation** place) noexcept;
 
-  /// In the order of the calls.
+  /// The receives that wait for a message, in the order of the calls.
   Operation* receives_ = nullptr;
   Operation** receives_end_ = &receives_;
   std::deque<Arrived> arrived_;

@@ -77,7 +77,7 @@ void PointToPoint::note_left(std::uint32_t rank) noexcept {
 bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
   const std::uint64_t bytes = call.count * size_of(call.type);
   if (device.compute == nullptr || bytes == 0) return false;
-  // A receive may match a message that its device cannot read. Then it needs host memory.
+  // A receive may match a message that its device cannot read directly, and then needs host memory.
   if (call.kind == CallKind::recv || bytes <= kInlineMessage) return true;
   return device.compute->device_memory() == nullptr ||
          !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices;
@@ -116,7 +116,7 @@ void PointToPoint::send(Operation& operation) {
 void PointToPoint::wait_for_turn(Operation& operation) {
   Pair& pair = pairs_[operation.call.peer];
   operation.lists.match_next = nullptr;
-  operation.lists.is_unmatched = true;
+  operation.lists.is_queued = true;
   (pair.waiting == nullptr ? pair.waiting : pair.last_waiting->lists.match_next) = &operation;
   pair.last_waiting = &operation;
 }
@@ -126,7 +126,7 @@ void PointToPoint::send_waiting(Pair& pair) {
   while (pair.waiting != nullptr && !pair.waiting->lists.is_staging &&
          pair.sending < kMostSending && group_.health()) {
     Operation& next = *std::exchange(pair.waiting, pair.waiting->lists.match_next);
-    next.lists.is_unmatched = false;
+    next.lists.is_queued = false;
     next.lists.match_next = nullptr;
     next.acquire();  // begin_send() may end the operation.
     begin_send(next);
@@ -134,8 +134,8 @@ void PointToPoint::send_waiting(Pair& pair) {
   }
 }
 
-/// Host memory for a message from or to a device, which submit() has reserved. If there is none,
-/// poisons the group and returns null.
+/// The host memory for a message from or to a device, which Group::submit() has reserved. If there
+/// is none, fails the group on all ranks, and returns null.
 std::byte* PointToPoint::host_room(Operation& operation, std::uint64_t bytes) {
   std::byte* const room = operation.run.staged.reserved(bytes, operation.run.device.compute);
   if (room == nullptr) {
@@ -151,8 +151,8 @@ void PointToPoint::on_copied(Operation& operation) {
   const bool was_staging = std::exchange(operation.lists.is_staging, false);
   if (call.kind == CallKind::send) return send_waiting(pairs_[call.peer]);
   if (auto* const waits = std::exchange(operation.gate_waits, nullptr)) waits->note_in_time();
-  // If a receive was staging, its message is in host memory now, and is copied to the device. Any
-  // other receive ends now.
+  // If the receive was staging, its message has been copied to the host, and is now copied to the
+  // device. Otherwise it has been copied to the device, and the receive ends.
   if (was_staging) copy_to_device(operation);
 }
 
@@ -193,7 +193,7 @@ void PointToPoint::send_header(const MessageHeader& header, const Call& call) {
   }
 }
 
-/// A header has left its slot, so a waiting send may begin.
+/// A transport has sent a header and released its slot, so a waiting send may begin.
 void PointToPoint::on_sent(const HeaderSlot& slot) {
   Pair& pair = pairs_[slot.to];
   --pair.sending;
@@ -246,7 +246,8 @@ void PointToPoint::receive(Operation& operation) {
   queue_.push(operation);
   if (!is_polling_) pool_.start_polling(*this);
   is_polling_ = true;
-  // The message may be behind others that have not been received yet.
+  // The message may come after others that no receive has matched, so slots are posted again even
+  // if these others use too much memory.
   headers_.wake_slots();
 }
 
@@ -269,7 +270,8 @@ void PointToPoint::deliver(Operation& receive,
   match(receive, header);
   if (self != nullptr || body_bytes(header) <= kInlineMessage) {
     if (self == nullptr) return complete_receive(receive, payload);
-    // complete_receive() may end the operation, if there is no memory for the receive.
+    // If there is no memory for the receive, complete_receive() fails the group, which ends this
+    // send.
     self->acquire();
     complete_receive(receive, self->call.input);
     if (!self->has_ended) {
@@ -324,11 +326,12 @@ void PointToPoint::copy_to_device(Operation& operation) {
   }
 }
 
-/// Copies a message to the device, from the device memory of its sender, when the stream of the
-/// receive has come to it. The stream may itself wait for work that needs the end of this send. So
-/// this waits only about as long as a copy to the host takes, and then copies the message to the
-/// host. If each rank sends before it receives, on one stream, the wait is always in vain. So after
-/// a wait in vain most messages do not wait (GateWaits).
+/// Copies a message from the device memory of its sender to the device, when the stream of the
+/// receive has reached the receive, that is, when its gate opens. The stream may itself wait for
+/// work that needs the end of the send. So the copy waits only about as long as a copy to the host
+/// takes; if the gate is still closed then, the message is copied to the host. If each rank sends
+/// before it receives, on one stream, the wait always fails. So after a failed wait, most messages
+/// do not wait (GateWaits).
 void PointToPoint::copy_on_device(Operation& operation, const execution::HeldView& held) {
   const std::uint64_t bytes = received_bytes(operation);
   operation.run.steps_left = 0;
@@ -387,7 +390,7 @@ void PointToPoint::accept(const MessageHeader& header, const std::byte* payload)
 }
 
 void PointToPoint::forget(Operation& operation) noexcept {
-  if (!operation.lists.is_unmatched) return;
+  if (!operation.lists.is_queued) return;
   if (operation.call.kind == CallKind::send && forget_waiting(operation)) return;
   queue_.forget(operation);
 }
@@ -400,7 +403,7 @@ bool PointToPoint::forget_waiting(Operation& operation) noexcept {
     if (at != &operation) continue;
     (previous == nullptr ? pair.waiting : previous->lists.match_next) = at->lists.match_next;
     if (pair.last_waiting == at) pair.last_waiting = previous;
-    operation.lists.is_unmatched = false;
+    operation.lists.is_queued = false;
     return true;
   }
   return false;

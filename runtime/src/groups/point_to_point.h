@@ -6,13 +6,13 @@
 // Each message begins with a header. Headers are numbered for each ordered pair of ranks. The bytes
 // of a small message follow within its header. The body of a large message is sent under its own
 // tag. The receiver posts a receive for this tag once a `recv` matches the header, so the body
-// arrives directly in the user's buffer. Each member posts slots, into which headers are received.
+// arrives directly in the user's buffer. Each member posts header slots, into which the transports
+// receive headers.
 //
 // Memory is bounded. At the receiver, a group keeps about kMostUnexpected bytes of messages that no
-// receive has matched. Beyond that it posts no slots until some of them have been received, or
-// until a receive waits for a message that has not arrived. At the sender, at most kMostSending
-// headers to each rank are under way. Further sends wait in the order of the calls, and their bytes
-// stay in the user's buffers.
+// receive has matched. While it keeps more, it posts no slots, except when a receive waits for a
+// message that has not arrived. At the sender, at most kMostSending headers to each rank are under
+// way. Further sends wait in the order of the calls, and their bytes stay in the user's buffers.
 //
 //   sender                                   receiver
 //   header{number, tag, count, type} ──────► slot; match(source, tag) with a receive, or keep
@@ -23,9 +23,10 @@
 // unless it has ended (point_to_point_refusal.cc). The group continues. If the element types
 // differ, the group fails.
 //
-// A body in device memory is sent from there if the transport can do that. The receiver's device
-// reads it there if it can reach that memory. Otherwise the whole message goes through host memory:
-// it is copied to the host before it is sent, and to the device after it has arrived.
+// A body in device memory is sent directly from device memory if the transport can do this. The
+// receiver's device then reads the body there if it can access that memory. Otherwise the whole
+// message goes through host memory: it is copied to the host before it is sent, and to the device
+// after it has arrived.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -57,8 +58,8 @@ class PointToPoint final : public MessageListener,
                            private HeaderReceiver::Client,
                            private HeaderUser {
  public:
-  /// All arguments must outlive this object. `peers` has the links of all ranks with which a
-  /// started operation may exchange messages.
+  /// All arguments must outlive this object. Before an operation starts, `peers` must contain the
+  /// links to all ranks with which it may exchange messages.
   PointToPoint(GroupControl& group,
                const GroupSpec& spec,
                const execution::Peers& peers,
@@ -68,29 +69,31 @@ class PointToPoint final : public MessageListener,
                HeaderPool& headers);
 
   void start(Operation& operation);
-  /// From now on, sends to this rank of the group fail.
+  /// Call this when rank `rank` of the group has left the job. Later sends to it fail.
   void note_left(std::uint32_t rank) noexcept;
   /// True if the message of a call goes through host memory (Run::staged). For any thread.
   bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
-  /// Sends or receives a message at once, if that is possible. If only a large body remains, an
-  /// operation is begun for it. Empty if nothing was done. Precondition: the arguments have been
-  /// checked.
+  /// Sends or receives a message within this call, if possible. If only a large body remains,
+  /// begins an operation for the body. Empty if nothing was sent or received. Precondition: the
+  /// arguments have been checked.
   std::optional<Work> try_send(const ConstBuffer& buffer, std::uint32_t to, std::uint32_t tag);
   std::optional<Work> try_recv(const Buffer& buffer, std::uint32_t from, std::uint32_t tag);
-  /// Handles a large body that has been sent or received. If it was received for a device, it is
-  /// copied there.
+  /// Handles a large body that has been sent or received. If the receive is for device memory, the
+  /// body is copied to the device.
   void on_body(Message& message) override;
-  /// Handles a refusal from rank `from` of the group, or its answer to one.
+  /// Handles a refusal that rank `from` of the group has sent, or the answer of rank `from` to a
+  /// refusal of this rank.
   void on_refusal(std::uint32_t from, const Refusal& refusal);
-  /// Call this when the bytes of a message have been copied between the host and a device: a send
-  /// that has waited for this continues.
+  /// Call this when the bytes of a message have been copied between the host and a device. A send
+  /// that waits for the copy continues; a receive ends, or its message is copied from the host to
+  /// the device.
   void on_copied(Operation& operation) override;
-  /// Call this when the gate of a receive has not opened in time. Its message is then copied to the
-  /// host; `copy` is the copy that has waited for the gate.
+  /// Call this when the gate of a receive has not opened in time. The message is then copied to the
+  /// host. `copy` is the copy to the device that has waited for the gate.
   void on_late_gate(Operation& operation, const execution::OnDevice::Copy& copy) override;
   /// Call this when the operation ends: removes it from all lists of waiting operations.
   void forget(Operation& operation) noexcept;
-  /// Releases the posted slots. Call this before the group ends.
+  /// Cancels the posted header slots. Call this before the group ends.
   void close() noexcept;
 
  private:
@@ -112,9 +115,10 @@ class PointToPoint final : public MessageListener,
                             DataType type,
                             std::uint32_t tag) const noexcept;
   transport::Tag tag_of_body(const MessageHeader& header, std::uint32_t to) const noexcept;
-  /// How much of a message has been sent at once.
+  /// How much of a message send_at_once() has sent.
   enum class Sent : std::uint8_t { nothing, header, all };
-  /// Uses only the address and the memory kind of `body`.
+  /// Sends what the shared memory of the peer has room for. Uses only the address and the memory
+  /// kind of `body`.
   Sent send_at_once(std::uint32_t to,
                     const MessageHeader& header,
                     const transport::ConstRegion& body);

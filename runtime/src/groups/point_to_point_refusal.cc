@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PointToPoint: messages that are longer than the buffers of their receives. Such a receive fails
-// as soon as it matches the header, so no byte is written. The send of a small message has ended by
-// then. The body of a large one may be on its way, or still wait for its receive:
+// as soon as it matches the header, so no byte is written. By then, the send of a small message has
+// ended. The body of a large message may be in transit, or may wait for its receive:
 //
 //   sender                                     receiver
 //   header ──────────────────────────────────► is too long: the receive fails
 //   the send fails, its body is withdrawn ◄─── refusal (control plane)
 //     or the body comes: answer ─────────────► drops the body
 //
-// The body comes if the send had ended, or if the transport cannot withdraw it (UCX). The receiver
-// then posts a receive of 0 bytes for it, but only after the answer. If it posted this receive at
-// once, the send would often end as if the message had been received.
+// The body is sent in spite of the refusal if the send had ended, or if the transport cannot
+// withdraw it (UCX). The sender then answers, and the receiver posts a receive of 0 bytes, which
+// drops the body. The receiver waits for the answer first: with an earlier receive of 0 bytes, the
+// send would often end as if the message had been received.
 #include "groups/point_to_point.h"
 
 #include <fmt/format.h>
@@ -74,7 +75,8 @@ void PointToPoint::on_refusal(std::uint32_t from, const Refusal& refusal) {
   control_.flood(encode(answer));
 }
 
-/// The send of this message, if its body is under way.
+/// The send of message `number` to rank `to` of the group, if its body is under way; otherwise
+/// null.
 Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const noexcept {
   for (Execution* at = engine_.active(); at != nullptr; at = at->active_next) {
     Operation& operation = *as_operation(at);
@@ -86,7 +88,7 @@ Operation* PointToPoint::find_send(std::uint32_t to, std::uint32_t number) const
   return nullptr;
 }
 
-/// Call this when the body of a refused message has been sent, since the refusal came too late.
+/// Answers a refusal that arrived after the body had been sent.
 void PointToPoint::answer_late_refusal(const Operation& send) {
   const Call& call = send.call;
   if (!group_.health() || !withdraws(wires_, spec_.world_ranks[call.peer]))

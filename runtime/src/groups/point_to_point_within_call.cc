@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PointToPoint: sends and receives that complete within the call, between ranks that share memory.
-// A call that has ended when it returns needs no operation. All other calls go through start().
+// A call that completes before it returns needs no operation. All other calls become operations,
+// which begin in start().
 #include "calls/calls.h"
 #include "calls/work_access.h"
 #include "groups/point_to_point.h"
@@ -83,7 +84,7 @@ PointToPoint::Sent PointToPoint::send_at_once(std::uint32_t to,
   return is_on_host && try_send_body(to, header, body.data) ? Sent::all : Sent::header;
 }
 
-/// Sends the body of a message if it fits into a slot and a slot is free.
+/// Sends the body of a message, if it fits into a slot of shared memory and a slot is free.
 bool PointToPoint::try_send_body(std::uint32_t to, const MessageHeader& header, const void* data) {
   const Link& link = link_to(to);
   const std::uint64_t bytes = body_bytes(header);
@@ -103,7 +104,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
   if (from == spec_.rank || buffer.memory.kind != MemoryKind::host || pairs_.empty()) {
     return std::nullopt;
   }
-  // Other messages or receives may have to be matched first.
+  // Earlier messages or earlier receives may have to be matched first.
   if (queue_.has_receives() || queue_.has_arrived() || headers_.has_early(from)) {
     return std::nullopt;
   }
@@ -139,7 +140,7 @@ std::optional<Work> PointToPoint::try_recv(const Buffer& buffer,
 }
 
 bool PointToPoint::poll_headers(unsigned& found) {
-  constexpr unsigned kMost = 16;  // At most this many in one turn, since other work waits, too.
+  constexpr unsigned kMost = 16;  // Headers per turn. Other sources of work wait meanwhile.
   for (unsigned looked = 0; looked < kMost && queue_.has_receives(); ++looked) {
     const std::uint32_t from = queue_.first_receive().call.peer;
     if (from == kNone || from == spec_.rank || link_to(from).view_bytes == 0) return true;
@@ -161,8 +162,8 @@ bool PointToPoint::poll_headers(unsigned& found) {
   return is_polling_;
 }
 
-/// Receives the body of a message, if it fits into a slot and arrives while this thread polls for
-/// it.
+/// Receives the body of a message, if it fits into a slot of shared memory and arrives while this
+/// thread polls for it.
 bool PointToPoint::try_receive_body(const Link& link, const MessageHeader& header, void* data) {
   const std::uint64_t bytes = body_bytes(header);
   if (bytes > link.view_bytes) return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReceivePolling: whether a call of recv polls for its message. If both ranks first receive and
-// then send, the message arrives only after the caller's own send, which the polling delays. Then
-// `recv` does not poll.
+// ReceivePolling: decides whether a call of recv polls for its message. If two ranks both receive
+// first and then send, the message arrives only after this rank's own send. Polling would delay
+// that send, so recv then does not poll.
 #pragma once
 
 #include "xylem/execution/poll_budget.h"
@@ -29,7 +29,8 @@ class ReceivePolling {
     has_missed_ = !has_arrived;
     return has_arrived;
   }
-  /// The same for the body of a message whose header has arrived.
+  /// Calls `take` until it returns true, for a limited time: polls for the body of a message whose
+  /// header has arrived.
   template <typename Take>
   bool await_body(const Take& take) {
     return budget_.await(take);

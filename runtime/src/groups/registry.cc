@@ -15,8 +15,8 @@ using execution::kMaxGroups;
 using execution::TagKind;
 namespace {
 
-/// Messages to a poisoned group are dropped for at least this long. Its members are informed at
-/// once, and cancel their remaining sends within Watch::kLetGo.
+/// Messages to a poisoned group are dropped for at least this long. The other members are informed
+/// at once and cancel their sends. Failed operations end within Watch::kQuarantine.
 constexpr std::chrono::milliseconds kDrain{2000};
 
 constexpr std::uint64_t bit_of(std::uint32_t slot) noexcept {
@@ -69,7 +69,7 @@ void Registry::defer_delete(DeferredDelete group) {
 }
 
 void Registry::delete_deferred(Token /*token*/) {
-  // A group that is deleted may drop the last reference to another one.
+  // The deletion of a group may drop the last reference to another group.
   while (has_deferred_.load(std::memory_order_relaxed)) {
     std::vector<DeferredDelete> dead;  // Destroyed after the lock is released.
     const Lock lock(mutex_);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the groups of a job, their tag slots, and how both end. It knows only the uid and the
-// tag slot of a group. In this file, a slot is always a tag slot.
+// Registry: finds the groups of a job by uid, assigns their tag slots, and deletes the groups that
+// have no references. In this file, a slot is always a tag slot.
 //
 //   slot:   free ──claim──► taken ──its group ends──────────────────────────────► free
 //                             └─poisoned─► draining ──group gone, time over──────────┘
 //
-// A group whose last reference is dropped is deleted by the registry under the progress token or,
-// once the job has ended, at once. While a slot drains, messages that still arrive for it are
-// dropped. So the sends of members that are not yet informed of the group's end complete. No other
-// group gets the slot before it has drained.
+// When the last reference to a group is dropped, the registry deletes the group: under the progress
+// token or, after the job has ended, at once. While a slot drains, messages that arrive for it are
+// dropped. So pending sends of other members complete, even if these members have not been informed
+// of the failure yet. Another group can claim the slot only after it has drained.
 #pragma once
 
 #include "progress/token.h"
@@ -42,12 +42,12 @@ class Registry final : public WorkSource {
   // Any thread may call these functions:
   std::shared_ptr<Group> find(std::uint64_t uid) const;
   std::vector<std::shared_ptr<Group>> groups() const;
-  /// Claims the lowest free slot; the first is that of the world, which never becomes free. Empty
-  /// if all are taken.
+  /// Claims the lowest free slot. Empty if no slot is free. Slot 0 belongs to the world, and never
+  /// becomes free.
   std::optional<std::uint32_t> claim_slot();
-  /// Keeps the group for delete_deferred(). After close(), deletes it at once.
+  /// Stores the group until delete_deferred() deletes it. After close(), deletes it at once.
   void defer_delete(DeferredDelete group);
-  /// True if some slot must drain for longer.
+  /// True while the drain time of some slot has not passed.
   bool is_draining() const noexcept { return is_draining_.load(std::memory_order_relaxed); }
   Need need() const noexcept override {
     if (has_deferred_.load(std::memory_order_relaxed)) return Need::turn_now;
@@ -57,15 +57,16 @@ class Registry final : public WorkSource {
   void enlist(Token token, std::uint64_t uid, std::weak_ptr<Group> group);
   /// Call this when this rank has left the group.
   void delist(Token token, std::uint64_t uid) noexcept;
-  /// Frees the slot of a group that this rank has left: at once, or when the slot has drained.
+  /// Frees the slot of a group that this rank has left: when the slot has drained, or at once if it
+  /// does not drain.
   void vacate(Token token, std::uint32_t slot) noexcept;
   /// Call this when the group in this slot was poisoned: the slot starts to drain.
   void on_poisoned(Token token, std::uint32_t slot);
-  /// Call this if no group was made in a claimed slot. Other ranks may still send to the slot, so
-  /// it drains.
+  /// Releases a claimed slot for which no group was made. Other ranks may still send to the slot,
+  /// so it drains first.
   void abandon(Token token, std::uint32_t slot);
   void delete_deferred(Token token);
-  /// Drops messages that have arrived for slots that drain, and deletes groups.
+  /// Drops messages that have arrived for slots that drain, and calls delete_deferred().
   unsigned turn(Token token) override;
   /// Frees the slots that have drained.
   void tick(Token token, Clock::time_point now) override;
@@ -79,7 +80,7 @@ class Registry final : public WorkSource {
  private:
   struct Drain {
     std::uint32_t slot = 0;
-    Clock::time_point until;  ///< No other group gets the slot before this time.
+    Clock::time_point until;  ///< No other group can claim the slot before this time.
     bool is_group_gone = false;
   };
   void free_slot(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));

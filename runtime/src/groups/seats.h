@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seats: takes seats. A seat is the tag slot of a communicator that is formed later (seat.h).
+// Seats: reserves seats. A seat is a tag slot that a rank reserves for a communicator before the
+// communicator is formed (seat.h).
 #pragma once
 
 #include "context.h"
@@ -14,7 +15,7 @@ namespace xylem::runtime {
 struct Seats {
   /// See Runtime::take_seat().
   static Result<Seat> take(const std::shared_ptr<Context>& context);
-  /// Call this when the seat belongs to a group: its handle does not release it then.
+  /// Call this when a group uses the seat. The destructor of `seat` then does not release it.
   static void keep(Seat& seat) noexcept { seat.keep(); }
 };
 

@@ -60,7 +60,7 @@ Result<std::shared_ptr<Group>> split(Group& group, std::int32_t color, std::int3
 
 namespace {
 
-/// Whether a communicator can be formed like this by the rank that holds this seat.
+/// Fails if this rank, which holds the seat `seat`, cannot form this communicator.
 Status check(const Group& parent, const Formation& formation, std::uint32_t seat) {
   const GroupSpec& spec = parent.spec();
   const auto refuse = [](std::string why) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ways to make a communicator. In a split, the members of an existing communicator exchange their
-// colors, their keys, and the seats that they have taken; the members of each color form a
+// colors, their keys, and the seats that they have taken; the members with the same color form a
 // communicator. For form(), the members have exchanged their seats by other means (seat.h).
 #pragma once
 

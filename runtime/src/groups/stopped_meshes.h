@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StoppedMeshes: the meshes of groups that have failed. Their blocked streams are released until
-// all enqueued calls have drained.
+// StoppedMeshes: the meshes of groups that have failed. Each turn releases the streams that are
+// blocked in calls on these meshes, until the streams have completed all enqueued calls.
 #pragma once
 
 #include "progress/token.h"
@@ -25,8 +25,9 @@ class StoppedMeshes final : public WorkSource {
     are_waiting_ = true;
     has_any_.store(true, std::memory_order_seq_cst);
   }
-  /// Releases blocked streams. A mesh whose calls were captured stays as long as its group, since
-  /// graphs may be launched again; its streams are released less often.
+  /// Releases blocked streams. A mesh whose calls were captured in graphs stays here as long as its
+  /// group exists, since the graphs may be launched again. Its blocked streams are then released
+  /// only once every kForGraphs.
   unsigned turn(Token /*token*/) noexcept override {
     if (meshes_.empty()) return 0;
     const auto now = Clock::now();
@@ -44,7 +45,7 @@ class StoppedMeshes final : public WorkSource {
   Need need() const noexcept override {
     return has_any_.load(std::memory_order_seq_cst) ? Need::turns : Need::nothing;
   }
-  /// True while a stream still has enqueued calls.
+  /// True while a stream has enqueued calls that are not complete.
   bool needs_polling(Token /*token*/) const noexcept override { return are_waiting_; }
 
  private:

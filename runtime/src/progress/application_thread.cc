@@ -43,7 +43,7 @@ ApplicationThread::State ApplicationThread::state() noexcept {
   }
   // "<id> (<name>) <state> ... <core> <real-time priority> ...": the name has up to 15 characters
   // of any kind, and the core is the 36th word after the state (proc(5)). Reading fails once the
-  // thread has ended, even if another thread now has its id.
+  // thread has ended, even if another thread has the same id.
   constexpr int kCore = 36;
   std::array<char, 512> text{};
   const auto length = stat_ ? ::pread(stat_.get(), text.data(), text.size(), 0) : 0;

@@ -9,18 +9,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-/// A span of at least this length counts as lost time. Ranks that share the core and only wait
-/// release it sooner, and so do threads of the system.
+/// A span of at least this length counts as a loss. Ranks that share the core and only wait release
+/// the core sooner than that, and so do threads of the system.
 constexpr std::chrono::microseconds kLoss{900};
 /// Contention ends after this number of probes in a row without a loss.
 constexpr unsigned kFreeProbes = 8;
-/// Time from a loss to the next probe: the first value, and the largest one. The first is short, so
-/// a loss without contention, such as by a thread of the system, stops polling only for a few
-/// milliseconds.
+/// Time from a loss to the next probe: the first value, and the largest one. The first value is
+/// short: if a loss has another cause than contention, such as a thread of the system, polling
+/// stops only for a few milliseconds.
 constexpr std::chrono::microseconds kFirstInterval{500};
 constexpr milliseconds kLongestInterval{1000};
-/// Longest time from a probe without a loss to the next probe. If contention has come back before,
-/// kFreeProbes of them take longer than a data loader waits between two batches.
+/// Longest time from a probe without a loss to the next probe. If contention has ended and soon
+/// returned, kFreeProbes probes at this distance take longer than a data loader waits between two
+/// batches.
 constexpr milliseconds kBetweenProbes{2};
 constexpr milliseconds kSoon{16};
 
@@ -29,8 +30,8 @@ constexpr milliseconds kSoon{16};
 void Contention::note(nanoseconds span, Clock::time_point now) noexcept {
   losses_ = span < kLoss ? 0 : losses_ + 1;
   if (losses_ < losses_to_begin_ || is_present()) return;
-  // Contention that comes back soon had not really ended: other programs that wait now and then
-  // leave the core free for short times.
+  // Contention that soon returns had not really ended: the other programs paused, and left the core
+  // free for a short time.
   const bool is_back = now - ended_ < std::max<nanoseconds>(interval_, kSoon);
   interval_ = is_back ? std::clamp<nanoseconds>(2 * interval_, kFirstInterval, kLongestInterval)
                       : kFirstInterval;

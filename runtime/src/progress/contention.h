@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contention: whether other programs compute on the cores that this rank's threads use.
+// Contention: detects whether other programs compute on the cores that this rank's threads use.
 //
-// If they do, a thread that polls uses up its share of the core. When its message arrives, it has
-// to wait for the time slices of the other programs, although it has computed nothing. A thread
-// that sleeps keeps its share, and the system runs it soon after it is woken (EEVDF, Stoica and
-// Abdel-Wahab 1995, which Linux uses from version 6.6 on). So waiters sleep under contention, and
-// poll otherwise, since that reacts sooner.
+// If other programs compute there, a thread that polls uses up its share of the core. When its
+// message arrives, the thread has to wait for the time slices of the other programs, although it
+// has computed nothing. A thread that sleeps keeps its share, and the system runs it soon after it
+// is woken (EEVDF, Stoica and Abdel-Wahab 1995, which Linux uses from version 6.6 on). So waiters
+// sleep under contention. Without contention they poll, since polling reacts sooner.
 //
 // The sign of contention is lost time: a yield, or a few turns that find nothing to do, take as
 // long as a time slice of another thread. The CPU quota of a cgroup has the same effect. A waiter
-// that sleeps loses no time, so it makes a probe now and then: it yields once, which returns at
-// once if no other thread waits for the core. (Some versions of Linux from 6.6 on may continue a
-// thread that yields, although others wait for the core. Contention is then detected later and ends
-// sooner.)
+// that sleeps cannot observe lost time, so it makes a probe from time to time: it yields, and the
+// yield returns at once if no other thread waits for the core. (Some versions of Linux from 6.6 on
+// may continue a thread that yields, although others wait for the core. Contention is then detected
+// too late, and its end too early.)
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -26,8 +26,8 @@ namespace xylem::runtime {
 
 class Contention {
  public:
-  /// `losses`: contention begins with this number of losses in a row. More than one where ranks
-  /// share cores, since another rank may compute for that long.
+  /// Contention begins after `losses` losses in a row. Use more than one loss where ranks share
+  /// cores, since another rank may compute for a whole time slice.
   void set_losses_to_begin(unsigned losses) noexcept { losses_to_begin_ = losses; }
 
   /// Any thread may call this.
@@ -45,10 +45,10 @@ class Contention {
  private:
   std::atomic<bool> is_present_{false};
   unsigned losses_to_begin_ = 1;
-  unsigned losses_ = 0;       ///< In a row.
+  unsigned losses_ = 0;       ///< Losses in a row.
   unsigned free_probes_ = 0;  ///< Probes in a row that lost no time.
-  /// Time from a loss to the next probe. It grows while contention lasts or comes back, since each
-  /// loss costs a time slice.
+  /// Time from a loss to the next probe. It grows while contention lasts or soon returns, since
+  /// each loss costs a time slice.
   std::chrono::nanoseconds interval_{0};
   Clock::time_point next_probe_{};
   Clock::time_point ended_{};  ///< When contention ended last.

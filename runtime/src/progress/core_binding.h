@@ -7,10 +7,10 @@
 
 namespace xylem::runtime {
 
-/// Binds the thread that uses it. release() or the destructor restores the cores that the thread
-/// had before, unless other code has changed them meanwhile. For one thread only, which uses no
-/// other binding at the same time. If the system refuses, as on machines with more than 1024 cores,
-/// the thread stays as it is.
+/// Binds the thread that uses this object. release() or the destructor restores the affinity that
+/// the thread had before, except if other code has changed the affinity meanwhile. Only one thread
+/// may use the object, and the thread may use only one such object at a time. If the system
+/// refuses, as on machines with more than 1024 cores, the affinity stays as it is.
 class CoreBinding {
  public:
   CoreBinding() noexcept = default;
@@ -18,8 +18,8 @@ class CoreBinding {
   CoreBinding& operator=(const CoreBinding&) = delete;
   ~CoreBinding() { release(); }
 
-  /// Binds the thread to this core. Releases it if it may not run there, or if `core` is negative
-  /// (unknown).
+  /// Binds the thread to `core`. If the thread may not run on this core, or if `core` is negative
+  /// (unknown), releases the binding instead.
   void bind(int core) noexcept {
     if (core == core_) return;
     if (core_ != kNone && !is_in_force()) forget();
@@ -37,9 +37,8 @@ class CoreBinding {
     if (is_in_force()) (void)::sched_setaffinity(0, sizeof before_, &before_);
     forget();
   }
-  /// Releases the binding of the calling thread, if there is one. Threads and processes inherit the
-  /// cores of the thread that starts them, so call this before code of the user runs, which may
-  /// start some.
+  /// Releases the binding of the calling thread, if there is one. Call this before code of the user
+  /// runs: threads and processes that this code starts inherit the affinity of the calling thread.
   static void release_this_thread() noexcept {
     if (of_this_thread != nullptr) of_this_thread->release();
   }
@@ -47,7 +46,7 @@ class CoreBinding {
  private:
   static constexpr int kNone = -1;
 
-  /// False if other code has changed the cores of the thread.
+  /// False if other code has changed the affinity of the thread.
   bool is_in_force() const noexcept {
     cpu_set_t now;
     return ::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 &&
@@ -61,9 +60,9 @@ class CoreBinding {
 
   static inline thread_local CoreBinding* of_this_thread = nullptr;
 
-  // Not initialized, since every wait makes an object of this class.
-  cpu_set_t before_;  ///< The cores to restore, while it is bound.
-  int core_ = kNone;  ///< The core to which it is bound.
+  // Not initialized, to save time, since every wait makes an object of this class.
+  cpu_set_t before_;  ///< While bound: the affinity to restore.
+  int core_ = kNone;  ///< The core to which the thread is bound.
 };
 
 }  // namespace xylem::runtime

@@ -34,7 +34,7 @@ CoreSet first_cores(std::uint32_t count) {
   return cores;
 }
 
-/// The cores that `quota` per `period` (microseconds) grants; nothing if they set no limit.
+/// The number of cores that `quota` per `period` (microseconds) grants; empty if there is no limit.
 std::optional<std::uint32_t> cores_worth(double quota, double period) {
   if (quota <= 0 || period <= 0) return std::nullopt;
   return static_cast<std::uint32_t>(std::clamp(quota / period, 1.0, double{kMostCores}));
@@ -75,7 +75,7 @@ std::optional<std::uint32_t> least_upwards(const std::filesystem::path& mount,
 }  // namespace
 
 CoreSet own_cores() {
-  // The kernel refuses a set that is smaller than its own, so larger ones are tried.
+  // The kernel refuses a set that is smaller than its own, so larger and larger sets are tried.
   for (std::size_t cores = 1024; cores <= kMostCores; cores *= 2) {
     const std::unique_ptr<cpu_set_t, FreeCpuSet> set(CPU_ALLOC(cores));
     const std::size_t bytes = CPU_ALLOC_SIZE(cores);
@@ -114,7 +114,7 @@ std::optional<std::uint32_t> core_quota(std::string_view membership,
                                         const std::filesystem::path& mount) {
   std::optional<std::uint32_t> found = least(read_v2(mount), read_v1(mount / "cpu"));
   while (!membership.empty()) {
-    // "0::/group" (v2), "4:cpu,cpuacct:/group" (v1)
+    // A line is "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1).
     const auto end = std::min(membership.find('\n'), membership.size());
     const std::string_view line = membership.substr(0, end);
     membership.remove_prefix(std::min(end + 1, membership.size()));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeldWakes: how long a patient rank lets sleeping peers of its host sleep. While it is patient, it
-// wakes them only after a turn that found nothing to do, or after some turns in a row, so that they
-// find more to do when they wake. For the token holder only.
+// HeldWakes: delays the wake-ups of sleeping peers on this host while this rank waits patiently
+// (progress.h). Peers are then woken only after a turn that found nothing to do, or after
+// kTurnsInARow turns, so that they find more to do when they wake. Only the token holder may use
+// it.
 #pragma once
 
 #include "xylem/transport/host_peers.h"
@@ -15,12 +16,13 @@ class HeldWakes {
  public:
   /// `peers` outlives the last turn.
   void open(transport::HostPeers& peers) noexcept { peers_ = &peers; }
-  /// Whether the rank is patient from now on. If not, peers are woken at once.
+  /// Sets whether this rank waits patiently. When it stops, delayed wake-ups are sent, and later
+  /// wake-ups are not delayed.
   void set_patient(bool is_patient) noexcept {
     is_patient_ = is_patient;
     if (!is_patient) peers_->hold_wakes(false);
   }
-  /// Call these before and after each turn; `done` is what the turn returned.
+  /// Call begin_turn() before each turn, and end_turn() after it with the result of the turn.
   void begin_turn() const noexcept {
     if (is_patient_) peers_->hold_wakes(true);
   }
@@ -31,12 +33,12 @@ class HeldWakes {
   }
 
  private:
-  /// So many turns take about half a millisecond if all move data.
+  /// This many turns take about half a millisecond if all of them move data.
   static constexpr std::uint32_t kTurnsInARow = 16;
 
   transport::HostPeers* peers_ = nullptr;
   bool is_patient_ = false;
-  std::uint32_t turns_ = 0;  ///< Patient turns since peers were woken last.
+  std::uint32_t turns_ = 0;  ///< Turns since peers were last woken.
 };
 
 }  // namespace xylem::runtime

@@ -18,11 +18,11 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr std::chrono::milliseconds kLongestSleep{50};
-/// How long the progress thread turns or sleeps before it looks at its other duties.
+/// How long the progress thread makes turns or sleeps before it serves the control plane again.
 constexpr std::chrono::milliseconds kShare{10};
-/// How often a thread that waits beside the program looks whether the program computes.
+/// How often a thread that waits beside the application checks whether the application computes.
 constexpr microseconds kLookAtProgram{500};
-/// How long a waiter sleeps between two turns if the transports cannot be slept on.
+/// How long a waiter sleeps between two turns if a transport cannot wake it.
 constexpr microseconds kNap{50};
 
 /// Spins, yields or sleeps after a turn in which nothing happened. Returns whether the clock was
@@ -38,7 +38,7 @@ bool idle(Idleness& idleness, bool is_crowded, const Yield& yield, const Sleep& 
   return looked;
 }
 
-/// Counts its object between begin() and end().
+/// Increments `count` in begin(), and decrements it in end() or the destructor.
 class Counted {
  public:
   explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) {}
@@ -90,7 +90,7 @@ void Progress::turn_if_free() {
 }
 
 bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
-  // If the user has chosen how to wait, all threads wait that way.
+  // If the user has chosen never to sleep, a helper thread waits like a thread of the application.
   if (!policy_.sleep) waiter = Waiter::application;
   Idleness idleness(policy_);
   Counted counted(application_waiters_);
@@ -106,7 +106,7 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
     }
     if (waiter == Waiter::application) counted.begin();
     const bool parks = waiter == Waiter::helper || contention_.is_present();
-    // Some thread is about to take the token, and may need this core.
+    // The token is free: some thread is about to acquire it, and may need this core.
     if (parks && !held()) sched_yield();
     if (parks && waiter == Waiter::application) request_token();
     if (parks) {
@@ -120,15 +120,17 @@ bool Progress::wait(const std::atomic<bool>& ended, Deadline deadline, Waiter wa
   return true;
 }
 
-/// Makes the progress thread, or a thread beside the program, give up the token soon.
+/// Requests the token: makes the progress thread, or a thread that waits beside the application,
+/// release it soon.
 void Progress::request_token() noexcept {
   token_requests_.fetch_add(1, std::memory_order_relaxed);
   notify();
   token_requests_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/// Makes turns until the operation ends, the deadline passes, or the thread must give way, and
-/// waits in between. At least one turn is made, even if the deadline has passed.
+/// Makes turns until the operation ends, the deadline passes, or the thread must release the token
+/// to another thread. Between turns, the thread waits. At least one turn is made, even if the
+/// deadline has passed.
 void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter waiter) {
   CoreBinding binding;
   do {
@@ -144,8 +146,8 @@ void Progress::drive(const std::atomic<bool>& ended, Deadline deadline, Waiter w
   if (waiter == Waiter::helper) peers_->show_computing(false);
 }
 
-/// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must be
-/// patient.
+/// Waits as the policy says: polls first, and sleeps later. Returns early when the thread must wait
+/// patiently.
 void Progress::drive_eagerly(const std::atomic<bool>& ended,
                              Deadline deadline,
                              Waiter waiter,
@@ -160,7 +162,8 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
     if (ended.load(std::memory_order_acquire)) return;
     const auto yield = [&] { idleness.yield(); };
     const auto sleep_or_yield = [&] {
-      // sleep() refuses while a device has pending work, since its completion would wake nobody.
+      // sleep() returns false while a device has pending work, since the completion of this work
+      // would not wake the thread.
       const auto limit = std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left());
       if (!sleep(limit, &ended)) sched_yield();
     };
@@ -176,23 +179,26 @@ void Progress::drive_eagerly(const std::atomic<bool>& ended,
   }
 }
 
-/// Whether a thread that holds or could take the token must leave it to another one.
+/// Whether a thread that holds the token, or could acquire it, must leave the token to another
+/// thread.
 bool Progress::must_release_token(Waiter waiter) const noexcept {
   return acquiring_.load(std::memory_order_relaxed) != 0 ||
          (waiter == Waiter::helper && application_waiters_.load(std::memory_order_relaxed) != 0);
 }
 
-/// Whether other threads need the core more than this one, which waits.
+/// Whether this thread must wait patiently, since other threads need the core more.
 bool Progress::must_sleep_early(Waiter waiter, CoreBinding& binding) {
   const bool is_contended = contention_.is_present();
   if (waiter == Waiter::application) return is_contended;
-  // Where ranks share cores, some program computes most of the time, so nobody looks.
+  // If ranks share cores, the application computes at some rank most of the time, so this is not
+  // checked.
   return do_ranks_share_cores() || check_application_threads(binding) || is_contended;
 }
 
-/// Whether the program computes, here or at another rank of this host. Tells the other ranks. While
-/// it computes here and there, `binding` keeps this thread on its core if the policy says so; but
-/// not while a device works, since this thread then polls and needs a core that is free.
+/// Whether the application computes, at this rank or at another rank of this host. Publishes to the
+/// other ranks whether it computes here. If it computes both here and at another rank, and if the
+/// policy says so, `binding` binds this thread to the core of the application's thread. While a
+/// source needs polling, the thread is not bound: it polls then, and needs a core that is free.
 bool Progress::check_application_threads(CoreBinding& binding) {
   const auto [computes, core] = program_.state();
   peers_->show_computing(computes);
@@ -205,8 +211,9 @@ bool Progress::check_application_threads(CoreBinding& binding) {
   return computes || peers_compute;
 }
 
-/// Sleeps as soon as nothing happens, and lets peers sleep until it has done all that it can.
-/// Returns when the operation has ended, or when the thread need not be patient any more.
+/// Sleeps as soon as a turn finds nothing to do, and wakes peers only when this rank has no more
+/// work. Returns when the operation has ended, the deadline has passed, another thread must get the
+/// token, or the thread need not wait patiently.
 void Progress::drive_sleeping(const std::atomic<bool>& ended,
                               Deadline deadline,
                               Waiter waiter,
@@ -239,8 +246,9 @@ void Progress::drive_sleeping(const std::atomic<bool>& ended,
   }
 }
 
-/// Waits for a moment where nothing would end a sleep: while a device works, or over a transport
-/// that cannot be slept on. Where other programs compute, a yield would cost a time slice.
+/// Waits for a moment in cases in which no event would end a sleep: while a device works, or over a
+/// transport that cannot wake this thread. Under contention it sleeps, since a yield would cost a
+/// time slice.
 void Progress::nap() noexcept {
   if (!contention_.is_present()) {
     sched_yield();
@@ -250,8 +258,8 @@ void Progress::nap() noexcept {
   ::ppoll(nullptr, 0, &moment, nullptr);
 }
 
-/// Finds out whether other programs still compute, if it is time to (Contention::wants_probe()).
-/// True if a probe was made.
+/// If it is time for a probe (Contention::wants_probe()), finds out by a yield whether other
+/// programs still compute. True if a probe was made.
 bool Progress::probe_contention(Clock::time_point now) noexcept {
   if (!contention_.is_present() || !contention_.wants_probe(now)) return false;
   const auto before = Clock::now();

@@ -18,16 +18,18 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyLook{1};  ///< Time between two looks, except while the thread dozes.
-/// The same while one thread drives progress for long.
+/// Time between two looks while another thread drives progress for long.
 constexpr milliseconds kDrivenLook{5};
-/// The same while a device has work, since no descriptor tells when it ends.
+/// Time between two looks while a device has work, since no descriptor signals the end of this
+/// work.
 constexpr microseconds kDeviceLook{50};
-constexpr milliseconds kTick{50};  ///< Time between two ticks of the clock, while work is pending.
+constexpr milliseconds kTick{50};  ///< Time between two WorkSource ticks, while work is pending.
 /// Time between two looks while the thread dozes, at first and later.
 constexpr milliseconds kFirstDoze{10}, kLaterDoze{1000};
-/// After so many looks that find nothing to do, the thread dozes: new work wakes it.
+/// After so many looks that find nothing to do, the thread dozes: it sleeps until new work wakes
+/// it, or until the next look.
 constexpr unsigned kLooksUntilDoze = 10;
-/// After so many such looks, it dozes for kLaterDoze.
+/// After so many looks that find nothing to do, each doze takes kLaterDoze.
 constexpr unsigned kLooksUntilLater = 20;
 /// After so many looks in a row that find work but no user thread, the thread drives progress.
 constexpr unsigned kLooksUnattended = 2;
@@ -99,9 +101,10 @@ void ProgressThread::run(ControlPlane& control, ControlListener& listener) {
   }
 }
 
-/// Drives progress if there is work, and no user thread has driven it for two looks; at once if a
-/// device or a stream of the user has a part in the work. Without work the thread still makes a
-/// turn at each look, since a peer may need this rank to make a connection, or to free room.
+/// Drives progress if there is work that no user thread has driven for two looks. If a source needs
+/// polling, as when a device has work, drives progress at once. Without work, the thread still
+/// makes a turn at each look, since a peer may need this rank to make a connection, or to free
+/// memory for its messages.
 void ProgressThread::attend(Attention& attention, int control_fd) {
   const auto visits = progress_.visits();
   const bool is_held = progress_.held();
@@ -124,8 +127,8 @@ void ProgressThread::attend(Attention& attention, int control_fd) {
     worked = std::max(worked, spun);
   }
   if (worked != Progress::Worked::nothing) attention.quiet_looks = 0;
-  // Sleeps on the transports' descriptors, since that reacts sooner than the next look would. A
-  // transport whose messages wait for room may refuse this.
+  // Sleeps on the descriptors of the transports, since the thread then reacts sooner than at the
+  // next look. doze() may refuse, as when messages wait for room in a transport.
   const bool slept = busy && worked != Progress::Worked::interrupted && has_work() &&
                      progress_.doze(pollfd{control_fd, POLLIN, 0});
   if (!slept && progress_.needs_polling(token)) attention.wait = kDeviceLook;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reports when a thread acquires and releases the progress token, when it plans a call, and when it
-// begins and ends the preparation of a planned call. One test (planning_test) compiles a second
-// copy of the runtime sources that call this, with XYLEM_TOKEN_TRACE. It shows that no thread plans
-// while it holds the token, and how long the token is held to prepare calls. In the library this
-// function does nothing.
+// trace_token(): reports to a test when a thread acquires and releases the progress token, when it
+// plans a call, and when it begins and ends the preparation of a planned call. planning_test
+// compiles a second copy of the runtime sources that call trace_token(), with XYLEM_TOKEN_TRACE.
+// The test shows that no thread plans while it holds the token, and how long the token is held to
+// prepare calls. In the library, trace_token() does nothing.
 #pragma once
 
 #include <cstdint>

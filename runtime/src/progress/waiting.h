@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a thread waits while nothing happens: it spins, yields its core, or sleeps. WaitPolicy says
-// how long, SpinLearner whether spinning or yielding is better here, and Idleness puts both into
-// practice for one waiter.
+// How a thread waits while nothing happens: it spins, yields its core, or sleeps. WaitPolicy
+// contains the durations, SpinLearner finds out whether spinning or yielding is better, and
+// Idleness applies both for one waiter.
 #pragma once
 
 #include "config.h"
@@ -29,9 +29,9 @@ struct WaitPolicy {
   bool heeds_contention = false;
   /// How many threads of this rank may spin at the same time; see is_crowded().
   std::uint32_t spinners = std::numeric_limits<std::uint32_t>::max();
-  /// True if a thread that waits beside the program is bound to the program's core while programs
-  /// compute, at this rank and at others of the host. Otherwise the system could run it on the core
-  /// of another rank, and delay that rank.
+  /// True if a thread that waits beside the application is bound to the core of the application's
+  /// thread, while the application computes at this rank and at others of the host. Without this,
+  /// the system could run the waiting thread on the core of another rank, and delay that rank.
   bool follows_application = false;
 
   /// `cores`: how many cores the `local_ranks` ranks of this host have together.
@@ -40,16 +40,15 @@ struct WaitPolicy {
                          std::uint32_t cores,
                          std::uint32_t local_ranks,
                          bool has_core_for_each) noexcept;
-  /// Whether so many threads of this rank wait that they yield, since there are not enough cores
-  /// for all of them to spin.
+  /// Whether the threads of this rank that wait (`waiters`) must yield, since there are not enough
+  /// cores for all of them to spin.
   bool is_crowded(std::uint32_t waiters) const noexcept { return waiters > spinners; }
 };
 
 /// Learns which way of waiting ends idle periods sooner: spinning, which reacts at once, or
 /// yielding, during which a peer without a core of its own can run. This must be measured, since
 /// ranks may share cores with processes that are unknown to them. The learner chooses the better
-/// way. Now and then it tries the other way, so seldom that trials take about 1/64 of the waiting
-/// time.
+/// way. From time to time it tries the other way. These trials take about 1/64 of the waiting time.
 class SpinLearner {
  public:
   struct Next {
@@ -58,7 +57,7 @@ class SpinLearner {
     /// The caller must measure the idle period and pass its length to note().
     bool is_timed = false;
   };
-  /// How to wait. Call at the start of each idle period.
+  /// Decides how to wait. Call this at the start of each idle period.
   Next next() noexcept;
   /// Reports the length of an idle period that was timed, from its start to its end.
   void note(bool has_spun, std::chrono::nanoseconds idle) noexcept;

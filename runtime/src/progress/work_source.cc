@@ -9,9 +9,10 @@ namespace xylem::runtime {
 WorkSource::Need WorkSources::need() const noexcept {
   using Need = WorkSource::Need;
   Need most = is_tick_due_.load(std::memory_order_relaxed) ? Need::turn_now : Need::nothing;
-  // In reverse order: a submitted send of the scheduler becomes a header that an earlier source
-  // still holds. Otherwise both could be missed. Where work moves the other way, as when a failure
-  // stops a mesh, the progress thread is woken in any case.
+  // Work moves from later to earlier sources: a submitted send of the scheduler becomes a header
+  // that an earlier source, the HeaderPool, still holds. So the sources are read in reverse order;
+  // otherwise the send could be missed at both. Where work moves to a later source, as when a
+  // failure stops a mesh, the progress thread is woken in any case.
   for (const WorkSource* source : std::views::reverse(sources_)) {
     most = std::max(most, source->need());
   }
@@ -32,8 +33,8 @@ unsigned WorkSources::turn(Token token) {
 
 bool WorkSources::arm(Token token, std::vector<pollfd>& descriptors) {
   if (needs_polling(token)) return false;
-  // In reverse order, so that the wires are armed only if no source behind them has refused. Once
-  // they are armed, waking this rank costs its peers time.
+  // In reverse order, so that the wires are armed only if no later source has refused. After the
+  // wires are armed, peers spend time on waking this rank.
   return std::ranges::all_of(std::views::reverse(sources_),
                              [&](WorkSource* source) { return source->arm(token, descriptors); });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WorkSource: what the holder of the progress token has to drive. A job has one list of sources, in
-// the order of a turn. The holder of the token, a waiter that goes to sleep, and the progress
-// thread use only this list of a job.
+// WorkSource: a part of a job that the holder of the progress token must drive. A job has one list
+// of sources, in the order of a turn. The token holder, a waiter that is about to sleep, and the
+// progress thread use a job only through this list.
 #pragma once
 
 #include "progress/token.h"
@@ -18,25 +18,26 @@ namespace xylem::runtime {
 
 class WorkSource {
  public:
-  /// What a source needs of the threads of the process.
+  /// What a source needs from the threads of the process.
   enum class Need : std::uint8_t {
     nothing,
     turns,    ///< Some thread must make turns. The progress thread does, if no other thread does.
-    turn_now  ///< The same, but the progress thread makes a turn at once, whatever
+    turn_now  ///< Like `turns`, but the progress thread makes a turn at once, whatever
               ///< XYLEM_PROGRESS_THREAD says.
   };
 
   virtual ~WorkSource() = default;
-  /// Does what there is to do. Returns how much was done: 0 if nothing has happened.
+  /// Does the work that is pending. Returns how much was done: 0 if nothing has happened.
   virtual unsigned turn(Token token) = 0;
   /// Any thread may call this.
   virtual Need need() const noexcept { return Need::nothing; }
   /// Called before the token holder sleeps, after it has announced its sleep. Appends the
-  /// descriptors that wake it. False if it must not sleep, since there is something to do.
+  /// descriptors that wake it. False if the holder must not sleep, since there is something to do.
   virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
-  /// True if the source waits for something that wakes no descriptor, such as the work of a device.
+  /// True if the source waits for something that signals no descriptor, such as the work of a
+  /// device.
   virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
-  /// Does work whose time has come, such as ending a connection that has been silent for too long.
+  /// Does work that depends on time, such as ending a connection that has been silent for too long.
   /// Called about every 50 ms while any source needs turns.
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
@@ -44,7 +45,7 @@ class WorkSource {
 /// The sources of one job. They must outlive the last use of this list.
 class WorkSources {
  public:
-  /// Adds a source behind those that are there. Call this before a second thread uses the list.
+  /// Appends a source to the list. Call this before a second thread uses the list.
   void add(WorkSource& source) { sources_.push_back(&source); }
 
   // Any thread may call these functions:

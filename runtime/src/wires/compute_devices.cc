@@ -45,7 +45,7 @@ execution::Compute* ComputeDevices::made(const Memory& memory) const noexcept {
 }
 
 /// Adds a device, and registers with it the host memory that no other device has registered. If
-/// another thread has added this device meanwhile, drops the new one and returns the other.
+/// another thread has added the same device meanwhile, drops `device` and returns the existing one.
 execution::Compute* ComputeDevices::add(ComputeDevice device) const {
   const Lock lock(mutex_);
   if (auto* const compute = made(device.memory)) return compute;
@@ -117,7 +117,8 @@ transport::DeviceRead::State ComputeDevices::state_of(const transport::DeviceRea
   return memory == nullptr ? transport::DeviceRead::State::failed : memory->state_of(read);
 }
 
-/// Memory that no device has registered yet is offered to later devices by add().
+/// If no device can register the memory yet, add() tries again with each device that is added
+/// later.
 bool ComputeDevices::register_host(std::byte* memory, std::uint64_t bytes) noexcept {
   const Lock lock(mutex_);
   HostRegion region{memory, bytes};

@@ -28,12 +28,13 @@ struct ComputeDevice {
 /// Makes the device that serves a kind of memory, or fails with the reason why there is none.
 using ComputeDeviceMaker = std::function<Result<ComputeDevice>(const Memory&)>;
 
-/// Makes a GPU of this machine.
+/// The ComputeDeviceMaker for the GPUs of this machine. Fails for any memory other than CUDA
+/// memory.
 Result<ComputeDevice> make_device_of_machine(const Memory& memory);
 
-/// All threads may call it, except for the functions of transport::DeviceMemory, which has its own
-/// rule. Through these, transports reach the memory of all devices. Each Compute lives at least as
-/// long as this object.
+/// Any thread may call of(), may_find() and find(). Transports reach the memory of all devices by
+/// the functions of transport::DeviceMemory; that class says which thread may call these. Each
+/// Compute lives at least as long as this object.
 class ComputeDevices final : public transport::DeviceMemory {
  public:
   ComputeDevices() = default;
@@ -46,10 +47,9 @@ class ComputeDevices final : public transport::DeviceMemory {
   /// initializes no device that it does not need. Fails if there is no such device.
   Result<execution::Compute*> of(const Memory& memory) const;
 
-  /// Whether any address can be in device memory, so that find() is needed. If not, all memory is
-  /// host memory.
+  /// False if all memory is host memory, since no driver is loaded. find() is then not needed.
   bool may_find() const noexcept { return pointers_.is_driver_loaded(); }
-  /// In which memory an address is, according to the driver.
+  /// Returns in which memory an address is, according to the driver.
   execution::CudaPointer find(const void* address) const noexcept {
     return pointers_.find(address);
   }
@@ -72,11 +72,12 @@ class ComputeDevices final : public transport::DeviceMemory {
     ComputeDevice device;
     Made* next = nullptr;
   };
-  /// Host memory that register_host() has registered.
+  /// Host memory that has been passed to register_host().
   struct HostRegion {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    transport::DeviceMemory* registered_by = nullptr;  ///< Null if no device has registered it.
+    transport::DeviceMemory* registered_by =
+        nullptr;  ///< The device that has registered it; null: none.
   };
 
   execution::Compute* made(const Memory& memory) const noexcept;

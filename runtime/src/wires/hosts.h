@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hosts: on which host each rank of a job is, and which cores the ranks of a host share. A host
-// consists of ranks that can share memory (PeerFacts::kernel). The value is the same on all ranks,
-// except for the number of this rank.
+// consists of ranks that can share memory (PeerFacts::kernel). A Hosts object is the same on all
+// ranks, except for the number of this rank.
 #pragma once
 
 #include "wires/peer_facts.h"
@@ -23,16 +23,16 @@ class Hosts {
   bool are_together(std::uint32_t a, std::uint32_t b) const noexcept {
     return peers_[a].kernel == peers_[b].kernel;
   }
-  /// Index of each rank's host; hosts are numbered in order of first appearance.
+  /// For each rank, the index of its host. Hosts are numbered in the order of their first ranks.
   std::vector<std::uint32_t> indices() const;
   /// For each host, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> cores() const;
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;
   std::uint32_t local_size() const noexcept;
-  /// The number that cores() has for this host.
+  /// The entry of cores() for this host.
   std::uint32_t local_cores() const;
-  /// runtime::has_core_for_each() of the ranks of this host.
+  /// The result of runtime::has_core_for_each() for the ranks of this host.
   bool has_core_for_each() const;
 
  private:

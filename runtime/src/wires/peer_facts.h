@@ -21,10 +21,10 @@ struct PeerFacts {
   std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespaces, and user. Only ranks
                              ///< with the same hash can share memory.
   CoreSet cores;             ///< Cores on which the rank may run.
-  std::uint32_t quota = 0;   ///< CPU time that its cgroups grant, in cores; 0: no limit.
-  bool has_rdma = false;     ///< Can use RDMA: has_rdma() of rdma_ports.h.
-  bool has_aes = false;      ///< Its processor supports AES-256-GCM.
-  std::string settings;      ///< agreed_settings().
+  std::uint32_t quota = 0;   ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
+  bool has_rdma = false;     ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
+  bool has_aes = false;      ///< The rank's processor supports AES-256-GCM.
+  std::string settings;      ///< Must be equal on all ranks: agreed_settings().
 };
 /// The name of this host.
 std::string host_name();
@@ -35,7 +35,7 @@ std::vector<std::byte> encode(const PeerFacts& facts);
 /// Reads the facts that `rank` has sent. Fails with `mismatch` if encode() did not make `blob`.
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob);
 
-/// OK, or a mismatch that names the first setting in which the two differ.
+/// OK, or a `mismatch` that names the first setting in which the two ranks differ.
 Status compare_settings(std::uint32_t rank_a,
                         const PeerFacts& a,
                         std::uint32_t rank_b,

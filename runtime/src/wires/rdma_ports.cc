@@ -11,7 +11,7 @@
 namespace xylem::runtime {
 namespace {
 
-/// "mlx5_0" of "mlx5_0:1".
+/// The name of a device without its port: "mlx5_0" for "mlx5_0:1".
 std::string_view without_port(std::string_view device) {
   return device.substr(0, device.find(':'));
 }

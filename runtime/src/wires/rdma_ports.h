@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selects the network devices that UCX may use: RDMA ports by XYLEM_DEVICES, and for TCP the chosen
-// interface.
+// Selects the network devices that UCX may use: for RDMA, the ports that XYLEM_DEVICES allows; for
+// TCP, the interface that the caller has chosen.
 #pragma once
 
 #include "config.h"
@@ -28,7 +28,7 @@ Result<std::vector<std::string>> choose_rdma_devices(std::span<const transport::
 Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::UcxDevice> found,
                                                    std::string_view interface);
 /// Why UCX cannot use the RDMA devices that the kernel lists. `found`: the devices that UCX finds.
-/// Empty if an RDMA device is among them.
+/// Empty if `found` contains an RDMA device.
 std::string why_no_rdma(std::span<const transport::UcxDevice> found);
 /// True if XYLEM_TRANSPORT is `auto`, and choose_rdma_devices() finds an RDMA device on this
 /// machine. UCX is queried only if the kernel lists RDMA devices. If UCX cannot use them, a warning

@@ -26,8 +26,8 @@ using transport::Transport;
 bool are_on_one_host(const PeerFacts& a, const PeerFacts& b) { return a.kernel == b.kernel; }
 bool are_any(const PeerFacts& /*a*/, const PeerFacts& /*b*/) { return true; }
 
-/// Fails if UCX would not get the descriptors that it needs for itself and for its connections. UCX
-/// 1.13 then ends the process.
+/// Fails if there are not enough free descriptors for UCX and its connections to this number of
+/// peers. Without descriptors, UCX 1.13 ends the process.
 Status check_descriptors(std::uint32_t peers) {
   constexpr std::uint64_t kItself = 16, kOfAPeer = 4;  // Observed: 12, and 4 per TCP peer.
   rlimit limit{};
@@ -44,8 +44,8 @@ Status check_descriptors(std::uint32_t peers) {
                   needed - in_use, peers, peers == 1 ? "" : "s", in_use, limit.rlim_cur, needed));
 }
 
-/// How many bytes each peer may send before this rank posts receives for them. Less in larger jobs,
-/// to limit the sum over all peers.
+/// How many bytes each peer may send before this rank posts receives for them. It is smaller in
+/// larger jobs, to limit the sum over all peers.
 std::uint64_t ahead_of_receives(std::uint32_t ranks) {
   constexpr std::uint64_t kLeast = 64 << 10, kMost = 1 << 20, kOfAll = 32 << 20;
   return std::clamp(kOfAll / std::max(ranks, 1U), kLeast, kMost);

@@ -12,8 +12,8 @@
 namespace xylem::runtime {
 namespace {
 
-/// Peers on one host normally answer at once. If a peer does not answer within this time, the pair
-/// uses a later kind of transport.
+/// Peers on one host normally answer at once. If a peer does not answer within this time, the two
+/// ranks use a later kind of transport.
 constexpr std::chrono::seconds kLongestHandshake{5};
 
 }  // namespace
@@ -43,8 +43,8 @@ Status Wire::open(std::span<const std::uint32_t> peers, Deadline deadline) {
   return kind_.probes_at_start ? probe(peers, deadline) : Status();
 }
 
-/// Exchanges addresses. The first byte of each says whether an address follows, or the reason why
-/// there is none. A rank without peers publishes nothing.
+/// Exchanges addresses. Each rank publishes a byte 1 and its address, or a byte 0 and the reason
+/// why it has no transport. A rank without peers publishes nothing.
 Status Wire::publish(Deadline deadline) {
   std::vector<std::byte> mine;
   if (transport_ != nullptr) {
@@ -95,8 +95,8 @@ Status Wire::probe(std::span<const std::uint32_t> peers, Deadline deadline) {
   return {};
 }
 
-/// Waits until this rank and a peer have found each other. False if this fails or takes longer than
-/// `limit`.
+/// Waits until the handshake with a peer is complete. False if the handshake fails, or is not
+/// complete by `limit`.
 bool Wire::reaches(std::uint32_t peer, Deadline limit) {
   const Link& link = links_[peer];
   if (link.transport == nullptr) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wire: this rank's transport of one kind, and which pairs of ranks that kind joins.
+// Wire: this rank's transport of one kind, and which pairs of ranks this kind of transport joins.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -31,29 +31,31 @@ using execution::Link;
 struct WireKind {
   std::string name;   ///< "shm", "tcp", "ucx-tcp", "ucx-rdma".
   std::string joins;  ///< For error messages: which ranks it joins, such as "all ranks".
-  /// Whether two ranks may use it. Must return the same on all ranks.
+  /// Whether two ranks may use this kind. Must return the same on all ranks.
   bool (*may_join)(const PeerFacts& a, const PeerFacts& b) = nullptr;
   /// Makes the transport of this rank, for messages with `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
-  /// If set, two ranks use it only if each has found the other at start (Transport::handshake()).
+  /// If set, two ranks use this kind only if their handshake at start succeeds
+  /// (Transport::handshake()).
   bool probes_at_start = false;
   /// Whether its transport has Connections. If so, rank 0 can request a connection before the
   /// transport is made.
   bool has_connections = false;
 };
 
-/// The wires inform their listener of connections that end by themselves.
+/// Is informed about connections that end by themselves.
 class WiresListener {
  public:
-  /// The connection to a rank has ended although nobody closed it here. Called by the token holder.
+  /// The connection to a rank has ended, although this rank has not closed it. Called by the token
+  /// holder.
   virtual void on_link_lost(std::uint32_t world_rank, const Status& why) = 0;
 
  protected:
   ~WiresListener() = default;
 };
 
-/// After open(), only the token holder may call it, except for the functions that read what open()
-/// has set: name(), transport(), made(), may_join() and joins(). Any thread may call these.
+/// After open(), only the token holder may use a Wire. Exceptions are name(), transport(), made(),
+/// may_join() and joins(), which read what open() has set: any thread may call these.
 class Wire final : private transport::ConnectionOwner {
  public:
   /// The arguments passed by reference must outlive the wire.
@@ -66,9 +68,10 @@ class Wire final : private transport::ConnectionOwner {
   Wire& operator=(const Wire&) = delete;
   ~Wire() = default;
 
-  /// Makes the transport, unless `peers` is empty, and exchanges addresses. If the kind meets at
-  /// start, also connects to the peers. Collective. A rank that fails to make its transport
-  /// publishes the reason instead of an address, so that no other rank waits for it.
+  /// Makes the transport if `peers` is not empty, and exchanges addresses with all ranks. If
+  /// WireKind::probes_at_start is set, also connects to the peers. Collective. A rank that fails to
+  /// make its transport publishes the reason instead of an address, so that no other rank waits for
+  /// it.
   Status open(std::span<const std::uint32_t> peers, Deadline deadline);
 
   const std::string& name() const noexcept { return kind_.name; }
@@ -126,9 +129,9 @@ class Wire final : private transport::ConnectionOwner {
   const Logger& logger_;
   Status made_;
   std::unique_ptr<transport::Transport> transport_;
-  transport::Connections* connections_ = nullptr;  ///< Those of the transport; null if none.
+  transport::Connections* connections_ = nullptr;  ///< Of the transport; null if it has none.
   std::vector<Published> published_;               ///< By rank.
-  /// Pairs of ranks that did not find each other at start; the smaller rank first.
+  /// Pairs of ranks whose handshake at start has failed; the smaller rank comes first.
   std::set<std::pair<std::uint32_t, std::uint32_t>> unreached_;
   std::vector<Link> links_;  ///< links_[r] is the link to rank r; null until first use.
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wires: the transports of this rank, and which of them reaches which rank. Each pair of ranks uses
-// the first kind of transport that may join them and that works at both (transports.h). By default,
-// this is shared memory within a host. Between hosts it is UCX over RDMA if all ranks have RDMA
-// devices, otherwise Xylem's own TCP. The control plane makes the connections for TCP when they are
-// first needed.
+// Wires: the transports of this rank, and which transport reaches which rank. Each pair of ranks
+// uses the first kind of transport that may join them and that works at both (transports.h). By
+// default, this is shared memory within a host. Between hosts it is UCX over RDMA if all ranks have
+// RDMA devices, otherwise Xylem's own TCP. The control plane makes the connections for TCP when
+// they are first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"
@@ -31,11 +31,12 @@
 namespace xylem::runtime {
 
 struct WireOptions {
-  /// How connections protect payload.
+  /// How the connections of the `tcp` transport protect payload.
   transport::Protection protection = transport::Protection::auth;
   transport::DeviceMemory* devices = nullptr;  ///< See WireKinds.
-  /// If set, rank 0 requests the connection over which hosts are measured as soon as it knows the
-  /// hosts. The connection is then made while the ranks exchange addresses.
+  /// If set, rank 0 requests one connection as soon as it knows the hosts: the one over which the
+  /// network between hosts is measured (measure.h). The connection is then made while the ranks
+  /// exchange addresses.
   bool connects_early = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
@@ -43,9 +44,9 @@ WireOptions wire_options(const Config& config, transport::DeviceMemory* devices)
 class Wires final : public WorkSource, public transport::HostPeers {
  public:
   /// Compares settings with all ranks, and then opens the kinds of transport in their order. A rank
-  /// makes the transport of a kind only if it may reach a peer that no earlier kind reaches. Both
-  /// ranks of a pair choose the same kind; if there is none, both fail. Collective. The control
-  /// plane, the listener and the devices must outlive the result.
+  /// makes the transport of a kind only if this kind may join it to a peer that no earlier kind
+  /// reaches. Both ranks of a pair choose the same kind; if there is none, both fail. Collective.
+  /// The control plane, the listener and the devices must outlive the result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
                                                 const WireKinds& kinds,
@@ -61,16 +62,16 @@ class Wires final : public WorkSource, public transport::HostPeers {
   Result<Link> link(Token token, std::uint32_t world_rank);
   /// Adopts a connection to another rank. One of the two ranks has requested it.
   Status adopt(Token token, PayloadConnection connection);
-  /// Call this if no connection to a rank can be made: closes the endpoint, so that its messages
-  /// end.
+  /// Call this if no connection to a rank can be made. Closes the endpoint to this rank, so that
+  /// all messages to and from it end. Does nothing if the endpoint has had a connection.
   void close_unconnected(Token token, std::uint32_t world_rank) noexcept;
   /// Closes the endpoint to a lost rank.
   void close(Token token, std::uint32_t world_rank) noexcept;
-  /// Whether everything that was sent to a rank has left this process.
+  /// Whether everything that was sent to a rank has left this process (Transport::flush()).
   bool flush(Token token, std::uint32_t world_rank) noexcept;
-  /// Transport::discard() of all transports.
+  /// Calls Transport::discard() of all transports.
   void discard(Token token, transport::Tag tag, transport::Tag mask) noexcept;
-  /// Views::pull_from() of the transports that have views.
+  /// Calls Views::pull_from() of all transports that have views.
   void pull_from(Token token, std::uint64_t bytes) noexcept;
 
   unsigned turn(Token token) override;
@@ -84,7 +85,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
   transport::Capabilities capabilities(std::uint32_t world_rank) const noexcept;
   /// The largest message in bytes that any of these ranks can read in place, in shared memory, from
   /// any other of them. So it is also the largest slice that can be fused. 0 if any pair shares no
-  /// memory. `world_ranks` includes this rank. The result is the same on all of them.
+  /// memory. `world_ranks` includes this rank. The result is the same on all these ranks.
   std::uint64_t view_bytes(std::span<const std::uint32_t> world_ranks) const;
   // HostPeers, for the peers of all transports:
   void hold_wakes(bool held) noexcept override;
@@ -117,9 +118,9 @@ class Wires final : public WorkSource, public transport::HostPeers {
   std::uint32_t rank_ = 0;
   Hosts hosts_;
   std::vector<std::unique_ptr<Wire>> wires_;       ///< In order of preference.
-  std::vector<transport::Transport*> transports_;  ///< Those of the wires that have one.
+  std::vector<transport::Transport*> transports_;  ///< The transports of the wires that have one.
   std::vector<Wire*> wire_to_;              ///< wire_to_[r] reaches rank r; null for this rank.
-  Clock::time_point next_silence_check_{};  ///< When to look for silent connections next.
+  Clock::time_point next_silence_check_{};  ///< When silent connections are next checked.
 };
 
 }  // namespace xylem::runtime

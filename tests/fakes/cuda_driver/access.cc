@@ -8,7 +8,8 @@
 namespace xylem::fake_cuda {
 namespace {
 
-/// The mappings from `address` on that lie side by side and have the bytes, or nothing.
+/// The adjacent mappings that together contain the bytes from `first` to `end`. Empty if there is a
+/// gap.
 std::vector<AllocationPtr> side_by_side(const Memory& memory,
                                         const AllocationPtr& first,
                                         std::uintptr_t end) {
@@ -23,7 +24,8 @@ std::vector<AllocationPtr> side_by_side(const Memory& memory,
   return mappings;
 }
 
-/// Maps all of the mappings once more, side by side. Returns nullptr if the system has no memory.
+/// Maps the memory of all mappings again, into one contiguous range. Returns nullptr if the system
+/// has no memory.
 std::shared_ptr<void> join(const std::vector<AllocationPtr>& mappings) {
   std::size_t bytes = 0;
   for (const AllocationPtr& each : mappings) bytes += each->bytes;
@@ -41,7 +43,7 @@ std::shared_ptr<void> join(const std::vector<AllocationPtr>& mappings) {
   return joined;
 }
 
-/// For bytes that begin in a mapping and go on in others.
+/// Completes `place` for bytes that begin in one mapping and extend into others.
 void find_further(Call& call, std::uintptr_t address, std::size_t bytes, Place& place) {
   const Memory& memory = call.driver().memory;
   std::vector<AllocationPtr> mappings = side_by_side(memory, place.allocation, address + bytes);
@@ -70,7 +72,7 @@ Place find_place(Call& call,
   const Memory& memory = call.driver().memory;
   place.allocation = memory.find(address);
   if (place.allocation == nullptr) {
-    // Host code may pass any address, but not one that was device memory.
+    // Host code may pass any host address. An address that was device memory is an error.
     if (pageable == Pageable::refused || address == nullptr ||
         is_device_address(call.driver(), address)) {
       call.misuse(CUDA_ERROR_INVALID_VALUE, "the driver does not know the memory, or it was freed");

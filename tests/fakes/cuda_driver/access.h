@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that a command uses. It is looked up when the command is issued, and held until the
+// The memory that a command uses. It is looked up when the command is issued, and kept until the
 // command has run.
 #pragma once
 
@@ -14,8 +14,9 @@ namespace xylem::fake_cuda {
 
 struct Place {
   AllocationPtr allocation;   ///< nullptr for pageable host memory.
-  std::byte* view = nullptr;  ///< Where the host can touch the bytes.
-  /// The mappings of which the place also has bytes, and one view of them all.
+  std::byte* view = nullptr;  ///< The address at which the host can access the bytes.
+  /// If the bytes extend beyond the first mapping: the other mappings, and a contiguous view of
+  /// all.
   std::vector<AllocationPtr> further;
   std::shared_ptr<void> joined;
 
@@ -26,11 +27,11 @@ struct Place {
 
 enum class Pageable { allowed, refused };
 enum class Peers {
-  need_access,  ///< Access must have been enabled by cuCtxEnablePeerAccess.
-  any,          ///< The driver copies through other memory if there is no access.
+  need_access,  ///< cuCtxEnablePeerAccess must have enabled access.
+  any,          ///< Without peer access, the driver copies through other memory.
 };
 
-/// Finds `bytes` bytes at `address` for commands of `device`. On failure the call has failed.
+/// Finds `bytes` bytes at `address` for commands of `device`. If this fails, `call` has failed.
 Place find_place(Call& call,
                  const Device& device,
                  const void* address,
@@ -38,8 +39,8 @@ Place find_place(Call& call,
                  Pageable pageable,
                  Peers peers = Peers::need_access);
 
-/// Called by a command before it uses `place`. If the memory was freed after the command was
-/// issued, returns false, counts a misuse and makes the device lost.
+/// A command calls this before it uses `place`. If the memory was freed after the command was
+/// issued, counts a misuse, makes the device lost and returns false.
 bool is_still_there(const Run& run, const Place& place);
 
 }  // namespace xylem::fake_cuda

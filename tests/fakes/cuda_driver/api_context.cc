@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Primary contexts, the stack of contexts of a thread, and access between devices.
+// Primary contexts, the context stack of each thread, and access between devices.
 #include "fakes/cuda_driver/call.h"
 
 namespace xylem::fake_cuda {
@@ -21,7 +21,7 @@ CUresult push(Call& call, CUcontext context) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {
@@ -183,7 +183,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   if (!call.driver().settings.has_peer_access) {
     return call.misuse(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "cuDeviceCanAccessPeer says so");
   }
-  // Not a misuse: libraries of one process cannot know of each other.
+  // This is no misuse: two libraries in one process may both enable the access.
   const bool is_new = call.context().peers.insert(other->device->ordinal).second;
   return is_new ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies and fills. When a call returns follows CUDA's "API synchronization behavior":
+// Copies and fills. The time at which a call returns follows CUDA's "API synchronization behavior":
 //
-// - From pageable host memory: the bytes are read before the call returns, and written later.
-// - To pageable host memory, and between host memories: the call returns when the copy is done.
-// - Otherwise asynchronous calls return at once.
-// - In a capturing stream, no call waits, and pageable memory is read when the graph runs.
-// - Synchronous calls use the NULL stream. Those from pageable host memory or from device memory to
-//   device memory may return before the device has the bytes, unless SYNC_MEMOPS is set for the
-//   memory or the context.
+// - From pageable host memory: the call reads the bytes before it returns. They are written later.
+// - To pageable host memory, and from host to host: the call returns when the copy is done.
+// - All other asynchronous calls return at once.
+// - In a capturing stream, no call waits. Pageable memory is read when the graph runs.
+// - Synchronous calls use the NULL stream. If they copy from pageable host memory or device memory
+//   to device memory, they may return before the bytes have been written, unless SYNC_MEMOPS is set
+//   for the memory or the context.
 #include "fakes/cuda_driver/access.h"
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 struct Copy {
   Place target, source;
   std::size_t bytes = 0;
-  std::vector<std::byte> staged;  ///< What was read from pageable memory.
+  std::vector<std::byte> staged;  ///< The bytes that were read from pageable memory.
 };
 
 CommandPtr enqueue_copy(Call& call, Stream& stream, Copy copy) {
@@ -81,7 +81,8 @@ CUresult copy_now(Call& call, CUdeviceptr to, CUdeviceptr from, std::size_t byte
   return waits ? call.wait({command}, device) : CUDA_SUCCESS;
 }
 
-/// Fills with `count` elements. A synchronous fill waits only for host memory and SYNC_MEMOPS.
+/// Fills memory with `count` elements. A synchronous fill waits only if the memory is host memory,
+/// or if SYNC_MEMOPS is set.
 template <typename Element>
 CUresult fill(Call& call,
               CUstream handle,
@@ -115,7 +116,7 @@ CUdeviceptr address_of(const void* host) { return reinterpret_cast<CUdeviceptr>(
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {

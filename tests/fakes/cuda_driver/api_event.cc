@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events, also those that several processes share. A stream that waits for a shared event occupies
-// its hardware queue, and polls the event's page.
+// Events, including those that processes share. A stream that waits for a shared event occupies its
+// hardware queue, and polls the event's page.
 #include "fakes/cuda_driver/call.h"
 #include "fakes/cuda_driver/ipc.h"
 
@@ -27,11 +27,12 @@ void record(Call& call, Stream& stream, Event& event) {
   event.record = enqueue(call.driver(), stream, [shared, number = shared->record()](const Run&) {
     shared->complete(number);
   });
-  // Other processes must not wait for ever.
+  // Otherwise, other processes would wait forever after the loss of this device.
   event.record->runs_on_lost_device = true;
 }
 
-/// For an event or a stream in a capture.
+/// Makes `stream` wait for `event`, where the stream captures or the event was recorded in a
+/// capture.
 CUresult wait_in_capture(Call& call, const StreamPtr& stream, const Event& event) {
   const CapturePtr& theirs = event.capture;
   if (theirs == nullptr) {
@@ -55,7 +56,7 @@ CUresult wait_in_capture(Call& call, const StreamPtr& stream, const Event& event
   return CUDA_SUCCESS;
 }
 
-/// Fails the call if the event was captured last, and with it the capture.
+/// If the newest record of the event was captured, fails the call and invalidates the capture.
 bool is_captured(Call& call, const Event& event) {
   if (event.capture == nullptr) return false;
   call.invalidate(event.capture, CUDA_ERROR_CAPTURED_EVENT, "the event was captured");
@@ -89,7 +90,7 @@ std::shared_ptr<Event> make_event(Call& call, unsigned flags) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuEventCreate(CUevent* handle, unsigned flags) {
@@ -183,7 +184,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
   return CUDA_SUCCESS;
 }
 
-// As for memory, the exporting process cannot open its own handle.
+// As with memory, the exporting process cannot open its own handle.
 CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle of) {
   Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(handle)) return call.result();

@@ -24,8 +24,8 @@ std::shared_ptr<GraphExec> exec_of(Call& call, CUgraphExec handle) {
   return exec;
 }
 
-/// The capture status of a stream. The NULL stream has none while a blocking stream captures, which
-/// does no harm to the capture.
+/// Returns the capture status of a stream. For the NULL stream, the call fails while a blocking
+/// stream captures. This does not invalidate the capture.
 CUresult status_of(Call& call, const Stream& stream, CUstreamCaptureStatus* status) {
   if (&stream == stream.context->legacy.get() &&
       capture_of_blocking_stream(call.driver(), *stream.context) != nullptr) {
@@ -74,7 +74,7 @@ bool is_mode(CUstreamCaptureMode mode) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
@@ -123,7 +123,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   } else {
     end_capture(call.driver(), capture);
   }
-  // The cause was counted.
+  // A call that invalidated the capture has already been counted as a misuse.
   if (capture->is_invalid) return call.fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   if (!is_whole) {
     return call.misuse(CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
@@ -138,7 +138,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   return describe(call, handle, {status});
 }
 
-// The present signature, whose edges carry data. Edges here carry none, which is NULL.
+// The newest signature, which returns data of edges. This driver has no such data, so it sets NULL.
 CUresult cuStreamGetCaptureInfo(CUstream handle,
                                 CUstreamCaptureStatus* status,
                                 cuuint64_t* id,
@@ -151,7 +151,7 @@ CUresult cuStreamGetCaptureInfo(CUstream handle,
   return describe(call, handle, {status, id, graph, after, count});
 }
 
-// The signature of CUDA 11.3 to 12.2.
+// The signature in CUDA 11.3 to 12.2.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle,
                                    CUstreamCaptureStatus* status,
                                    cuuint64_t* id,
@@ -186,7 +186,7 @@ CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   return CUDA_SUCCESS;
 }
 
-// The flags change nothing here, except that launches from a device do not exist.
+// The flags are checked, but have no effect. Launches from a device are not supported.
 CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph of, unsigned long long flags) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || !call.has(handle)) return call.result();
@@ -224,7 +224,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   return CUDA_SUCCESS;
 }
 
-// Launches that are under way still run.
+// Launches that are under way continue.
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || exec_of(call, handle) == nullptr) return call.result();

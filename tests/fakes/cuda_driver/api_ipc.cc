@@ -9,7 +9,8 @@
 namespace xylem::fake_cuda {
 namespace {
 
-/// A device opens its own memory, or that of a peer. Needs the flag to enable access, as CUDA does.
+/// The current device opens its own memory, or that of a peer. As in CUDA, the flag that enables
+/// peer access is required.
 CUresult open_memory(Call& call, const IpcKey& key, CUdeviceptr* address) {
   const int file = open_file(key);
   if (file < 0) return call.misuse(CUDA_ERROR_INVALID_HANDLE, "the memory is gone");
@@ -29,7 +30,7 @@ CUresult open_memory(Call& call, const IpcKey& key, CUdeviceptr* address) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
@@ -43,7 +44,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   IpcKey key = key_of(allocation->file);
   key.bytes = allocation->bytes;
   key.device = allocation->device;
-  // The handle stands for the whole allocation, and opens at its start.
+  // A handle refers to the whole allocation, and is opened at the start of the allocation.
   give_key(key, *handle);
   return CUDA_SUCCESS;
 }
@@ -81,7 +82,8 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
       allocation->start != address) {
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "this was not opened, or was closed");
   }
-  // CUDA does not promise to wait for commands, so commands that still use the memory then fail.
+  // CUDA does not promise that closing waits for commands, so commands that still use the memory
+  // fail.
   if (--allocation->opens == 0) call.driver().memory.remove(allocation);
   return call.end();
 }

@@ -9,10 +9,11 @@
 namespace xylem::fake_cuda {
 namespace {
 
-constexpr unsigned kMostThreads = 1024;      ///< Of a block.
+constexpr unsigned kMostThreads = 1024;      ///< Threads of a block.
 constexpr unsigned kMostShared = 48 * 1024;  ///< Bytes of shared memory of a block.
 
-/// Kernels are functions as well: CUDA accepts a CUkernel where a CUfunction belongs.
+/// Finds a kernel by its function handle. As in CUDA, a CUkernel is accepted in place of a
+/// CUfunction.
 std::shared_ptr<Kernel> function(Call& call, CUfunction handle) {
   auto kernel = call.driver().kernels.find(reinterpret_cast<CUkernel>(handle));
   if (kernel == nullptr) {
@@ -21,8 +22,8 @@ std::shared_ptr<Kernel> function(Call& call, CUfunction handle) {
   return kernel;
 }
 
-/// Loads a kernel into the current context, if it is not there yet. This waits for everything that
-/// the device was given, and the calls of other threads wait meanwhile.
+/// Loads a kernel into the current context, if it is not loaded there. Waits until the device is
+/// idle, and blocks the calls of other threads meanwhile.
 CUresult load(Call& call, Kernel& kernel) {
   if (!kernel.loaded_in.insert(call.context().handle).second) return call.result();
   return call.hold_until_idle(call.device());
@@ -44,10 +45,10 @@ bool is_valid(const Shape& grid, const Shape& block) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
-// Accepts any image, and keeps nothing of it.
+// Accepts any image, and ignores its contents.
 CUresult cuLibraryLoadData(CUlibrary* library,
                            const void* code,
                            CUjit_option*,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuGetProcAddress: the functions of this driver by their plain names, each with the version of
-// CUDA that introduced its present signature.
+// cuGetProcAddress: finds the functions of this driver by their plain names. The table contains the
+// version of CUDA in which each function got its signature.
 #include "fakes/cuda_driver/call.h"
 
 #include <string_view>
@@ -20,7 +20,7 @@ void* address_of(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
-/// The plain name as text, and the function that cuda.h's macros make of it.
+/// The plain name as text, and the function to which the macros of cuda.h expand this name.
 #define ENTRY(name, since) \
   Entry { #name, since, address_of(name) }
 
@@ -161,8 +161,8 @@ const Entry kEntries[] = {
 
 #undef ENTRY
 
-/// Of functions whose signature has changed, the newest that `version` of CUDA has, or the oldest.
-/// Those of one name stand from the newest to the oldest.
+/// If several signatures of a function are known, returns the newest that `version` of CUDA has, or
+/// otherwise the oldest. In the table, these are ordered from the newest to the oldest.
 const Entry* find_entry(std::string_view name, int version) {
   const Entry* found = nullptr;
   for (const Entry& entry : kEntries) {
@@ -179,11 +179,11 @@ const Entry* find_entry(std::string_view name, int version) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
-// As cuda.h says, a function that is not there is no error: the address is NULL, and the status
-// says why. Versioned names such as cuMemAlloc_v2 are not found either.
+// As in cuda.h, a missing function is no error: the address is NULL, and the status contains the
+// reason. Versioned names such as cuMemAlloc_v2 are not found.
 CUresult cuGetProcAddress(const char* name,
                           void** function,
                           int version,

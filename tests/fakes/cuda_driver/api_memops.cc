@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream memory operations. A wait that is not satisfied occupies its hardware queue. It polls the
-// memory, since other processes and the CPU write there without notification.
+// Stream memory operations. A wait occupies its hardware queue until it is satisfied. It polls the
+// memory, since other processes and the CPU write to it without notification.
 #include "fakes/cuda_driver/access.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool is_satisfied(const Operation& operation) {
   const Word now = word.load(std::memory_order_acquire);
   const auto value = static_cast<Word>(operation.value);
   switch (operation.flags) {
-    // The difference as a signed number is not negative: cyclic.
+    // Cyclic comparison: the difference, as a signed number, is not negative.
     case CU_STREAM_WAIT_VALUE_GEQ:
       return static_cast<Word>(now - value) <= std::numeric_limits<Word>::max() / 2;
     case CU_STREAM_WAIT_VALUE_EQ: return now == value;
@@ -79,7 +79,7 @@ Operation write_operation(unsigned bytes, std::uint64_t value, unsigned flags) {
   return operation;
 }
 
-/// Checks an operation and finds its memory.
+/// Checks an operation, and looks up its memory.
 CUresult place_operation(Call& call, const Device& device, CUdeviceptr at, Operation& operation) {
   if (operation.is_wait && (operation.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
     return call.misuse(CUDA_ERROR_NOT_SUPPORTED, "this device cannot flush remote writes");
@@ -123,7 +123,7 @@ CUresult enqueue_one(Call& call, CUstream handle, CUdeviceptr at, Operation oper
   return CUDA_SUCCESS;
 }
 
-/// Adds what an entry of a batch asks for.
+/// Appends the operation of a batch entry.
 CUresult add_entry(Call& call,
                    const Device& device,
                    const CUstreamBatchMemOpParams& entry,
@@ -149,7 +149,7 @@ CUresult add_entry(Call& call,
       operation = write_operation(8, write.value64, write.flags);
       at = write.address;
       break;
-    // All memory is coherent here.
+    // In this driver all memory is coherent, so a barrier does nothing.
     case CU_STREAM_MEM_OP_BARRIER: return CUDA_SUCCESS;
     default: return call.misuse(CUDA_ERROR_NOT_SUPPORTED, "the device has no such operation");
   }
@@ -165,7 +165,7 @@ CUresult add_entry(Call& call,
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {

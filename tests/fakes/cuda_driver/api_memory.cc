@@ -29,8 +29,8 @@ AllocationPtr allocate_on_device(Call& call, std::size_t bytes) {
   return allocation;
 }
 
-/// The allocation that begins at `address`, or nullptr. As CUDA, the caller then has to wait until
-/// the devices are idle.
+/// Returns the allocation that begins at `address`, or nullptr. As in CUDA, the caller must wait
+/// until the devices are idle before it frees the allocation.
 AllocationPtr beginning_at(Call& call, const void* address, MemoryKind kind) {
   AllocationPtr allocation = call.driver().memory.find(address);
   if (allocation != nullptr && allocation->kind == kind &&
@@ -40,7 +40,8 @@ AllocationPtr beginning_at(Call& call, const void* address, MemoryKind kind) {
   return nullptr;
 }
 
-/// Removes an allocation once its device, and the device of the current context, are idle.
+/// Waits until the device of the allocation and the device of the current context are idle, and
+/// then removes the allocation.
 CUresult remove_when_idle(Call& call, const AllocationPtr& allocation) {
   Device& home = *call.driver().devices[static_cast<std::size_t>(allocation->device)];
   const auto wait = [&](const Device& device) {
@@ -61,7 +62,7 @@ CUresult remove_when_idle(Call& call, const AllocationPtr& allocation) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
@@ -174,7 +175,8 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* on_device, void* address, unsign
   return CUDA_SUCCESS;
 }
 
-// Managed memory here has had no advice and no prefetch, for which there are no functions.
+// This driver has no functions for advice and prefetch, so these attributes have their default
+// values.
 CUresult cuMemRangeGetAttribute(
     void* data, size_t bytes, CUmem_range_attribute attribute, CUdeviceptr address, size_t count) {
   Call call(__func__, Needs::start);

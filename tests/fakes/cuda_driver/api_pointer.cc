@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the driver knows about an address.
+// Attributes of addresses.
 #include "fakes/cuda_driver/call.h"
 
 #include <cstring>
@@ -8,9 +8,9 @@
 namespace xylem::fake_cuda {
 namespace {
 
-/// How many bytes the driver writes for an attribute; 0 if this driver does not know it. The header
-/// does not say how long a boolean is; this driver writes an int, which finds callers that give
-/// less.
+/// Returns the number of bytes that the driver writes for an attribute; 0 for an unknown attribute.
+/// The header does not define the size of a boolean. This driver writes an int, to detect callers
+/// that pass a smaller variable.
 std::size_t bytes_of(CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -36,12 +36,12 @@ std::size_t bytes_of(CUpointer_attribute attribute) {
   }
 }
 
-/// What is at an address.
+/// What the driver knows about an address.
 struct Subject {
   CUdeviceptr address = 0;
   AllocationPtr memory;
-  const Reservation* range = nullptr;  ///< If the address belongs to one.
-  const Device* asking = nullptr;      ///< That of the current context.
+  const Reservation* range = nullptr;  ///< The reservation that contains the address, or null.
+  const Device* asking = nullptr;      ///< The device of the current context, or null.
 };
 
 Subject subject_at(const Call& call, CUdeviceptr address) {
@@ -53,8 +53,8 @@ bool is_known(const Subject& subject) {
   return subject.memory != nullptr || subject.range != nullptr;
 }
 
-/// The host cannot use the address of device memory. A reserved address at which nothing is mapped
-/// has only a range.
+/// True if the address has this attribute. Device memory has no host pointer. A reserved address
+/// without a mapping has only attributes of its range.
 bool has_value(const Subject& subject, CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -68,7 +68,7 @@ bool has_value(const Subject& subject, CUpointer_attribute attribute) {
   }
 }
 
-/// Of the attributes that an address has at which nothing is mapped.
+/// Returns the value of an attribute that also exists for addresses without a mapping.
 std::uint64_t range_value_of(const Subject& subject, CUpointer_attribute attribute) {
   if (attribute == CU_POINTER_ATTRIBUTE_MAPPED) return subject.memory == nullptr ? 0 : 1;
   const bool is_start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
@@ -109,7 +109,7 @@ std::uint64_t memory_value_of(const Settings& settings,
   }
 }
 
-/// For an attribute that has a value.
+/// Precondition: has_value() is true.
 std::uint64_t value_at(const Call& call, const Subject& subject, CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -134,14 +134,14 @@ void store(std::uint64_t value, CUpointer_attribute attribute, void* data) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || !call.has(data)) return call.result();
   if (bytes_of(attribute) == 0) return call.fail(CUDA_ERROR_INVALID_VALUE);
-  // Asking about an unknown address is how programs tell host memory, so it is no misuse.
+  // Programs query unknown addresses to detect host memory, so this is no misuse.
   const Subject subject = subject_at(call, address);
   if (!has_value(subject, attribute)) return call.fail(CUDA_ERROR_INVALID_VALUE);
   store(value_at(call, subject, attribute), attribute, data);
@@ -162,7 +162,7 @@ CUresult cuPointerGetAttributes(unsigned count,
     if (has_value(subject, attributes[i])) {
       value = value_at(call, subject, attributes[i]);
     } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-      // CU_DEVICE_INVALID is the empty value of an ordinal.
+      // An address without a device has the ordinal CU_DEVICE_INVALID.
       value = static_cast<std::uint64_t>(CU_DEVICE_INVALID);
     }
     store(value, attributes[i], data[i]);

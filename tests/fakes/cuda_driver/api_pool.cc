@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory pools, in which memory is allocated and freed in the order of streams. The call returns
-// the address at once. If a command uses the memory before the allocation, or after the free, in
-// the order of streams, the device is lost, as after any use of freed memory.
+// Memory pools, in which memory is allocated and freed in stream order. An allocation returns the
+// address at once. If a command runs before the allocation or after the free in stream order, and
+// uses the memory, the device is lost, as after any use of freed memory.
 #include "fakes/cuda_driver/call.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::shared_ptr<Pool> pool_of(Call& call, CUmemoryPool handle) {
   return pool;
 }
 
-/// The default pool of a device, which exists from its first use.
+/// Returns the default pool of a device. It is created at its first use.
 std::shared_ptr<Pool> default_pool(Call& call, Device& device) {
   if (device.default_pool == nullptr) {
     device.default_pool = std::make_shared<Pool>();
@@ -35,7 +35,8 @@ std::shared_ptr<Pool> present_pool(Call& call, Device& device) {
   return device.pool;
 }
 
-/// The stream of an allocation or free. There are no such nodes of graphs.
+/// Returns the stream of an allocation or free. In a capture the call fails, since this driver has
+/// no graph nodes for these operations.
 StreamPtr stream_outside_of_captures(Call& call, CUstream handle) {
   StreamPtr stream = call.stream(handle);
   return stream == nullptr || call.is_refused_by_capture(*stream) ? nullptr : stream;
@@ -74,7 +75,7 @@ CUresult allocate(Call& call,
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
@@ -98,7 +99,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address,
   return allocate(call, address, bytes, pool, *stream);
 }
 
-// Also frees memory of cuMemAlloc, in the order of the stream.
+// Frees memory in stream order. It may also be memory of cuMemAlloc.
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   Call call(__func__, Needs::context);
   if (call.has_failed() || address == 0) return call.result();
@@ -167,7 +168,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties)
   return CUDA_SUCCESS;
 }
 
-// Its memory stays until it is freed.
+// Memory that is allocated from the pool stays valid until it is freed.
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
   Call call(__func__, Needs::start);
   if (call.has_failed()) return call.result();
@@ -182,7 +183,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
   return CUDA_SUCCESS;
 }
 
-// The pool keeps no freed memory, so thresholds and ways of reuse change nothing.
+// This driver's pools do not keep freed memory, so release thresholds and reuse policies have no
+// effect.
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || !call.has(value)) return call.result();
@@ -275,8 +277,9 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags,
   return CUDA_SUCCESS;
 }
 
-// No pool here can be shared: all are made without types of handles. The functions are here for
-// libraries that link the driver, such as UCX, which cannot be loaded if one is missing.
+// Pools of this driver cannot be shared, since they are created without handle types. These
+// functions exist because libraries that link to the driver, such as UCX, cannot be loaded if one
+// is missing.
 
 CUresult cuMemPoolExportToShareableHandle(void*,
                                           CUmemoryPool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Start, version, devices and the names of errors.
+// Initialization, version, devices and the names of errors.
 #include "fakes/cuda_driver/call.h"
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace xylem::fake_cuda {
 namespace {
 
-/// Few, so that kernels which fill the device stay cheap on a CPU.
+/// The number is small, so that kernels that fill the device need little time on a CPU.
 constexpr int kMultiprocessors = 4;
 
 int attribute_of(const Device& device, CUdevice_attribute attribute) {
@@ -124,7 +124,7 @@ const ErrorText* find_error(CUresult code) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuInit(unsigned flags) {

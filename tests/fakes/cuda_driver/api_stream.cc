@@ -21,7 +21,8 @@ CUresult make_stream(Call& call, CUstream* handle, unsigned flags, int priority)
   return CUDA_SUCCESS;
 }
 
-/// What has to be done before a stream counts as idle. The NULL stream includes the blocking ones.
+/// Returns the commands that must complete before a stream is idle. For the NULL stream, these
+/// include the commands of all blocking streams.
 std::vector<CommandPtr> pending(Call& call, Stream& stream) {
   if (&stream != stream.context->legacy.get()) return {stream.last};
   return {enqueue(call.driver(), stream, {})};
@@ -44,7 +45,7 @@ bool is_idle(Call& call, const Stream& stream) {
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
 CUresult cuStreamCreate(CUstream* handle, unsigned flags) {
@@ -57,7 +58,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priori
   return call.has_failed() ? call.result() : make_stream(call, handle, flags, priority);
 }
 
-// The stream's commands still run. What it captures is lost.
+// Commands that were enqueued still run. If the stream captures, the capture becomes invalid.
 CUresult cuStreamDestroy(CUstream handle) {
   Call call(__func__, Needs::context_even_if_lost);
   if (call.has_failed()) return call.result();
@@ -67,7 +68,7 @@ CUresult cuStreamDestroy(CUstream handle) {
   }
   if (const CapturePtr capture = stream->capture) {
     capture->is_invalid = true;
-    // Nobody can end it any more.
+    // Only this stream could have ended the capture, so it is dropped.
     if (capture->streams.front() == stream) drop_capture(call.driver(), capture);
   }
   if (stream->is_blocking() && stream->last != nullptr && !stream->last->is_done) {
@@ -132,7 +133,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return CUDA_SUCCESS;
 }
 
-// Unlike a host function, a callback also runs when the device is lost, and is told why.
+// Unlike a host function, a callback also runs if the device is lost. It then gets the error.
 CUresult cuStreamAddCallback(CUstream handle,
                              CUstreamCallback function,
                              void* data,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Virtual memory management: address ranges are reserved, physical memory is created, mapped into
-// them, made accessible to devices one by one, and shared with other processes by descriptors.
+// Virtual memory management. Address ranges are reserved. Physical memory is created, mapped into
+// these ranges, made accessible to single devices, and shared with other processes by file
+// descriptors.
 #include "fakes/cuda_driver/call.h"
 
 #include <fcntl.h>
@@ -17,7 +18,7 @@ using Handle = CUmemGenericAllocationHandle;
 
 bool is_granular(std::uint64_t value) { return value % kGranularity == 0; }
 
-/// This driver has pinned memory of a device, which can be exported as a descriptor.
+/// This driver supports only pinned memory of a device, which can be exported as a file descriptor.
 bool are_valid(Call& call, const CUmemAllocationProp& properties) {
   if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
       (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
@@ -55,8 +56,8 @@ void drop_if_unused(Driver& driver, const Physical& physical) {
   driver.physical.remove(physical.handle);
 }
 
-/// The mappings that together are exactly this range. On failure there are none, and the call has
-/// failed.
+/// Returns the mappings that together are exactly this range. If there are none, the call has
+/// failed, and the result is empty.
 std::vector<AllocationPtr> mappings_of(Call& call, CUdeviceptr address, std::size_t bytes) {
   std::vector<AllocationPtr> mappings = call.driver().memory.find_all(address, bytes);
   std::uintptr_t at = address;
@@ -69,7 +70,7 @@ std::vector<AllocationPtr> mappings_of(Call& call, CUdeviceptr address, std::siz
   return {};
 }
 
-/// Waits until no device that has access runs anything.
+/// Waits until all devices that have access to the mappings are idle.
 void wait_for_accessors(Call& call, const std::vector<AllocationPtr>& mappings) {
   for (const AllocationPtr& each : mappings) {
     for (const int device : std::set<int>(each->accessors)) {
@@ -84,10 +85,10 @@ void wait_for_accessors(Call& call, const std::vector<AllocationPtr>& mappings) 
 using namespace xylem::fake_cuda;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
-// The names are NVIDIA's.
+// NVIDIA defines these names.
 // NOLINTBEGIN(readability-identifier-naming)
 
-// The hint is not followed.
+// The address hint is ignored.
 CUresult cuMemAddressReserve(
     CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags) {
   Call call(__func__, Needs::start);
@@ -159,7 +160,7 @@ CUresult cuMemRetainAllocationHandle(Handle* handle, void* address) {
   Call call(__func__, Needs::start);
   if (call.has_failed() || !call.has(handle)) return call.result();
   const AllocationPtr mapping = call.driver().memory.find(address);
-  // Not counted: libraries ask in this way whether memory is a mapping.
+  // This is no misuse: libraries call this function to find out whether memory is a mapping.
   if (mapping == nullptr || mapping->kind != MemoryKind::mapped) {
     return call.fail(CUDA_ERROR_INVALID_VALUE);
   }
@@ -256,7 +257,7 @@ CUresult cuMemGetAccess(unsigned long long* flags,
   return CUDA_SUCCESS;
 }
 
-// The descriptor is the caller's.
+// The caller owns the descriptor.
 CUresult cuMemExportToShareableHandle(void* shareable,
                                       Handle handle,
                                       CUmemAllocationHandleType type,
@@ -276,7 +277,7 @@ CUresult cuMemExportToShareableHandle(void* shareable,
   return CUDA_SUCCESS;
 }
 
-// The descriptor stays the caller's.
+// The caller keeps the ownership of the descriptor.
 CUresult cuMemImportFromShareableHandle(Handle* handle,
                                         void* shareable,
                                         CUmemAllocationHandleType type) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call of the driver. Every function begins with a Call, which takes the mutex, counts the
-// call, looks whether it is to fail by the plan of faults, and checks what the function needs.
+// One call of the driver. Every exported function first constructs a Call. Its constructor locks
+// the mutex, counts the call, makes it fail if a fault is planned, and checks the preconditions of
+// the function.
 #pragma once
 
 #include "fakes/cuda_driver/driver.h"
@@ -16,29 +17,30 @@ enum class Needs {
   nothing,
   start,    ///< cuInit has succeeded.
   context,  ///< The thread has a current context, and its device is not lost.
-  /// The thread has a current context. For functions that release something: they do so on a lost
-  /// device too, and return its error by end().
+  /// The thread has a current context. Functions that release something need this: they also work
+  /// on a lost device, and then return its error by end().
   context_even_if_lost,
 };
 
-/// A call that is unsafe may not be made while some streams capture, since it would not be captured
-/// or waits for what does not run (cuThreadExchangeStreamCaptureMode).
+/// An unsafe call fails while certain streams capture (cuThreadExchangeStreamCaptureMode): it would
+/// not be captured, or would wait for commands that do not run.
 enum class DuringCapture { safe, unsafe };
 
 class Call {
  public:
   Call(const char* function, Needs needs, DuringCapture during_capture = DuringCapture::safe);
 
-  /// The function must return result() at once.
+  /// If true, the function must return result() at once.
   bool has_failed() const noexcept { return result_ != CUDA_SUCCESS; }
   CUresult result() const noexcept { return result_; }
 
-  /// Fails the call, without and with counting it as misuse.
+  /// Both fail the call. misuse() also counts a misuse.
   CUresult fail(CUresult result) { return result_ = result; }
   CUresult misuse(CUresult result, std::string_view what);
-  /// Counts a call of a function, or a launch of a kernel. Returns how many there were.
+  /// Counts a call of a function or a launch of a kernel. Returns the number so far.
   unsigned long count(const char* name);
-  /// CUDA_ERROR_INVALID_VALUE, counted as misuse, for a NULL where the result belongs.
+  /// Returns true if no pointer is NULL. Otherwise fails the call with CUDA_ERROR_INVALID_VALUE,
+  /// and counts a misuse.
   template <typename... Pointers>
   bool has(Pointers*... pointers) {
     if (((pointers != nullptr) && ...)) return true;
@@ -49,35 +51,36 @@ class Call {
   Driver& driver() const noexcept { return *driver_; }
   Context& context() const noexcept { return *context_; }
   Device& device() const noexcept { return *context_->device; }
-  /// nullptr without a current context.
+  /// The device of the current context; nullptr if there is no current context.
   const Device* current_device() const noexcept {
     return context_ == nullptr ? nullptr : context_->device;
   }
 
-  /// These return nullptr, and have then failed, if the argument is not valid.
+  /// These functions look up an argument. If it is invalid, they fail the call and return nullptr.
   Device* device_at(CUdevice ordinal);
   StreamPtr stream(CUstream handle);
-  /// As stream(), for calls that give the stream nothing to do.
+  /// Like stream(), for calls that enqueue nothing on the stream.
   StreamPtr any_stream(CUstream handle);
   std::shared_ptr<Event> event(CUevent handle);
   std::shared_ptr<Context> context_of(CUcontext handle);
 
-  /// Fails the call if the stream captures, and with it the capture.
+  /// If the stream captures, fails the call, invalidates the capture and returns true.
   bool is_refused_by_capture(const Stream& stream);
-  /// Fails the call, and what is being captured.
+  /// Fails the call, and invalidates the capture.
   CUresult invalidate(const CapturePtr& capture, CUresult result, std::string_view what);
 
-  /// Waits for commands, and returns why the device is lost if it is. Then its commands end soon,
-  /// but one may still be using memory of the caller, so this waits for them all the same.
+  /// Waits for commands. If the device is lost, returns the reason. It waits in this case, too: the
+  /// commands end soon, but may still be using memory of the caller.
   CUresult wait(const std::vector<CommandPtr>& commands, const Device& device);
-  /// Waits for something that other processes may bring about, or until the device is lost.
+  /// Waits until `holds` returns true, which another process may cause, or until the device is
+  /// lost.
   CUresult wait_until(const std::function<bool()>& holds, const Device& device);
-  /// Waits for everything that was issued on a device.
+  /// Waits for all commands that were issued on a device.
   CUresult wait_for_idle(const Device& device);
-  /// The same, and until then the calls of all other threads wait that have the same current
+  /// Like wait_for_idle(). Meanwhile, it blocks calls of other threads with the same current
   /// context.
   CUresult hold_until_idle(const Device& device);
-  /// CUDA_SUCCESS, or why the device is lost.
+  /// Returns CUDA_SUCCESS, or the reason for which the device is lost.
   CUresult end() { return result_ = context_->device->lost; }
   std::unique_lock<std::mutex>& lock() noexcept { return lock_; }
 
@@ -93,17 +96,17 @@ class Call {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-/// A number for this thread that no other thread has had.
+/// A number that identifies this thread. No other thread has had the same number.
 std::uint64_t thread_number();
 
-/// Whether this thread's calls are not counted, and do not fail by plan.
+/// True if this thread's calls are not counted, and no planned fault affects them.
 bool& is_thread_exempt();
 
 /// How this thread's calls interact with captures.
 CUstreamCaptureMode& capture_mode_of_thread();
 
-/// The contexts of this thread; the last one is current. It has no destructor, so that the library
-/// can be unloaded while threads live.
+/// The stack of contexts of this thread. The last one is current. The type has no destructor, so
+/// the library can be unloaded while threads exist.
 struct ContextStack {
   static constexpr std::size_t kMost = 32;
   CUcontext contexts[kMost] = {};
@@ -112,7 +115,7 @@ struct ContextStack {
 };
 ContextStack& context_stack();
 
-/// While this exists, calls by this thread come from a host function.
+/// While an object of this class exists, calls of this thread count as calls from a host function.
 class InHostFunction {
  public:
   InHostFunction();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of the driver as cuda.h declares them, but visible outside of the library. Sources
-// define them inside of extern "C", so that a wrong signature does not compile. cuda.h's macros
-// give them their versioned names: `cuMemAlloc` defines cuMemAlloc_v2.
+// The functions of the driver as cuda.h declares them, but exported from the library. Sources
+// define them within extern "C", so a wrong signature does not compile. The macros of cuda.h map
+// plain names to versioned names: `cuMemAlloc` defines cuMemAlloc_v2.
 #pragma once
 
 #pragma GCC visibility push(default)
@@ -11,7 +11,7 @@
 #include <cuda.h>
 
 extern "C" {
-// An older signature, which cuda.h does not declare any more.
+// An older signature, which cuda.h does not declare.
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream,  // NOLINT(readability-identifier-naming)
                                    CUstreamCaptureStatus* status,
                                    cuuint64_t* id,

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{16} << 30;
 
-/// Guarded by the mutex. A plain pointer, so that calls after the end of the driver find NULL.
+/// The mutex guards this pointer. It is a plain pointer: after the driver has been destroyed, calls
+/// find NULL.
 constinit Driver* the_driver = nullptr;
 
 void replace_driver(std::unique_ptr<Driver> by) {
@@ -24,7 +25,7 @@ void replace_driver(std::unique_ptr<Driver> by) {
   }
 }
 
-/// Makes the driver when the library is loaded, and ends it when the library is unloaded or the
+/// Creates the driver when the library is loaded. Destroys it when the library is unloaded or the
 /// process ends.
 struct Lifetime {
   Lifetime() { replace_driver(std::make_unique<Driver>(read_settings())); }
@@ -37,7 +38,8 @@ void add_unfinished(std::vector<CommandPtr>& commands, const CommandPtr& command
   if (command != nullptr && !command->is_done) commands.push_back(command);
 }
 
-/// What a command of the NULL stream waits for: the blocking streams of its context.
+/// Adds the newest commands of the blocking streams of a context, for which a command of the NULL
+/// stream must wait.
 void add_blocking_streams(const Driver& driver, Context& context, std::vector<CommandPtr>& after) {
   for (const auto& [handle, stream] : driver.streams) {
     if (stream->context == &context && stream->is_blocking()) add_unfinished(after, stream->last);
@@ -54,7 +56,7 @@ Driver* current_driver() { return the_driver; }
 void reset_driver() { replace_driver(std::make_unique<Driver>(read_settings())); }
 
 std::uint64_t new_handle() {
-  // The least significant bits are zero, and no address of a process looks like this.
+  // The least significant bits are zero. Addresses of a process never have these high bits.
   static std::uint64_t made = 0;
   return 0xfa00'0000'0000'0000U | (++made << 8);
 }
@@ -119,7 +121,7 @@ Driver::~Driver() {
 
 void* Driver::scratch() {
   if (scratch_memory == nullptr) {
-    // Pages cost nothing until they are written.
+    // Pages use no memory until they are written.
     scratch_memory = mmap(nullptr, kScratchBytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
@@ -213,8 +215,8 @@ bool may_access(const Device& device, const Allocation& allocation) {
 
 namespace {
 
-/// Puts a command in a queue: in that of the stream's command before, unless another stream holds
-/// it for long.
+/// Adds a command to a queue. This is the queue of the stream's previous command, unless another
+/// stream holds this queue for a long time.
 void push(Stream& stream, const CommandPtr& command) {
   const bool is_idle = stream.last == nullptr || stream.last->is_done;
   if (is_idle || stream.queue->is_held_by_others(stream.number)) {

@@ -120,8 +120,8 @@ void launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
   if (exec.last != nullptr && !exec.last->is_done) before.push_back(exec.last);
   const CommandPtr begin = enqueue(driver, stream, {}, std::move(before));
   std::map<const Node*, CommandPtr> commands;
-  // The nodes of the first stream stay in the queue of the stream of the launch. Each other branch
-  // gets a queue.
+  // The nodes of the first captured stream use the queue of the stream in which the graph is
+  // launched. Each other branch gets its own queue.
   std::map<std::pair<const Device*, std::size_t>, Queue*> queues;
   queues[{stream.context->device, 0}] = stream.queue;
   for (const NodePtr& node : exec.graph->nodes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IPC handles. A handle names a descriptor of the exporting process, which the opening process
-// reaches as /proc/PID/fd/N.
+// IPC handles. A handle contains a file descriptor of the exporting process. The opening process
+// opens it as /proc/PID/fd/N.
 #pragma once
 
 #include "fakes/cuda_driver/memory.h"
@@ -10,10 +10,11 @@
 
 namespace xylem::fake_cuda {
 
-/// The key of a descriptor of this process.
+/// Returns the key of a file descriptor of this process.
 IpcKey key_of(int file);
 
-/// Returns a descriptor of what the key names, or -1 if the process or its descriptor is gone.
+/// Opens the file of a key, and returns a descriptor. Returns -1 if the exporting process has ended
+/// or has closed the file.
 int open_file(const IpcKey& key);
 
 template <typename Handle>

@@ -8,8 +8,8 @@
 namespace xylem::fake_cuda {
 namespace {
 
-/// The kernel that runs on this thread. It remembers the allocations that it reached, so that few
-/// accesses need the mutex.
+/// The kernel that this thread runs. It caches the allocations that the kernel has accessed, so
+/// that few accesses lock the mutex.
 struct Running {
   Device& device;
   std::array<AllocationPtr, 8> reached;

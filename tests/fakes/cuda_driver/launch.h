@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a kernel runs on a hardware queue: all threads of a block one after the other, and the blocks
-// in an order drawn from the seed.
+// Runs a kernel on a hardware queue: the threads of a block one after another, and the blocks in an
+// order drawn from the seed.
 #pragma once
 
 #include "fakes/cuda_driver/driver.h"
@@ -16,10 +16,11 @@ struct Launch {
   const execution::cuda::HostKernel* kernel = nullptr;
   std::vector<std::byte> parameters;  ///< A copy, made when the kernel was launched.
   std::uint64_t blocks = 0;
-  std::uint64_t threads = 0;  ///< Of one block.
+  std::uint64_t threads = 0;  ///< Threads of one block.
 };
 
-/// Runs the kernel. The device is lost if the kernel reaches memory that the device cannot access.
+/// Runs the kernel. If the kernel accesses memory that the device cannot access, the device is
+/// lost.
 void run_kernel(const Launch& launch, const Run& run);
 
 }  // namespace xylem::fake_cuda

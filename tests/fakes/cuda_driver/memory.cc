@@ -29,7 +29,8 @@ bool has_own_address(MemoryKind kind) {
 
 bool has_alias(MemoryKind kind) { return has_own_address(kind) || kind == MemoryKind::mapped; }
 
-/// Maps the file where commands can reach the bytes. False if the system has no memory.
+/// Maps the file at an address at which commands can access the bytes. Returns false if the system
+/// has no memory.
 bool map_alias(Allocation& allocation, int file) {
   allocation.mapped_bytes = whole_pages(allocation.bytes);
   void* alias = map(allocation.mapped_bytes + kPage, PROT_NONE);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that the driver knows.
+// The memory that the driver manages.
 //
 //   device memory   address that callers see:  [ no access             ]
 //                   alias:                     [ read, write           ][ guard page ]
-//   host memory     address == alias, which the host may touch
+//   host memory     address == alias, which the host can access
 //
-// The alias of device memory maps a memfd, by which another process can open the memory. When
-// device memory is freed, its address range stays reserved, so that a stale access by the host
-// still faults. The next allocation of this size gets the range again.
+// The alias of device memory maps a memfd, which another process can open. When device memory is
+// freed, its address range stays reserved, so that a later access by the host still faults. The
+// next allocation of the same size reuses the range.
 //
-// A mapping of physical memory (cuMemMap) is such an allocation, too. Its address range belongs to
-// a reservation (reservations.h), and its file to the physical memory.
+// A mapping of physical memory (cuMemMap) is also an allocation. Its address range belongs to a
+// reservation (reservations.h), and its file to the physical memory.
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"
@@ -28,7 +28,7 @@ namespace xylem::fake_cuda {
 
 enum class MemoryKind { device, pinned, registered, managed, opened, mapped };
 
-/// Tells memory of other processes apart. `inode` detects that a descriptor was used again.
+/// Identifies memory of another process. `inode` detects that the file descriptor was reused.
 struct IpcKey {
   int pid = 0;
   int file = -1;
@@ -44,7 +44,8 @@ struct Allocation {
   Allocation() = default;
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
-  /// Unmaps the alias. Commands hold the allocations that they use, so this may be after the free.
+  /// Unmaps the alias. Commands hold references to the allocations that they use, so this may
+  /// happen after the allocation was freed.
   ~Allocation();
 
   bool is_on_host() const noexcept {
@@ -62,28 +63,28 @@ struct Allocation {
   MemoryKind kind = MemoryKind::device;
   std::uintptr_t start = 0;
   std::size_t bytes = 0;
-  std::size_t mapped_bytes = 0;  ///< Whole pages.
+  std::size_t mapped_bytes = 0;  ///< A whole number of pages.
   std::byte* alias = nullptr;
   int file = -1;
-  int device = 0;               ///< Where the memory is; of host memory, who allocated it.
-  CUcontext context = nullptr;  ///< Which allocated, registered or opened it.
-  CUcontext owner = nullptr;    ///< With which memory of a pool ends; it has no context.
+  int device = 0;               ///< The device of the memory, or that allocated host memory.
+  CUcontext context = nullptr;  ///< The context that allocated, registered or opened it.
+  CUcontext owner = nullptr;    ///< The context whose end frees memory of a pool.
   std::shared_ptr<Pool> pool;
-  bool is_ready = true;     ///< False until a stream reaches the allocation in its order.
-  bool is_freeing = false;  ///< A stream will free it.
+  bool is_ready = true;     ///< False until the stream has executed the allocation.
+  bool is_freeing = false;  ///< A free is enqueued on a stream.
   int opened_by = -1;       ///< The device that opened it.
   std::uint64_t buffer_id = 0;
   unsigned sync_memops = 0;
   bool is_gone = false;  ///< Freed, unregistered or closed.
   IpcKey key;
   unsigned opens = 0;
-  std::shared_ptr<Physical> physical;  ///< What a mapping maps.
+  std::shared_ptr<Physical> physical;  ///< The physical memory of a mapping.
   std::set<int> accessors;             ///< The devices that may access a mapping.
 };
 
 using AllocationPtr = std::shared_ptr<Allocation>;
 
-/// All memory of the process. The driver's mutex guards it.
+/// All memory that the driver manages in this process. The driver's mutex guards it.
 class Memory {
  public:
   Memory() = default;
@@ -91,27 +92,27 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  /// These return nullptr if the system has no memory.
+  /// add_device() and add_host() return nullptr if the system has no memory.
   AllocationPtr add_device(std::size_t bytes);
   AllocationPtr add_host(MemoryKind kind, std::size_t bytes);
-  /// Takes the descriptor of another process's memory, also on failure.
+  /// Takes ownership of `file`, which is memory of another process, even if it fails.
   AllocationPtr add_opened(int file, const IpcKey& key);
-  /// Returns nullptr if some of the memory is known already.
+  /// Returns nullptr if a part of the memory is already registered or allocated.
   AllocationPtr add_registered(void* address, std::size_t bytes);
 
-  /// Maps the first bytes of `physical` at `start`, which is reserved.
+  /// Maps the first `bytes` bytes of `physical` at `start`, which must be reserved.
   AllocationPtr add_mapped(std::uintptr_t start,
                            std::size_t bytes,
                            std::shared_ptr<Physical> physical);
 
   AllocationPtr find(const void* address) const;
-  /// The allocations in an address range, in order.
+  /// The allocations in an address range, in the order of their addresses.
   std::vector<AllocationPtr> find_all(std::uintptr_t start, std::size_t bytes) const;
   AllocationPtr find_opened(const IpcKey& key, CUcontext context) const;
-  /// True if device memory was at this address, and none is there now.
+  /// True if device memory was at this address, and there is none at present.
   bool was_freed(const void* address) const;
   void remove(const AllocationPtr& allocation);
-  /// What the context allocated, registered or opened.
+  /// The allocations that the context allocated, registered or opened.
   std::vector<AllocationPtr> find_all_of(CUcontext context) const;
   std::size_t count(std::initializer_list<MemoryKind> kinds) const;
 
@@ -120,8 +121,8 @@ class Memory {
   AllocationPtr add_with_own_address(AllocationPtr allocation);
   std::uintptr_t reserve(std::size_t bytes);
 
-  std::map<std::uintptr_t, AllocationPtr> allocations_;  ///< By start.
-  /// Address ranges that were freed, by their size.
+  std::map<std::uintptr_t, AllocationPtr> allocations_;  ///< By start address.
+  /// Address ranges of freed memory, by their size.
   std::map<std::size_t, std::vector<std::uintptr_t>> reserved_;
   std::uint64_t buffer_ids_ = 0;
 };

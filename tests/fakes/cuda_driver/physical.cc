@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::uint64_t kMagic = 0x79730a6d656d7978;
 
-/// What the last page of the file says.
+/// The contents of the last page of the file.
 struct Description {
   std::uint64_t magic = kMagic;
   std::uint64_t bytes = 0;
@@ -25,7 +25,7 @@ struct Description {
 static_assert(sizeof(Description) <= kPage);
 
 std::uint64_t new_block_id() {
-  // Apart from the ids of buffers, which stand for other memory.
+  // These ids must differ from the ids of buffers, which identify other memory.
   static std::atomic<std::uint64_t> made{std::uint64_t{1} << 32};
   return ++made;
 }

@@ -17,7 +17,7 @@ long long now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Signals are for the threads of the program.
+/// Starts a thread that receives no signals, so that the program's own threads receive them.
 std::thread start_without_signals(std::function<void()> work) {
   sigset_t all, before;
   sigfillset(&all);
@@ -35,7 +35,7 @@ std::mutex& driver_mutex() {
 }
 
 std::condition_variable& driver_changed() {
-  // Never destroyed, since a thread may wait in it when the process ends.
+  // Never destroyed, since a thread may wait for it when the process ends.
   alignas(std::condition_variable) static std::byte storage[sizeof(std::condition_variable)];
   static auto* changed = new (storage) std::condition_variable;
   return *changed;

@@ -3,9 +3,8 @@
 // Commands, and the hardware queues that run them.
 //
 // A command starts when it is at the head of its queue and all commands in `after` have completed.
-// Commands are only made to wait for commands that were issued before them. So a cycle of waits is
-// impossible, and queues stall for ever only because of memory operations and host functions, as on
-// real devices.
+// Commands only depend on commands that were issued before them. So dependencies have no cycles. As
+// on real devices, only memory operations and host functions can stall a queue forever.
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"
@@ -29,20 +28,21 @@ struct Device;
 
 /// Guards the state of the driver, but not the contents of memory.
 std::mutex& driver_mutex();
-/// Notified when a command completes, when a device is lost or ends, and when a thread no longer
-/// holds a context. Not when a command is issued: only its queue waits for that, and all others
-/// would wake up in vain.
+/// Notified when a command completes, when a device is lost or its context ends, and when a thread
+/// stops blocking the calls of other threads (Context::held_by). It is not notified when a command
+/// is issued: only the command's queue waits for this, and other waiters would wake for nothing.
 std::condition_variable& driver_changed();
 
-/// What a running command knows. It runs without the mutex.
+/// The environment of a running command. Commands run without the mutex.
 class Run {
  public:
   Run(Device& device, std::mt19937_64& random) : device_(device), random_(random) {}
   Device& device() const noexcept { return device_; }
   std::mt19937_64& random() const noexcept { return random_; }
-  /// True if the command has to end at once, whatever it waits for.
+  /// True if the command must end at once, even if it waits for something.
   bool is_aborted() const noexcept;
-  /// Yields at first, and later sleeps, longer with the number of tries.
+  /// Waits between two polls. Yields while `tries` is small, and then sleeps, longer the more
+  /// tries.
   void pause(unsigned tries) const;
   /// Makes the device lost.
   void fail(CUresult result) const;
@@ -52,10 +52,10 @@ class Run {
   std::mt19937_64& random_;
 };
 
-/// What is told of copies and kernels (fake_cuda_watch), or null.
+/// The function that is called after copies and kernels (fake_cuda_watch), or null.
 std::atomic<fake_cuda_watcher>& watcher_of_commands();
 
-/// Tells the watcher of a copy or a kernel that runs as long as this exists.
+/// Reports a copy or a kernel to the watcher. The object exists while the copy or kernel runs.
 class Watched {
  public:
   Watched(const Run& run, const char* what, std::size_t bytes) noexcept;
@@ -73,30 +73,30 @@ class Watched {
 
 struct Command {
   std::vector<std::shared_ptr<Command>> after;
-  std::function<void(const Run&)> run;  ///< Nothing to do if it is empty.
-  std::uint64_t stream = 0;  ///< To which it was given (Stream::number), or 0: a branch of a graph.
-  bool waits = false;        ///< For a word, so nobody knows for how long.
-  bool is_held = false;      ///< It waits, or stands behind a command that did when it was given.
+  std::function<void(const Run&)> run;  ///< May be empty.
+  std::uint64_t stream = 0;  ///< Stream::number of its stream; 0 for a branch of a graph.
+  bool waits = false;        ///< Polls memory, so its duration is unknown.
+  bool is_held = false;      ///< `waits` is true for it or for a command before it.
   bool runs_on_lost_device = false;
   bool is_done = false;
 };
 using CommandPtr = std::shared_ptr<Command>;
 
-/// A thread that runs commands one after the other. It starts with the first command.
+/// A thread that runs commands one after another. The first command starts the thread.
 class Queue {
  public:
   Queue(Device& device, std::uint64_t seed, std::uint64_t delay_us);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  /// Its device has to be ending. Called without the mutex.
+  /// The context of the device must be ending. The caller must not hold the mutex.
   ~Queue();
 
   void push(CommandPtr command);
   /// The newest command; nullptr if there was none.
   const CommandPtr& last() const noexcept { return last_; }
-  /// How many commands have not ended.
+  /// The number of commands that have not ended.
   std::size_t length() const noexcept { return commands_.size(); }
-  /// Whether a command of another stream may hold this queue for long.
+  /// True if a command of another stream may block this queue for a long time.
   bool is_held_by_others(std::uint64_t stream) const;
   void stop() noexcept;
 
@@ -112,8 +112,8 @@ class Queue {
   std::deque<CommandPtr> commands_;
   CommandPtr last_;
   bool is_stopping_ = false;
-  /// Notified when a command is pushed, and by stop(). Never destroyed: in a forked child it still
-  /// counts the worker, which is not there, and destroying it would wait for that.
+  /// Notified when a command is pushed, and by stop(). It is never destroyed: in a forked child, it
+  /// still counts the worker thread as a waiter, and its destructor would wait for this thread.
   union Signal {
     Signal() : changed() {}
     Signal(const Signal&) = delete;

@@ -16,7 +16,7 @@ bool contains(const Reservation& range, std::uintptr_t address) {
   return address >= range.start && address - range.start < range.bytes;
 }
 
-/// Maps more than is needed, and gives back what is before and behind the aligned range.
+/// Maps more than necessary, and unmaps the parts before and after the aligned range.
 std::uintptr_t map_aligned(std::size_t bytes, std::size_t alignment) {
   void* all = mmap(nullptr, bytes + alignment, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the environment says about the driver and its devices. fake_cuda.h describes the variables.
+// The settings of the driver and its devices, from environment variables. fake_cuda.h describes the
+// variables.
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"
@@ -12,7 +13,7 @@
 
 namespace xylem::fake_cuda {
 
-/// The call with number `call` of `function` returns `result`.
+/// Call number `call` of `function` returns `result`.
 struct Fault {
   std::string function;
   unsigned long call = 0;
@@ -21,7 +22,7 @@ struct Fault {
 
 struct Settings {
   unsigned devices = 1;
-  std::size_t memory = 0;  ///< Bytes of each device.
+  std::size_t memory = 0;  ///< Memory of each device, in bytes.
   unsigned queues = 6;
   std::uint64_t seed = 1;
   std::uint64_t delay_us = 0;
@@ -34,10 +35,11 @@ struct Settings {
   bool has_peer_access = true;
 };
 
-/// Ends the process if a variable cannot be read, since a test would then test something else.
+/// Reads the environment. Ends the process if a variable is invalid, since a test would otherwise
+/// run with wrong settings.
 Settings read_settings();
 
-/// True for errors after which a device cannot be used any more.
+/// True for errors after which a device is unusable.
 bool is_device_lost(CUresult result) noexcept;
 
 }  // namespace xylem::fake_cuda

@@ -8,7 +8,7 @@
 
 namespace xylem::fake_cuda {
 
-/// Zero at first, which is what a new memfd contains.
+/// A new memfd contains zeros, so both numbers begin at 0.
 struct SharedEvent::Page {
   std::atomic<std::uint64_t> recorded;
   std::atomic<std::uint64_t> completed;

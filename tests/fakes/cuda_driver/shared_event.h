@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What processes know together of an event that they share: a page with two numbers. Each record
-// gets a number, in any process. An event is done when its newest record is done.
+// The state of an event that processes share: a page with two numbers. Each record gets a number,
+// in whichever process it is made. An event is complete when its newest record is complete.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace xylem::fake_cuda {
 
 class SharedEvent {
  public:
-  /// These return nullptr if the system has no memory. `open` takes the descriptor.
+  /// make() and open() return nullptr if the system has no memory. open() takes ownership of
+  /// `file`.
   static std::shared_ptr<SharedEvent> make();
   static std::shared_ptr<SharedEvent> open(int file);
 

@@ -21,7 +21,8 @@ void add(void** parameters, const HostPlace& place) {
   }
 }
 
-/// A test launches this without the order that it needs. The thread sanitizer would report this.
+/// A test launches this kernel without the necessary order. The thread sanitizer would report the
+/// race.
 __attribute__((no_sanitize("thread"))) void copy(void** parameters, const HostPlace& place) {
   const auto& arguments = *static_cast<const TestArguments*>(parameters[0]);
   for (std::uint64_t i = place.first; i < arguments.count; i += place.stride) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A user's program: starts as a job of one rank, reduces a vector, and prints the result. With
+// A program of a user: starts a job of one rank, reduces a vector, and prints the result. With
 // USE_UCX it also calls UCX directly.
 #include <xylem/base/version.h>
 #include <xylem/xylem.h>

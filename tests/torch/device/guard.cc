@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Torch's interfaces to the device: its guard, with streams and events, and its hooks.
+// The device as torch's interfaces require it: a guard, with streams and events, and hooks.
 #include "runtime.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>

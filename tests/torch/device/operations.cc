@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Torch's operations on the device. This file implements those that move memory. All others run on
-// the CPU, with copies of their arguments.
+// Torch's operations on the device. This file implements the operations that move memory. All other
+// operations run on the CPU, on copies of their arguments.
 #include "runtime.h"
 
 #include <ATen/ATen.h>
@@ -51,7 +51,8 @@ at::Tensor empty_strided(at::IntArrayRef size,
                                            c10::dtype_or_default(type));
 }
 
-/// Applies what the flags of `flagged` leave to the reader of its memory, or to the writer.
+/// Applies conjugation and negation if `flagged` has these flags: the flags mean that its memory
+/// does not contain the final values.
 at::Tensor with_flags(at::Tensor host, const at::Tensor& flagged) {
   if (flagged.is_conj()) host = host.conj_physical();
   return flagged.is_neg() ? host.neg() : host;
@@ -60,7 +61,7 @@ at::Tensor with_flags(at::Tensor host, const at::Tensor& flagged) {
 /// A contiguous copy of the tensor's memory on the CPU.
 at::Tensor to_host(const at::Tensor& tensor) {
   if (!tensor.is_contiguous()) {
-    // All of the storage that the tensor reaches.
+    // Copies the whole storage, which contains all elements of the tensor.
     const std::size_t bytes = tensor.storage().nbytes();
     at::Tensor whole = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
     copy_to_host(whole.data_ptr(), tensor.storage().data(), bytes, tensor.device().index());
@@ -73,7 +74,7 @@ at::Tensor to_host(const at::Tensor& tensor) {
   return host;
 }
 
-/// Writes a tensor of the CPU with the sizes and the type of `target`.
+/// Writes `host`, a tensor on the CPU, to `target`. Both have the same sizes and type.
 void to_device(const at::Tensor& target, const at::Tensor& host) {
   const c10::DeviceIndex device = target.device().index();
   if (target.is_contiguous()) {
@@ -183,8 +184,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("record_stream", standin::record_tensor);
 }
 
-// copy_from() reads and writes what these flags mean. Torch would copy the tensor first, by this
-// very operation.
+// copy_from() applies these flags itself. Otherwise torch would resolve them by a copy, that is, by
+// calling copy_from().
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }
@@ -195,7 +196,7 @@ TORCH_LIBRARY_IMPL(aten, Negative, library) {
 
 PYBIND11_MODULE(_standin, module) {
   standin::register_hooks();
-  // Torch 2.7 leaves it to the device what operations without derivatives do.
+  // In torch 2.7, the device must define how operations without derivatives behave.
   constexpr auto kAutograd = c10::DispatchKey::AutogradPrivateUse1;
   if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kAutograd)) {
     static torch::Library library(torch::Library::IMPL, "_", kAutograd, __FILE__, __LINE__);

@@ -27,7 +27,7 @@ c10::Device device_at(c10::DeviceIndex index) { return {c10::DeviceType::Private
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-/// The driver, which is initialized when it is first needed: a process must not fork after that.
+/// The CUDA driver. It is initialized at its first use, since a process must not fork after that.
 class Driver {
  public:
   static Driver& get() {
@@ -56,7 +56,7 @@ class Driver {
   std::array<CUcontext, kMostDevices> contexts_{};
 };
 
-/// An event that has been recorded.
+/// A recorded event.
 class Mark {
  public:
   explicit Mark(CUstream stream) {
@@ -85,7 +85,7 @@ struct Block {
   c10::DeviceIndex device = 0;
   c10::StreamId stream = 0;            ///< The stream for which it was allocated.
   std::set<c10::StreamId> recorded{};  ///< Other streams that use it.
-  std::vector<Mark> awaited{};         ///< After it was freed: where these streams were.
+  std::vector<Mark> awaited{};         ///< Set when the block is freed: positions of these streams.
 };
 
 class CachingAllocator final : public c10::Allocator {
@@ -188,7 +188,7 @@ class PinnedAllocator final : public c10::Allocator {
   }
 
  private:
-  /// The memory can be used again at once, since copies do not read or write it later.
+  /// The memory can be reused at once, since no copy accesses it after this call.
   static void free(void* memory) {
     auto& self = static_cast<PinnedAllocator&>(pinned_allocator());
     const std::lock_guard lock(self.mutex_);
@@ -200,7 +200,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
-/// Pinned memory for copies to devices, which is used again after its copy.
+/// Pinned memory for copies to devices. It is reused after its copy.
 class Staging {
  public:
   void copy(void* target, const void* source, std::size_t bytes, CUstream stream) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The runtime of a torch device over the CUDA driver, for tests: devices, streams, and memory. It
-// is linked with the stand-in of tests/fakes/cuda_driver, so the host cannot touch its memory, and
-// its streams are late.
+// The runtime of a torch device over the CUDA driver, for tests: devices, streams and memory. It is
+// linked to the stand-in of tests/fakes/cuda_driver. So the host cannot access device memory, and
+// streams run late.
 //
-// A stream's id in torch is its CUstream as a number. 0 is the default stream of the driver, and of
-// torch.
+// The id of a stream in torch is its CUstream as a number. 0 is the default stream, both of the
+// driver and of torch.
 #pragma once
 
 #include <cuda.h>
@@ -18,37 +18,40 @@
 
 namespace standin {
 
-/// Throws, naming the function, unless the driver has succeeded.
+/// Throws an exception with the name of the function if `result` is an error of the driver.
 void must(CUresult result, const char* function);
 
 int device_count() noexcept;
-/// The device of this thread.
+/// The current device of this thread.
 c10::DeviceIndex current_device() noexcept;
 void set_device(c10::DeviceIndex device);
-/// Makes the context of a device current, for calls of the driver.
+/// Makes the context of a device current, so that the thread can call the driver.
 void use(c10::DeviceIndex device);
 
 c10::Stream current_stream(c10::DeviceIndex device);
 /// Returns the stream that was current before.
 c10::Stream exchange_stream(const c10::Stream& stream);
-/// Streams of a pool, one after the other. Their number is limited, as in torch's pool for CUDA.
+/// Returns streams of a pool in turn. Their number is limited, as in torch's pool for CUDA.
 c10::Stream stream_from_pool(c10::DeviceIndex device);
 CUstream handle_of(const c10::Stream& stream) noexcept;
 
-/// Memory in the order of streams, as torch's allocator for CUDA gives it: a block that is freed is
-/// used again at once by the stream for which it was allocated, and by that stream only, unless
-/// other streams have been recorded. New memory is overwritten in the order of the stream.
+/// Allocates memory in stream order, like torch's allocator for CUDA. The stream for which a block
+/// was allocated can reuse it as soon as it is freed. Other streams cannot reuse it. If other
+/// streams have been recorded, the block is reused only after their work. New memory is overwritten
+/// in the order of the stream.
 c10::Allocator& allocator();
-/// Lets the block be used again only after what the stream has been given when the block is freed.
+/// When the block is freed, it is reused only after the work that is enqueued on `stream` at that
+/// time.
 void record_stream(const c10::DataPtr& memory, const c10::Stream& stream);
 
 /// Pinned memory of the host.
 c10::Allocator& pinned_allocator();
-/// Whether an address is in such memory.
+/// True if an address is in pinned memory of pinned_allocator().
 bool is_pinned(const void* address);
 
-/// Copies between the host and a device, or within a device, in the order of the current stream of
-/// the device. To the host: waits for the copy. From the host: the source may be freed at once.
+/// Copy between the host and a device, or within a device, in the order of the device's current
+/// stream. copy_to_host() waits for the copy. After copy_to_device(), the source may be freed at
+/// once.
 void copy_to_host(void* target, const void* source, std::size_t bytes, c10::DeviceIndex device);
 void copy_to_device(void* target, const void* source, std::size_t bytes, c10::DeviceIndex device);
 void copy_within_device(void* target,

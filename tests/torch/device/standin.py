@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch device named "standin", over the stand-in for the CUDA driver. Importing registers it."""
+"""A torch device named "standin", over the stand-in for the CUDA driver. The import registers it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ Event = functools.partial(torch.Event, "standin")
 
 
 class Stream:
-    """A stream of the device. Made of an id, it tells the driver's handle (torch before 2.10)."""
+    """A stream of the device. If it is made from an id, it returns the driver's handle (before
+    torch 2.10).
+    """
 
     def __new__(cls, device=None, priority=0, stream_id=None, device_index=None, device_type=None):
         if stream_id is None:
@@ -54,7 +57,8 @@ def _is_in_bad_fork() -> bool:
 
 
 def manual_seed_all(seed: int) -> None:
-    """The device computes on the CPU, whose generator draws its numbers."""
+    """Does nothing: operations run on the CPU, and use the random numbers of the CPU's generator.
+    """
 
 
 device_count = _standin.device_count
@@ -62,7 +66,9 @@ current_device = _standin.current_device
 
 
 def index_of(device) -> int:
-    """The number of a device that is given as in torch's functions; the current one for None."""
+    """Returns the number of a device, which is given as in torch's functions. None means the
+    current one.
+    """
     if device is None:
         return current_device()
     index = device if isinstance(device, int) else torch.device(device).index

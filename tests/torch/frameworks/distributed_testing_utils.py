@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of transformers' source distribution import from a file of this name, which is only in transformers'
-repository: how to start processes. run.py puts this file beside them.
+"""Functions that start processes, for the tests in transformers' source distribution. They import a file of this name,
+which is only in transformers' repository. run.py copies this file to their directory.
 """
 
 import os

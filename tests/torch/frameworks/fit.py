@@ -104,7 +104,7 @@ def fit_trainer(backend: str) -> torch.nn.Module:
 def fit_accelerate(backend: str) -> torch.nn.Module:
     from accelerate import Accelerator
 
-    dist.init_process_group(backend)  # Accelerator() takes the group that it finds.
+    dist.init_process_group(backend)  # Accelerator() uses the existing group.
     accelerator = Accelerator(cpu=True)
     network = Network()
     loader = torch.utils.data.DataLoader(Examples(), batch_size=4)

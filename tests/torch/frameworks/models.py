@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models for the tests of sharding, tensor and expert parallelism that transformers' source distribution has.
-run.py puts this file beside them; they are mixins, which transformers' own repository uses with its tests of models.
+These tests are mixins, which transformers' own repository combines with its tests of models. run.py copies this file
+to their directory.
 """
 
 import unittest

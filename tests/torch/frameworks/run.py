@@ -6,8 +6,8 @@ with each, whose parameters must have the same bits.
     python tests/torch/frameworks/run.py [--lightning FOLDER] # all; FOLDER: the tests of Lightning's repository, whose
                                                               # packages on PyPI have none
 
-Call it with a Python that has torch and xylem. The frameworks are installed in an environment beside it (500 MB).
-Exit status 1 if xylem fails where gloo passes.
+Run it with a Python that has torch and xylem. The frameworks are installed in a separate environment (500 MB).
+Exits with 1 if a test fails on xylem and passes on gloo.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FIT, EACH_FORKED = os.path.join(HERE, "fit.py"), os.path.join(HERE, os.pardir, "each_forked.py")
 DIGEST = re.compile(r"digest (\w+)")
 VERSIONS = {"accelerate": "1.15.0", "transformers": "5.24.0", "lightning": "2.6.6"}
-RAY = "ray[train]==2.60.0"  # 250 MB, so only for the whole run.
-# What their tests need. Some of Lightning's tests start again by themselves when they fail.
+RAY = "ray[train]==2.60.0"  # 250 MB, so only for the complete run.
+# Packages that the frameworks' tests need. Some of Lightning's tests are repeated automatically if
+# they fail.
 TOOLS = (
     "pytest==9.2.0", "pytest-timeout==2.4.0", "pytest-rerunfailures==16.7", "parameterized==0.9.0", "evaluate==0.4.6",
     "scikit-learn==1.9.1", "datasets==5.2.0", "jsonargparse==4.53.0", "rich==15.0.0", "tensorboard==2.21.0",
     "tensorboardX==2.6.5",
 )
 FITS = ("lightning", "lightning-fsdp", "fabric", "trainer", "accelerate")
-# accelerate's own scripts for two processes. Others need what is on a server, or GPUs. In the last one the ranks call
-# different things, which accelerate supports on GPUs only: gloo stands still.
+# accelerate's own scripts for two processes. Its other scripts need data from a server, or GPUs. In
+# the last script, the ranks make different calls, which accelerate supports only on GPUs: with gloo
+# it hangs.
 SCRIPTS = ("test_script", "test_ops", "test_sync", "test_distributed_data_loop")
 BACKENDS = ("gloo", "xylem")
 LIMIT = 300
@@ -51,12 +53,12 @@ class Count:
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     skipped: int = 0
-    groups: int = 0  # How many process groups of the backend there were.
-    users: list[str] = field(default_factory=list)  # The tests that made them, by pytest's names.
+    groups: int = 0  # Number of process groups of the backend.
+    users: list[str] = field(default_factory=list)  # The tests that created groups, by name.
 
 
 class Place:
-    """The folder in which the frameworks are installed."""
+    """The directory in which the frameworks are installed."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -82,7 +84,7 @@ class Place:
         os.makedirs(self.folder, exist_ok=True)
         open(mark, "w", encoding="utf-8").close()
         subprocess.run([sys.executable, "-m", "venv", os.path.join(self.folder, "venv")], check=True)
-        # Torch and xylem are those of the Python that runs this.
+        # Torch and xylem are used from the Python that runs this script.
         packages = subprocess.run(
             [self.python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
             check=True, capture_output=True, text=True,
@@ -102,7 +104,9 @@ class Place:
         subprocess.run([self.python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
     def run(self, backend: str, name: str, command: list[str], cwd: str | None = None, limit: float = LIMIT, **variables):
-        """Runs a command that gets the backend in place of gloo. Returns its exit status and its output."""
+        """Runs a command in which the backend replaces gloo. Returns its exit status and its
+        output.
+        """
         groups = os.path.join(self.folder, f"{name}.{backend}.groups")
         log = os.path.join(self.folder, f"{name}.{backend}.log")
         if os.path.exists(groups):
@@ -132,8 +136,9 @@ class Place:
 
     @staticmethod
     def end(process: subprocess.Popen) -> None:
-        """Ends a command and the processes that it has started. torchrun's workers are in sessions of their own, and
-        it ends them if it is asked to."""
+        """Ends a command and the processes that it has started. torchrun's workers are in other
+        sessions: torchrun ends them when it gets SIGTERM.
+        """
         process.terminate()
         try:
             process.wait(30)
@@ -144,8 +149,9 @@ class Place:
         process.wait()
 
     def fit(self, frameworks, backends) -> dict[tuple[str, str], str]:
-        """The digests of the parameters after trainings that have not failed. Frameworks are asked for a backend,
-        nothing is replaced."""
+        """Returns the digests of the parameters after successful trainings. The frameworks are
+        asked for the backend by name; gloo is not replaced.
+        """
         runs = [word for run in itertools.product(frameworks, backends) for word in ("--", *run)]
         imported = ",".join([*VERSIONS, "torch._dynamo"])  # The last one by DistributedDataParallel.
         command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", EACH_FORKED, "--import", imported, FIT, *runs]
@@ -176,7 +182,7 @@ class Place:
         return status, text
 
     def refuses(self, backend: str) -> bool:
-        """Whether accelerate refuses the name of the backend, as docs/pytorch.md says."""
+        """True if accelerate refuses the name of the backend, as docs/pytorch.md says."""
         program = f"import accelerate, xylem; accelerate.PartialState(cpu=True, backend={backend!r})"
         ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
         _, text, _ = self.run(backend, "refusal", ["-c", program], FRAMEWORKS_BACKEND="", **ranks)
@@ -222,7 +228,9 @@ class Place:
 
 
 def lightning(place: Place, folder: str, part: str):
-    """Most of Lightning's tests make no process group. A first run, with gloo, finds out which do."""
+    """Runs tests of Lightning. Most of them make no process group, so a first run with gloo finds
+    those that do.
+    """
     options = ("-o", "addopts=", "--timeout", "90")
     known = os.path.join(place.folder, f"{part}-{VERSIONS['lightning']}.users")
 
@@ -241,7 +249,7 @@ def lightning(place: Place, folder: str, part: str):
 
 
 def lightning_files(folder: str, part: str) -> list[str]:
-    """The files whose tests start processes or choose backends."""
+    """Returns the files whose tests start processes or choose backends."""
     found = []
     for where, _, names in os.walk(os.path.join(folder, part)):
         for name in sorted(names):

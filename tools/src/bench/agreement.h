@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communication between the ranks of a benchmark apart from the operation under test. It uses a
-// communicator of its own, whose algorithms are chosen freely, so a forced algorithm affects only
-// what is measured.
+// Small collectives by which the ranks of a benchmark exchange values, apart from the operation
+// under test. They run on a communicator of their own, `control`.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -15,13 +14,14 @@
 
 namespace xylem::tools {
 
-/// Rank 0's `value`, on all ranks.
+/// Returns rank 0's `value` on all ranks.
 Result<std::uint64_t> from_first(const Communicator& control, std::uint64_t value);
-/// The sum of the ranks' values.
+/// Returns the sum of the ranks' values.
 Result<std::uint64_t> sum_of(const Communicator& control, std::uint64_t value);
-/// The element-wise maximum of the ranks' values. All ranks must pass the same number of values.
+/// Returns the element-wise maximum of the ranks' values. All ranks must pass the same number of
+/// values.
 Result<std::vector<double>> maximum_of(const Communicator& control, std::vector<double> values);
-/// The texts of all ranks, by rank.
+/// Returns the texts of all ranks, in the order of the ranks.
 Result<std::vector<std::string>> texts_of(const Communicator& control, std::string_view text);
 
 }  // namespace xylem::tools

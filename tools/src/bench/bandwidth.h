@@ -15,8 +15,7 @@
 
 namespace xylem::tools {
 
-/// busbw / algbw. 0 for a single rank where the factor counts the shares of the other ranks, since
-/// one rank uses no bus.
+/// busbw / algbw. For a single rank, a factor that counts the shares of the other ranks is 0.
 constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
   const double n = ranks;
   const double others = (n - 1) / n;
@@ -43,7 +42,8 @@ constexpr double bus_factor(Operation operation, std::uint32_t ranks) noexcept {
 /// The least number of bytes that all ranks of one host together must read and write in memory for
 /// one call, divided by the size of the row: every input is read once, and every output is written
 /// once, except parts that are already in place. Data that passes through caches in between costs
-/// no memory traffic. For ping_pong that is the traffic of one message.
+/// no memory traffic. For ping_pong, the result is the traffic of one message, and not of the whole
+/// call.
 constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in_place) noexcept {
   const double n = ranks;
   if (in_place && ranks == 1) return 0;
@@ -67,11 +67,11 @@ constexpr double least_traffic(Operation operation, std::uint32_t ranks, bool in
   return 0;
 }
 
-inline constexpr double kBytesPerMicrosecond = 1e3;  ///< What 1 GB/s is in bytes per microsecond.
+inline constexpr double kBytesPerMicrosecond = 1e3;  ///< 1 GB/s in bytes per microsecond.
 
-/// The time in microseconds that the least_traffic() of a call takes if the ranks copy memory at
-/// `copied`, measured with all ranks copying at once with non-temporal stores (a copied byte is
-/// read once and written once). 0 if nothing is copied.
+/// The least time in microseconds for a call with this least_traffic(). `copied` is the bandwidth
+/// at which all ranks at once copy memory with non-temporal stores; a copied byte is read once and
+/// written once. 0 if `traffic` is 0.
 constexpr double least_time(double traffic, Bytes size, GBps copied) noexcept {
   return traffic / 2 * static_cast<double>(size.value) / copied.value / kBytesPerMicrosecond;
 }

@@ -16,8 +16,8 @@ namespace xylem::tools {
 namespace {
 
 constexpr std::uint32_t kDefaultRanks = 2;
-/// The other ranks notice a death within 2 s. They get enough time to print what they know about
-/// it.
+/// How long the other ranks may continue after a rank has died. They detect the death within 2 s,
+/// and then print its cause.
 constexpr std::chrono::seconds kPatience{10};
 
 int complain(const Status& status) {

@@ -11,7 +11,7 @@
 
 namespace xylem::tools {
 
-/// `command` is this program with its arguments, used to start it again as ranks. Returns the exit
+/// `command` is this program with its arguments; it is used to start the ranks. Returns the exit
 /// status.
 int bench(const BenchOptions& options, const std::vector<std::string>& command);
 

@@ -11,8 +11,8 @@ namespace xylem::tools {
 
 namespace {
 
-/// The most calls in the order of a stream that are pending at a time. Each uses two of the
-/// device's gates, and a call of two messages uses four.
+/// The most calls in the order of a stream that are pending at a time. Each call uses two gates of
+/// the device (cuda/gates.h), and a call of two messages uses four.
 constexpr std::size_t kMostPending = 512;
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<Call> Call::create(const Communicator& communicator,
   const Pattern pattern =
       reduces ? Pattern::reduced(options.type, options.redop, ranks) : Pattern::moved(options.type);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    // A reduction needs only this rank's input and the result.
+    // For a reduction, only this rank's input and the result are needed.
     const bool needed = !reduces || rank == communicator.rank();
     call.inputs_.push_back(needed ? pattern.input(rank) : std::vector<std::byte>());
   }
@@ -158,7 +158,7 @@ Status Call::exchange() const {
   return arrived ? left : arrived;
 }
 
-/// Makes a call of ping_pong. Ranks from 2 on have no part in it.
+/// Makes a call of ping_pong. Ranks 2 and above send and receive nothing.
 Status Call::ping_pong() const {
   const std::uint32_t rank = communicator_.rank();
   if (rank > 1) return {};
@@ -193,7 +193,7 @@ Status Call::prepare() const {
   auto* const out = static_cast<std::byte*>(output().data);
   for (const Region& region : geometry_.result) {
     const auto right = expected(region);
-    if (right.empty()) continue;  // nothing will be checked
+    if (right.empty()) continue;  // --check is off.
     XYLEM_TRY(write(out + region.at * size, region.from, region.count, right, /*inverted=*/true));
   }
   // In place, the input overwrites a part of what was written above, so it is written last.

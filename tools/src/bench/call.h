@@ -31,14 +31,15 @@ class Call {
                              const Place& place,
                              Bytes largest);
 
-  /// Sets the size of the next calls. Returns the geometry of such a call.
+  /// Sets the size of the next calls. Returns the geometry of a call of this size.
   const Geometry& resize(Bytes size);
   /// Makes one call and waits for its end.
   Status operator()() const;
-  /// Makes one call. If the calls run in the order of a stream, it may not have ended when this
-  /// returns; otherwise the same as operator().
+  /// Makes one call. If the calls run in the order of a stream, the call may not have ended when
+  /// this function returns. Otherwise the same as operator().
   Status begin() const;
-  /// Waits until all calls have ended. Returns the first error of those that begin() has made.
+  /// Waits until all calls have ended. Returns the first error of the calls that begin() has made
+  /// since the last finish().
   Status finish() const;
   /// Writes the inputs, and fills the outputs with values that are wrong everywhere. Call before
   /// every checked call.
@@ -56,13 +57,13 @@ class Call {
   ConstBuffer input() const;
   Buffer output() const;
   std::span<const std::byte> expected(const Region& region) const;
-  /// Fills a part of a buffer, wherever it is.
+  /// Calls fill() for a part of a buffer, which may be in memory of a device.
   Status write(std::byte* target,
                std::size_t from,
                std::size_t count,
                std::span<const std::byte> period,
                bool inverted) const;
-  /// Waits for operations or, if the calls run in the order of a stream, leaves this to finish().
+  /// Waits for operations or, if the calls run in the order of a stream, stores them for finish().
   template <typename... Works>
   Status settle(const Works&... works) const;
 

@@ -15,8 +15,8 @@ namespace xylem::tools {
 /// The processor's name as the system reports it.
 std::string cpu_model();
 
-/// Collective. The result is equal on all ranks, except for machine and versions, which are the
-/// caller's own. Lanes are known only for connections that have carried data.
+/// Collective. The result is equal on all ranks, except for the machine and the versions, which are
+/// those of the calling rank. Lanes are known only for connections that have carried data.
 Result<BenchEnvironment> find_environment(const Runtime& runtime,
                                           const Communicator& control,
                                           const BenchOptions& options);

@@ -19,7 +19,7 @@ std::size_t before(const Counts& counts, std::uint32_t part) {
   return std::accumulate(counts.begin(), counts.begin() + part, std::uint64_t{0});
 }
 
-/// Nine tenths of `elements` at place `shift`, and the rest at the next place.
+/// Nine tenths of `elements` for rank `shift`, and the rest for the next rank.
 Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shift) {
   constexpr std::uint64_t kTenth = 10;
   Counts counts(ranks);
@@ -28,8 +28,9 @@ Counts mostly_one(std::uint64_t elements, std::uint32_t ranks, std::uint32_t shi
   return counts;
 }
 
-/// Parts of `share · ranks` elements in total. Each `shift` begins at another place, so that every
-/// rank sends the same total number of elements, and receives the same total number.
+/// Divides `share · ranks` elements into one part for each rank. `shift` rotates the parts: in
+/// all_to_all_v it is the sender's rank, so all ranks send the same total number of elements, and
+/// all receive the same total number.
 Counts uneven(Parts parts, std::size_t share, std::uint32_t ranks, std::uint32_t shift) {
   const std::uint64_t weights = std::uint64_t{ranks} * (ranks + 1) / 2;
   const std::uint64_t elements = std::uint64_t{share} * ranks;

@@ -18,7 +18,7 @@ namespace xylem::tools {
 
 /// A region of the output and its right content. The `count` elements that begin at `at` must equal
 /// the elements that begin at `from` in the input of rank `source`. If `source` is not set, they
-/// must equal those elements of the reduction of all inputs.
+/// must equal the elements that begin at `from` in the reduction of all inputs.
 struct Region {
   std::size_t at = 0;
   std::size_t count = 0;
@@ -28,7 +28,7 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// Counts are in elements. Buffers that a rank does not have have the count 0.
+/// Counts are in elements. A buffer that a rank does not use has the count 0.
 struct Geometry {
   std::size_t count = 0;  ///< The count of the call: one rank's share, if the data has parts.
   Bytes size;             ///< The size that the row shows and that bandwidths are computed from.
@@ -36,7 +36,7 @@ struct Geometry {
   std::size_t output = 0;
   /// In place, the smaller buffer begins at this element of the larger one.
   std::size_t in_place_at = 0;
-  /// The sizes of the parts, for operations on uneven parts. They are equal on all ranks, except
+  /// The sizes of the parts, for operations on uneven parts. All ranks have the same lists, except
   /// for all_to_all_v.
   std::vector<std::uint64_t> send_counts, receive_counts;
   std::vector<Region> result;

@@ -60,8 +60,8 @@ Result<double> time_one(const Call& call, const Communicator& control) {
   return microseconds(Clock::now() - start);
 }
 
-/// Makes calls in batches of doubling size. So agreeing on whether to continue costs little, and no
-/// row takes much longer than requested.
+/// Times calls in batches of doubling size. After each batch, rank 0 decides for all ranks whether
+/// to continue. So there are few such decisions, and no row takes much longer than kRowTime.
 template <typename Call>
 Result<std::vector<double>> time_each(const Call& call,
                                       std::optional<std::uint32_t> iterations,
@@ -94,8 +94,8 @@ Result<double> time_batch(const Call& call, std::uint64_t batch, const Communica
   return slowest.front();
 }
 
-/// Mean time of consecutive calls, as nccl-tests measures it. If their number is not given, one
-/// short batch determines it.
+/// Mean time of consecutive calls, as nccl-tests measures it. If their number is not given, it is
+/// chosen by timing a short batch.
 Result<Measurement> time_back_to_back(const Call& call,
                                       const BenchOptions& options,
                                       const Communicator& control) {

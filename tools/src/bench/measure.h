@@ -2,10 +2,11 @@
 //
 // measure: measures one row. The call is checked, then warmed up and timed, and then checked again.
 //
-// A sample is the time of one call on the slowest rank, with a barrier before each call that is not
-// timed. Back to back, it is the slowest rank's mean time of many consecutive calls. If a call
-// consists of messages one after another, the row has the time of one message. The number of calls
-// depends on their time; rank 0 decides it for all ranks.
+// A sample is the time of one call on the slowest rank. Before each call there is a barrier, which
+// is not timed. With --back-to-back, the only sample is the slowest rank's mean time of many
+// consecutive calls. If a call consists of several messages one after another, the row shows the
+// time of one message. The number of calls depends on their time; rank 0 chooses this number for
+// all ranks.
 #pragma once
 
 #include "bench/call.h"
@@ -43,11 +44,11 @@ class Copies {
 /// The ranks that measure together.
 struct Ranks {
   Communicator control;  ///< For communication apart from the measured call.
-  bool one_host = true;  ///< All ranks use the same clock.
+  bool one_host = true;  ///< All ranks are on one host, so they share a clock.
 };
 
-/// `call` must be bound to its size. Collective; iterations and wrong elements are equal on all
-/// ranks.
+/// Precondition: call.resize() has set the size. Collective; iterations and wrong elements are
+/// equal on all ranks.
 Result<Measurement> measure(const Call& call,
                             Operation operation,
                             Bytes size,

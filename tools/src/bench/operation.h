@@ -31,10 +31,10 @@ enum class Operation : std::uint8_t {
   ping_pong,
 };
 
-/// The meaning of a row's size, which determines how much of it crosses the network.
+/// The meaning of a row's size. It determines which share of the size crosses the network.
 enum class Sizing : std::uint8_t {
   none,          ///< No data.
-  whole,         ///< One rank's buffer; the input or output of every rank is all of it.
+  whole,         ///< One rank's buffer: every rank's input or output has this size.
   parts,         ///< The larger of input and output: n parts, one for each rank.
   uneven_parts,  ///< Like `parts`, but with parts of different sizes.
 };
@@ -50,7 +50,8 @@ struct OperationTraits {
   bool rooted = false;
   bool in_place = false;  ///< Whether an in-place form exists.
   std::uint32_t least_ranks = 1;
-  /// Messages of one call that follow one after another. A row's time is that of one of them.
+  /// The number of messages of one call that follow one after another. A row shows the time of one
+  /// message.
   std::uint32_t messages = 1;
 };
 

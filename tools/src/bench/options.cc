@@ -35,7 +35,7 @@ std::vector<Bytes> sweep(const BenchOptions& options) {
        size *= options.factor) {
     sizes.push_back({size});
     if (size > options.end.value / options.factor)
-      break;  // the next one would not fit, or overflow
+      break;  // the next size would be too large, or overflow
   }
   return sizes;
 }

@@ -28,8 +28,9 @@ Result<DeviceOption> parse_device(std::string_view text);
 
 struct BenchOptions {
   std::vector<Operation> operations;
-  bool all = false;  ///< `bench all`: skip operations that do not fit instead of refusing them.
-  /// Number of ranks to start; under a launcher, the number that it must have started.
+  bool all = false;  ///< `bench all`: leave out operations that cannot be measured.
+  /// Number of ranks to start; under a launcher, the number of ranks that the launcher must have
+  /// started.
   std::optional<std::uint32_t> ranks;
 
   Bytes begin{8};

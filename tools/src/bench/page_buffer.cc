@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory to measure with.
+// Allocates the buffers of a benchmark.
 #include "bench/page_buffer.h"
 
 #include "xylem/base/quantity.h"

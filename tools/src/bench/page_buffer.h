@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory to measure with.
+// Memory for the buffers of a benchmark.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -11,11 +11,11 @@
 
 namespace xylem::tools {
 
-/// Memory that begins at a page boundary and has been touched.
+/// Memory that begins at a page boundary. All its pages have been written once, so they exist.
 class PageBuffer {
  public:
   static Result<PageBuffer> allocate(std::size_t bytes);
-  /// Allocates memory with xylem::allocate(). Memory of a device is not touched, and begins at a
+  /// Allocates memory with xylem::allocate(). Memory of a device is not written, and begins at a
   /// multiple of 256 bytes.
   static Result<PageBuffer> allocate_by_library(std::size_t bytes, const Memory& where);
   std::byte* data() const noexcept {

@@ -51,8 +51,8 @@ std::int64_t wrapped(std::uint64_t bits, DataType type) {
                                  : static_cast<std::int64_t>(bits << unused >> unused);
 }
 
-/// The encoding of a number that a float with so many exponent and fraction bits represents
-/// exactly. The patterns contain no subnormal numbers.
+/// Encodes a number as a float with this many exponent and fraction bits, which must represent the
+/// number exactly. The number must not be subnormal; the patterns contain no such numbers.
 std::uint16_t encoded(float value, unsigned exponent_bits, unsigned fraction_bits) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -105,8 +105,8 @@ Pattern Pattern::moved(DataType type) { return {type, RedOp::sum, 0}; }
 Pattern Pattern::reduced(DataType type, RedOp op, std::uint32_t ranks) { return {type, op, ranks}; }
 
 std::int64_t Pattern::balanced_at(std::uint32_t rank, std::size_t index, std::int64_t limit) const {
-  // All ranks begin with the same number; then each pair of neighbours moves a part of it from one
-  // to the other.
+  // All ranks begin with the same number; then, in each pair of neighbours, a part of the number is
+  // moved from one rank to the other.
   const auto whole =
       static_cast<std::int64_t>(noise(0, index) % static_cast<std::uint64_t>(limit / ranks_ + 1));
   const std::uint32_t pair = rank / 2;

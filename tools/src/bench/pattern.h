@@ -54,14 +54,15 @@ class Pattern {
 };
 
 /// Fills `count` elements, beginning with element `from` of an endless repetition of `period`. With
-/// `inverted`, every bit is inverted, so that nothing is right before a call.
+/// `inverted`, every bit is inverted, so that every element is wrong before the call.
 void fill(std::byte* target,
           std::size_t from,
           std::size_t count,
           std::span<const std::byte> period,
           bool inverted = false);
 
-/// The number of elements that differ from the same repetition of `period`.
+/// The number of elements that differ from those that fill() writes for the same `from`, `count`
+/// and `period`.
 std::uint64_t count_wrong(const std::byte* data,
                           std::size_t from,
                           std::size_t count,

@@ -19,13 +19,13 @@ class CudaStream;
 
 namespace xylem::tools {
 
-/// Copies refer to the same stream. For one thread.
+/// Copies of a Place share its stream. Not thread-safe.
 class Place {
  public:
-  /// The host.
+  /// Memory of the host.
   Place() = default;
   /// The place that the options select for a rank with this number on its host. Fails with
-  /// `unsupported` if the device cannot be used; the message says why.
+  /// `unsupported` if the device cannot be used; the message gives the reason.
   static Result<Place> choose(const BenchOptions& options, std::uint32_t local_rank);
 
   const Memory& memory() const noexcept { return memory_; }
@@ -33,9 +33,10 @@ class Place {
   /// True if the calls run in the order of a stream.
   bool orders_calls() const noexcept { return orders_calls_; }
 
-  /// The handle by which to make the measured calls.
+  /// The handle for the measured calls: one in the order of the stream if orders_calls(), otherwise
+  /// `communicator` itself.
   Communicator handle(const Communicator& communicator) const;
-  /// Copies between host memory and the place. Waits until the copy has ended.
+  /// Copies between memory of the host and memory of this place. Waits until the copy has ended.
   Status copy(void* target, const void* source, std::size_t bytes) const;
   /// Waits until the stream has completed all calls so far.
   Status wait_for_stream() const;

@@ -22,7 +22,8 @@
 
 namespace xylem::tools {
 
-/// The version of the form of reports. It changes when older readers would misread a report.
+/// The version of the form of reports. It changes when a program for the former version would
+/// misread a report.
 inline constexpr int kReportSchema = 1;
 
 /// The circumstances of a measurement.

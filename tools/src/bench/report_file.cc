@@ -22,8 +22,8 @@ Status cannot_write(const std::string& path) {
                                                      std::generic_category().message(errno)));
 }
 
-/// Returns false, with the reason in errno, unless all of `text` is written. Closes the file, since
-/// only then a network file system reports some failures.
+/// Writes all of `text` and closes the file. Returns false on failure, with the reason in errno. A
+/// network file system reports some failures only when the file is closed.
 bool write_and_close(UniqueFd file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
@@ -41,11 +41,12 @@ bool is_replaceable(const std::string& path) {
   return S_ISREG(status.st_mode) && status.st_nlink == 1 && ::euidaccess(path.c_str(), W_OK) == 0;
 }
 
-/// A new file beside another one. It is removed, unless it has replaced the other.
+/// A new file that is to replace another file in the same folder. The destructor removes the new
+/// file if it has not replaced the other.
 class Successor {
  public:
   static std::optional<Successor> make(const std::string& path) {
-    constexpr int kMostAttempts = 100;  // Another process on another host may have this number.
+    constexpr int kMostAttempts = 100;  // A process on another host may use the same name.
     for (int i = 0; i < kMostAttempts; ++i) {
       std::string name = fmt::format("{}.{}.part", path, ::getpid() + i);
       UniqueFd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -65,8 +66,8 @@ class Successor {
 
   /// Returns false, with the reason in errno, on failure.
   bool write(std::string_view text) { return write_and_close(std::move(file_), text); }
-  /// Renames the new file to `path`. If a file is replaced, the new one first gets its owner and
-  /// permissions. Returns false, with the reason in errno, on failure.
+  /// Renames the new file to `path`. If there is a file at `path`, the new file first gets the
+  /// owner and permissions of that file. Returns false, with the reason in errno, on failure.
   bool replace(const std::string& path) {
     struct stat former {};
     if (::stat(path.c_str(), &former) == 0 &&

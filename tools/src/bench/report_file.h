@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReportFile: a file that is written as a whole. A new text is first written to a file beside it,
-// which then replaces it. So a regular file keeps its contents until the new text is complete.
-// Devices, pipes and links are written in place.
+// ReportFile: a file whose contents are written as a whole. The new text is first written to
+// another file in the same folder, which then replaces the old file. So a regular file keeps its
+// contents until the new text is complete. Devices, pipes and links are written in place.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,10 +16,11 @@ namespace xylem::tools {
 
 class ReportFile {
  public:
-  /// Fails if `path` cannot be written, and changes no file. Waits for the reader of a named pipe.
+  /// Fails if `path` cannot be written. Does not change the contents of a file. Waits until a named
+  /// pipe has a reader.
   static Result<ReportFile> open(const std::string& path);
 
-  /// To be called once.
+  /// Writes the file. Call it once.
   Status write(std::string_view text);
 
  private:
@@ -27,7 +28,7 @@ class ReportFile {
       : path_(std::move(path)), in_place_(std::move(in_place)) {}
 
   std::string path_;
-  UniqueFd in_place_;  ///< The open file; empty if it is replaced.
+  UniqueFd in_place_;  ///< The open file if it is written in place; otherwise empty.
 };
 
 }  // namespace xylem::tools

@@ -86,8 +86,8 @@ std::string_view default_of(std::string_view field, const Json& row) {
   return field == "parts" && is_uneven ? "\"rising\"" : "null";
 }
 
-/// The fields that identify a measurement. Algorithm and transport are left out, since these are
-/// what changes.
+/// The fields that identify a measurement. Algorithm and transport are left out, so that
+/// measurements with different ones can be compared.
 std::string key_of(const Json& row) {
   std::string key;
   for (const char* field : {"op", "ranks", "bytes", "type", "redop", "root", "in_place",

@@ -64,7 +64,8 @@ Reports::~Reports() {
 }
 
 Status Reports::open() {
-  // Opened without the mutex, since a pipe opens only when somebody reads it.
+  // The files are opened without the mutex, since opening a named pipe blocks until the pipe has a
+  // reader.
   std::vector<Report> reports;
   {
     const Lock lock(mutex_);
@@ -94,7 +95,7 @@ void Reports::add(const BenchRow& row) {
 }
 
 Status Reports::write_rows_so_far() {
-  // The session may be writing to a pipe that nobody reads.
+  // write() may be holding the mutex while it blocks on a pipe that no process reads.
   const Deadline patience = Deadline::after(std::chrono::seconds(2));
   while (!mutex_.try_lock()) {
     if (patience.passed()) return {};

@@ -24,8 +24,8 @@ namespace xylem::tools {
 
 class Reports {
  public:
-  /// If there are files to write, watches for the signals that end the process. The process must
-  /// have a single thread.
+  /// If there are files to write, starts a thread that waits for the signals that end the process.
+  /// Call it while the process has a single thread.
   static Result<std::unique_ptr<Reports>> create(const BenchOptions& options);
   Reports(const Reports&) = delete;
   Reports& operator=(const Reports&) = delete;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selection: which of the requested operations can be measured with the given options and number of
-// ranks. An operation that was named but does not fit is an error. With `all`, it is left out with
-// a reason.
+// ranks. If the user has named an operation that cannot be measured, this is an error. With `all`,
+// such an operation is left out, with a reason.
 #pragma once
 
 #include "bench/options.h"

@@ -41,15 +41,15 @@ class Session {
 
  private:
   bool first() const { return world_.rank() == 0; }
-  /// Prints on rank 0, to standard output unless that is used for a report.
+  /// Prints on rank 0, to standard output or, if a report goes there, to standard error.
   void print(std::string_view text);
-  /// Whether rank 0 could not print something. Collective.
+  /// Whether rank 0 has failed to print a text. Collective.
   Result<bool> is_output_lost() const;
 
   Status prepare();
   Status choose_place();
   Status open_files();
-  /// Returns false, with rows left out, if the output is lost.
+  /// Returns false, without measuring the remaining rows, if is_output_lost().
   Result<bool> measure_operation(Operation operation, ProgressBar& progress);
   Result<BenchRow> measure_row(Operation operation, Bytes size, Call& call);
   Result<std::optional<double>> measure_limit(const BenchRow& row);
@@ -105,7 +105,7 @@ Result<bool> Session::is_output_lost() const {
 Status Session::prepare() {
   XYLEM_TRY(selection_, select_operations(options_, world_.size()));
   XYLEM_TRY(control_, world_.duplicate());
-  // Only rank 0 uses files, but all ranks must learn if it cannot.
+  // Only rank 0 opens files, but all ranks must end if this fails.
   Status files = first() ? open_files() : Status();
   XYLEM_TRY(const std::uint64_t usable, from_first(control_, files ? 1 : 0));
   if (!files) return files;
@@ -119,7 +119,7 @@ Status Session::prepare() {
   return {};
 }
 
-/// All ranks learn if one of them cannot use its device.
+/// Fails on all ranks if one rank cannot use its device.
 Status Session::choose_place() {
   auto place = Place::choose(options_, runtime_.local_rank());
   XYLEM_TRY(const auto reasons,
@@ -204,7 +204,7 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   return row;
 }
 
-/// Measured just before the row, so that both find the machine in the same state.
+/// The limit is measured just before the row, so that the machine is in the same state for both.
 Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
   constexpr std::uint64_t kBeyondCaches = std::uint64_t{16} << 20;
   const double traffic = least_traffic(row.operation, row.ranks, row.in_place);
@@ -220,7 +220,8 @@ Result<std::optional<double>> Session::measure_limit(const BenchRow& row) {
 }
 
 Result<int> Session::report() {
-  // Only now are the lanes of all used connections known.
+  // The lanes of a connection are known after it has carried data, so the environment is found
+  // again here.
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
   if (!first()) return exit_status(rows_);
   reports_.describe(environment_);
@@ -231,7 +232,7 @@ Result<int> Session::report() {
   return output_error_ != 0 ? kExitOutput : exit_status(rows_);
 }
 
-/// One rank prints for all: the first one, or the second one if the first was lost.
+/// Whether this rank prints the error for all ranks: rank 0, or rank 1 if rank 0 was lost.
 bool speaks(std::uint32_t rank, const Status& status) {
   return rank == 0 || (rank == 1 && status.peer() == 0);
 }
@@ -239,7 +240,7 @@ bool speaks(std::uint32_t rank, const Status& status) {
 }  // namespace
 
 int take_part(const BenchOptions& options) {
-  // If the reader of the output has gone, writing fails, and all ranks are informed.
+  // Ignore SIGPIPE: if the reader of the output has exited, writing then fails, and all ranks end.
   std::signal(SIGPIPE, SIG_IGN);
   const auto reports = Reports::create(options);
   if (!reports) {

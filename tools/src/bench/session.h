@@ -8,7 +8,7 @@
 namespace xylem::tools {
 
 /// Connects to the other ranks and measures. Rank 0 also prints the results. Returns the exit
-/// status of this rank, which is the same on all ranks without an error.
+/// status of this rank. It is equal on all ranks if there is no error.
 int take_part(const BenchOptions& options);
 
 }  // namespace xylem::tools

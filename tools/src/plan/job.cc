@@ -38,7 +38,8 @@ Result<std::vector<topology::Topology>> hosts_of(const PlanOptions& options) {
   return hosts;
 }
 
-/// One rank for each GPU or, if a number of ranks is given, that number spread evenly.
+/// The number of ranks of each host. If `ranks` is 0: one for each GPU, and at least one. Otherwise
+/// `ranks` is divided evenly among the hosts.
 Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>& hosts,
                                           std::uint32_t ranks) {
   std::vector<std::uint32_t> result;
@@ -60,7 +61,8 @@ Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>&
   return result;
 }
 
-/// The total NIC bandwidth of the rank with the least; 0 if the rate of a NIC is unknown.
+/// The total bandwidth of a rank's NICs, for the rank for which it is least. 0 if the rate of a NIC
+/// is unknown.
 double rank_rate(const topology::Topology& host,
                  std::uint32_t ranks,
                  const topology::NetworkFacts& network) {
@@ -94,7 +96,7 @@ void use_memory(PlannedJob& job, PlannedMemory memory) {
   job.model.local = job.memory.local;
   job.model.slice_bytes = job.memory.slice_bytes;
   job.model.host_cores.clear();
-  // Data in memory of GPUs needs no cores.
+  // Calls on memory of GPUs need no cores.
   const bool need_cores = !job.memory.is_on_gpus;
   for (const topology::Topology& host : job.cluster.hosts) {
     job.model.host_cores.push_back(need_cores ? cores_of(host) : 0);
@@ -121,7 +123,7 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   if (const auto all = job.cluster.host_rate()) {
     job.model.remote.bandwidth_GBps = all->value;
     job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
-    // One of several equal hosts is enough.
+    // Of consecutive hosts that are copies of one machine, the first is enough.
     for (std::size_t host = 0; host < job.cluster.hosts.size(); ++host) {
       if (host > 0 && &job.cluster.hosts[host].machine() == &job.cluster.hosts[host - 1].machine())
         continue;

@@ -19,17 +19,17 @@ struct PlannedJob {
   topology::Cluster cluster;
   std::vector<std::uint32_t> ranks_of_host;
   collectives::CostModel model;  ///< Includes the host of each rank.
-  PlannedMemory memory;          ///< The model takes its costs within a host from here.
+  PlannedMemory memory;          ///< The costs of the model within a host are from here.
   std::string remote_origin;     ///< Where the cost between hosts comes from.
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(cluster.hosts.size()); }
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(model.host.size()); }
 };
 
-/// Makes the job from the given machines and flags. An error is one line that says what is wrong.
+/// Makes the job from the given machines and flags. The message of an error is one line.
 Result<PlannedJob> job_of(const PlanOptions& options);
 
-/// Moves the data of the call to other memory, and sets the costs of the model that depend on it.
+/// Sets the memory that holds the data of the call, and the costs of the model that depend on it.
 void use_memory(PlannedJob& job, PlannedMemory memory);
 
 /// "host 0: GPU3, mlx5_3, NUMA node 0, CPUs 24-31"

@@ -13,20 +13,21 @@
 namespace xylem::tools {
 namespace {
 
-/// The share of the bandwidth of its memory that a kernel reaches, assumed.
+/// Assumed share of the bandwidth of a memory that a kernel or copy reaches.
 constexpr double kReached = 0.9;
-/// Assumed time of the core to enqueue a kernel or copy and the write of a word that reports its
-/// end, and to poll this word.
+/// Assumed time that a core spends on a kernel or copy: to enqueue it, to enqueue the write of a
+/// word that reports its end, and to poll this word.
 constexpr double kEnqueueUs = 4;
-/// Assumed time until the device begins enqueued work, plus the time until the core has read that
-/// it ended.
+/// Assumed time until the device begins enqueued work, plus the time from the end of the work until
+/// the core has read the word.
 constexpr double kLatencyUs = 5;
-/// Assumed latency between GPUs of a host that copy directly: one launch, and a word for which the
-/// other GPU waits.
+/// Assumed latency between GPUs of a host that copy directly: one launch, and the write of a word
+/// for which the other GPU waits.
 constexpr double kDirectUs = 5;
 /// The rate of a GPU's PCIe link of unknown speed: x16 of generation 3, the slowest that is usual.
 constexpr double kAssumedPcie = 15.75;
-/// Slices so long that the time to enqueue one on a GPU is small in comparison.
+/// The assumed size of slices of GPU memory. The time to enqueue such a slice is small compared to
+/// the time to move it.
 constexpr std::uint64_t kGpuSlice = 4 << 20;
 /// The default of XYLEM_SLICE.
 constexpr std::uint64_t kSlice = 256 << 10;
@@ -38,7 +39,8 @@ bool has_gpu_of_its_own(const topology::Topology& host, std::uint32_t ranks) {
          });
 }
 
-/// Calls `visit` for each different host once: equal hosts are usually copies of one value.
+/// Calls `visit` with the first of consecutive hosts that are copies of one machine, and with its
+/// index.
 template <typename Visit>
 void for_each_machine(std::span<const topology::Topology> hosts, Visit&& visit) {
   const topology::Machine* last = nullptr;
@@ -59,7 +61,7 @@ bool lack_peer_access(std::span<const topology::Topology> hosts) {
   });
 }
 
-/// The least of the hosts' ring bandwidths, if all are known.
+/// The least of the hosts' ring bandwidths; none if the bandwidth of a host is unknown.
 std::optional<GBps> ring_rate(std::span<const topology::Topology> hosts) {
   std::optional<GBps> least;
   bool are_known = true;
@@ -74,7 +76,7 @@ std::optional<GBps> ring_rate(std::span<const topology::Topology> hosts) {
   return are_known ? least : std::nullopt;
 }
 
-/// The rates of the slowest of the GPUs.
+/// Sets the rates of `memory` to those of the slowest GPU that a rank uses.
 void add_gpu_rates(std::span<const topology::Topology> hosts,
                    std::span<const std::uint32_t> ranks,
                    PlannedMemory& memory) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that holds the data of a planned call. It determines what computes, and how fast data
-// moves within a host.
+// The memory that holds the data of a planned call. It determines whether CPUs or GPUs reduce and
+// copy, and how fast data moves within a host.
 #pragma once
 
 #include "command_line.h"
@@ -17,8 +17,8 @@ namespace xylem::tools {
 /// What `xylem plan` assumes about the memory of a call.
 struct PlannedMemory {
   bool is_on_gpus = false;
-  /// True if messages between hosts go through memory of the hosts, as Xylem sends GPU memory
-  /// today.
+  /// True if messages between hosts are copied through memory of the hosts. This is how Xylem sends
+  /// GPU memory.
   bool is_staged = false;
   collectives::ComputeCost compute;
   collectives::LinkCost local;  ///< Between ranks of a host.
@@ -27,9 +27,9 @@ struct PlannedMemory {
   std::string compute_origin, local_origin, slice_origin;
 };
 
-/// The memory that the options ask for. If they ask for none, that of the GPUs if each rank has an
-/// NVIDIA GPU of its own, and otherwise that of the hosts. `ranks` has the number of ranks of each
-/// host. Fails if the options ask for memory of GPUs that the ranks do not have.
+/// The memory that the options select. If they select none: memory of the GPUs if each rank has an
+/// NVIDIA GPU of its own, otherwise memory of the hosts. `ranks[i]` is the number of ranks of host
+/// i. Fails if the options select memory of GPUs and some rank has no such GPU.
 Result<PlannedMemory> memory_of(const PlanOptions& options,
                                 std::span<const topology::Topology> hosts,
                                 std::span<const std::uint32_t> ranks);

@@ -30,8 +30,9 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// The largest number of chunks, of buffers and steps of all ranks, that one proof may handle in
-/// memory. This many take half a GiB and five seconds (reduce_scatter, direct, 1200 ranks).
+/// The largest number of chunks, of buffers and steps of all ranks, that one proof may hold in
+/// memory. A proof with this many takes half a GiB and five seconds (reduce_scatter, direct, 1200
+/// ranks).
 constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
 /// If all ranks together have more steps than this, making their schedules one by one takes too
 /// long.
@@ -95,9 +96,9 @@ void print_job(const PlannedJob& job) {
              job.memory.slice_origin);
 }
 
-/// Prints the predicted time of a call on GPU memory as Xylem carries it out today. It sends GPU
-/// memory to other hosts through pinned memory, chooses the algorithm by the rates of the CPU, and
-/// uses the slices of host memory.
+/// Prints the predicted time of a call on GPU memory as Xylem carries it out today. Today, Xylem
+/// sends GPU memory to other hosts through pinned memory, chooses the algorithm by the rates of the
+/// CPU, and uses the slice size of host memory.
 void print_today(PlannedJob job, PlanOptions options, const Shape& shape, std::uint64_t bytes) {
   options.device = PlanOptions::Device::host;
   options.is_staged = false;
@@ -154,7 +155,7 @@ std::vector<Schedule> plan_all(const Choice& choice) {
 /// The result of a proof.
 struct Proof {
   Status outcome;
-  std::string how;  ///< "8 ranks, 112 steps, all at once"; empty if it cannot be proven.
+  std::string how;  ///< "8 ranks, 112 steps, all at once"; empty if there is no proof.
 };
 
 Proof prove_all(const Choice& choice, const std::vector<Schedule>& ranks) {
@@ -165,7 +166,7 @@ Proof prove_all(const Choice& choice, const std::vector<Schedule>& ranks) {
                       counted(steps, "step"))};
 }
 
-/// Runs the parts on all cores.
+/// Calls `part` with each number less than `parts`, using all cores.
 void run_on_all_cores(std::uint32_t parts, const std::function<void(std::uint32_t)>& part) {
   std::atomic<std::uint32_t> next = 0;
   const auto work = [&] {
@@ -257,7 +258,8 @@ int plan(const PlanOptions& options) {
   const std::string call = fmt::format("{}{}, {} on {}", name(options.collective), size,
                                        counted(ranks, "rank"), counted(job->hosts(), "host"));
   if (options.format == PlanOptions::Format::schedules) {
-    // The schedules are not staged: a job that reads them stages them if its memory requires it.
+    // Without the copies through scratch that stage() adds: a job that reads the schedules adds
+    // them itself if its memory requires them.
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       fmt::print("{}{}", rank == 0 ? "" : "\n",
                  collectives::print(choice->planner->plan(choice->shape, rank)));

@@ -28,7 +28,7 @@ CpuSet common(const CpuSet& cpus, const CpuSet& allowed) {
 }
 
 Result<CpuSet> own_cpus() {
-  // The kernel refuses a set that is smaller than its own, so try larger ones.
+  // The kernel rejects a set that is smaller than its own, so try larger sets.
   for (int cpus = CPU_SETSIZE;; cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
         CPU_ALLOC(cpus), [](cpu_set_t* memory) { CPU_FREE(memory); });
@@ -73,8 +73,8 @@ Result<std::vector<CpuSet>> bind_ranks(const topology::Topology& topology,
 }
 
 Result<std::vector<CpuSet>> bind_ranks(std::uint32_t ranks) {
-  // The ranks will be forked, so this process must not load the driver's libraries, which start
-  // threads.
+  // This process will fork the ranks, so it must have a single thread. The driver's libraries start
+  // threads, so they must not be loaded.
   topology::DiscoverOptions options;
   options.nvml.clear();
   options.cuda.clear();

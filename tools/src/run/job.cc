@@ -25,7 +25,7 @@
 namespace xylem::tools {
 namespace {
 
-/// The time that ranks get to end by themselves after SIGTERM.
+/// How long the processes of the job may take to end by themselves after SIGTERM.
 constexpr std::chrono::seconds kGrace{3};
 
 enum class Phase : std::uint8_t { running, failing, ending, killing };
@@ -55,7 +55,8 @@ class Job {
   void on_failure(std::uint32_t rank, const Ending& ending);
   void begin_ending();
   void signal_all(int signal) const;
-  /// Whether no process of the job is alive. Begins to end processes that outlive all ranks.
+  /// Whether no process of the job is alive. If all ranks have ended, ends their descendants that
+  /// are still alive.
   bool over();
   void say(std::string_view text);
   bool ended_by_us() const { return phase_ == Phase::ending || phase_ == Phase::killing; }
@@ -73,12 +74,12 @@ class Job {
   std::size_t turn_ = 0;   ///< The rank whose output is forwarded first.
   std::set<pid_t> asked_;  ///< Descendants of ranks that have received SIGTERM.
   Phase phase_ = Phase::running;
-  std::optional<Deadline> deadline_;  ///< The end of the phase.
+  std::optional<Deadline> deadline_;  ///< When the phase ends; empty: no time limit.
   JobOutcome outcome_;
 };
 
 Job::~Job() {
-  // No process of the groups may outlive this one, even if /proc does not show all descendants.
+  // Kill the ranks' process groups, since /proc, and so over(), may not show all processes in them.
   for (Rank& rank : ranks_) {
     rank.process.signal_group(SIGKILL);
     rank.process.reap();
@@ -109,7 +110,7 @@ JobOutcome Job::run() {
     outcome_.endings.push_back(*rank.ending);
   }
   on_lost_output();  // Also checks the last lines.
-  // If standard error was closed, or its reader has gone, nobody expects its lines.
+  // If standard error is closed, or its reader has exited, the loss of its lines is not reported.
   const int error = error_.error();
   if (error != 0 && error != EPIPE && error != EBADF) outcome_.output_lost = true;
   return std::move(outcome_);
@@ -130,7 +131,7 @@ void Job::wait() {
 
 void Job::on_signals() {
   while (const auto signal = signals_.next()) {
-    if (*signal == SIGCHLD) continue;  // see on_endings() and over()
+    if (*signal == SIGCHLD) continue;  // on_endings() and over() find what has ended.
     if (ended_by_us()) {
       phase_ = Phase::killing;
       signal_all(SIGKILL);
@@ -142,7 +143,8 @@ void Job::on_signals() {
 }
 
 void Job::on_output() {
-  // The first rank whose output found no room is served first next time.
+  // If a sink becomes full, the next call begins with the first rank whose output was not
+  // forwarded.
   std::optional<std::size_t> passed_over;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const std::size_t index = (turn_ + i) % ranks_.size();
@@ -170,8 +172,8 @@ void Job::on_lost_output() {
 }
 
 void Job::on_endings() {
-  // When a rank dies, others exit because of it, and these may be noticed first. A death by signal
-  // explains exits, so it counts as the first failure.
+  // When a signal kills a rank, other ranks exit because of it, and these exits may be detected
+  // first. So a death by a signal counts as the first failure, even if ranks have exited before.
   std::optional<JobOutcome::Failure> first;
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
@@ -234,7 +236,7 @@ void Job::begin_ending() {
 void Job::signal_all(int signal) const {
   for (const Rank& rank : ranks_) {
     rank.process.signal_group(signal);
-    rank.process.signal_group(SIGCONT);  // a stopped process would not see SIGTERM
+    rank.process.signal_group(SIGCONT);  // A stopped process does not handle SIGTERM.
   }
 }
 
@@ -253,7 +255,8 @@ bool Job::over() {
                     left.size() == 1 ? "a process" : fmt::format("{} processes", left.size())));
     begin_ending();
   }
-  // Processes that moved to a group of their own became our children when their parent ended.
+  // A process that has left the process group of its rank became a child of the launcher when its
+  // parent ended.
   for (const pid_t pid : left) {
     if (phase_ == Phase::killing) ::kill(pid, SIGKILL);
     else if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
@@ -276,7 +279,7 @@ int JobOutcome::exit_status() const noexcept {
 }
 
 Result<JobOutcome> run_job(const JobOptions& options) {
-  // Orphaned descendants become children of this process, so none can escape.
+  // Orphaned descendants become children of this process, so over() finds them.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   XYLEM_TRY(const Signals signals, Signals::take());
   XYLEM_TRY(const Membership membership, Membership::create(options.ranks));

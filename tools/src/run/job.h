@@ -2,11 +2,12 @@
 //
 // run_job: runs one program as n ranks on this host, until no process of the job is left.
 //
-//   running ──a rank fails──► failing ──patience over──► ending ──grace over──► killing
-//      └──Ctrl-C, time-out, output lost, ranks gone but children left──►┘
+//   running ──a rank fails──► failing ──patience passes──► ending ──3 s pass──► killing
+//      └──Ctrl-C, time-out, output lost, only children of ranks left──►┘
 //
-// In `ending` every process of the job has received SIGTERM, and in `killing` SIGKILL. A job is
-// over when no descendant of its processes is alive, even if it moved to another group or session.
+// In `failing` the other ranks may continue for JobOptions::patience. In `ending` every process of
+// the job has received SIGTERM, and in `killing` SIGKILL. A job is over when no descendant of its
+// processes is alive, including descendants that have moved to another process group or session.
 #pragma once
 
 #include "run/process.h"
@@ -27,11 +28,11 @@ struct JobOptions {
   std::uint32_t ranks = 1;
   std::vector<topology::CpuSet> cpus;  ///< One for each rank; empty: ranks may run anywhere.
   bool prefix = true;                  ///< Begin each line with its rank, such as "[2] ".
-  bool first_rank_direct = false;  ///< Rank 0 writes directly to our streams, including a terminal.
+  bool first_rank_direct = false;      ///< Rank 0 inherits the launcher's standard streams.
   /// Ranks print why they exit, so only deaths by a signal are reported.
   bool explained_exits = false;
   std::optional<std::chrono::nanoseconds> timeout;  ///< The time-out of the whole job.
-  /// How long the other ranks may continue after one has failed.
+  /// How long the other ranks may continue after a rank has failed.
   std::chrono::nanoseconds failure_grace{0};
 };
 
@@ -42,7 +43,7 @@ struct JobOutcome {
     Ending ending;
   };
 
-  std::vector<Ending> endings;     ///< endings[r] tells how rank r ended.
+  std::vector<Ending> endings;     ///< endings[r]: how rank r ended.
   std::optional<Failure> failure;  ///< The first rank that failed by itself.
   int interrupted_by = 0;          ///< The signal that ended the job; 0: none.
   bool timed_out = false;
@@ -53,9 +54,9 @@ struct JobOutcome {
   int exit_status() const noexcept;
 };
 
-/// Runs the job and forwards its output as whole lines to our standard output and error. Fails,
-/// with no process left running, if not all ranks could be started. Handles the process's signals
-/// while it runs.
+/// Runs the job and forwards its output, in whole lines, to this process's standard output and
+/// error. If a rank cannot be started, fails after it has ended all processes of the job. Handles
+/// this process's signals while the job runs (Signals).
 Result<JobOutcome> run_job(const JobOptions& options);
 
 }  // namespace xylem::tools

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LineWriter: turns the output of one stream of one rank into whole lines with a common prefix. If
-// each line is written with one call, streams are mixed only between lines.
+// each line is written by one call of write(), lines of different streams are not mixed.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@ namespace xylem::tools {
 
 class LineWriter {
  public:
-  /// A longer line is broken here, so that a rank that never ends a line cannot fill the launcher's
-  /// memory.
+  /// A longer line is broken after this many bytes, so that a rank that never ends a line cannot
+  /// fill the launcher's memory.
   static constexpr std::size_t kLongestLine = std::size_t{1} << 20;
 
   explicit LineWriter(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  /// The lines that `bytes` completes, each with prefix and line break. The rest is kept.
+  /// Returns the lines that `bytes` completes, each with prefix and line break. Keeps the bytes
+  /// after the last line break for the next call.
   std::string feed(std::string_view bytes);
-  /// The last line, if it has no line break; one is added.
+  /// Returns the last line, with a line break, if the stream did not end with a line break.
   std::string finish();
 
  private:

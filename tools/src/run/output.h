@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The path of the ranks' output. An OutputStream reads one stream of a rank and splits it into
-// lines. A Sink writes lines to one of our streams. Neither ever blocks. So if the reader of our
-// output stops reading (a pager, Ctrl-S), the ranks slow down, but the launcher still reacts to
-// Ctrl-C.
+// lines. A Sink writes lines to a standard stream of the launcher. Neither class ever blocks. So if
+// the reader of the launcher's output stops reading (a pager, Ctrl-S), the ranks slow down, but the
+// launcher still reacts to Ctrl-C.
 #pragma once
 
 #include "run/line_writer.h"
@@ -15,7 +15,8 @@
 
 namespace xylem::tools {
 
-/// Lines for a descriptor that other processes use too, so its flags are not changed.
+/// Stores lines, and writes them to a descriptor. Other processes may use the same open file, so
+/// its flags (O_NONBLOCK) are not changed.
 class Sink {
  public:
   explicit Sink(int fd) noexcept : fd_(fd) {}
@@ -26,7 +27,7 @@ class Sink {
 
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return backlog_.empty(); }
-  /// Whether streams must stop adding lines until some have been written.
+  /// Whether the streams must not add lines until stored lines have been written.
   bool full() const noexcept;
   /// The errno of the write that failed, 0 if none did. After a failure all lines are dropped.
   int error() const noexcept { return error_; }
@@ -47,7 +48,8 @@ class OutputStream {
   bool open() const noexcept { return static_cast<bool>(source_); }
   int fd() const noexcept { return source_.get(); }
   Sink& sink() const noexcept { return *sink_; }
-  /// Reads what has arrived, up to a limit that is fair to other streams, unless the sink is full.
+  /// Reads what has arrived, up to a limit that is fair to other streams. Reads nothing while the
+  /// sink is full.
   void forward();
   /// Reads everything that has arrived, including a last line without a line break, and closes the
   /// stream.

@@ -25,8 +25,8 @@ Status failed(std::string_view what) {
 }
 
 /// Waits until the other end of the pipe `parent` is closed, then removes the directory. Runs in a
-/// child process that belongs to another session and ignores all signals, so that whatever ends the
-/// parent does not end it.
+/// child process that belongs to another session and ignores all signals, so that signals that end
+/// the parent do not end this child.
 [[noreturn]] void remove_at_end(const std::filesystem::path& path, UniqueFd parent) {
   sigset_t all;
   ::sigfillset(&all);
@@ -39,8 +39,8 @@ Status failed(std::string_view what) {
   char none = 0;
   while (::read(STDIN_FILENO, &none, 1) < 0 && errno == EINTR) {
   }
-  // Ranks of a killed parent are killed, too, but one of them may just be writing into the
-  // directory.
+  // If the parent is killed, its ranks are killed, too. Until then a rank may still be writing into
+  // the directory, so try again if removing fails.
   constexpr int kMostAttempts = 100;
   constexpr int kPauseMs = 10;
   std::error_code error;

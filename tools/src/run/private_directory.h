@@ -2,7 +2,8 @@
 //
 // PrivateDirectory: a new directory that only this user can enter. The destructor removes it with
 // its contents. If this process is killed, a child process, the remover, removes it. The ranks of
-// one host find each other through the directory, so no port is needed, and none can be taken.
+// one host find each other through the directory, so they need no TCP port, which another process
+// might already use.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,8 +18,8 @@ namespace xylem::tools {
 
 class PrivateDirectory {
  public:
-  /// Makes a directory in the place for temporary files (TMPDIR). The calling process must have a
-  /// single thread.
+  /// Makes a directory in the directory for temporary files (TMPDIR). The calling process must have
+  /// a single thread.
   static Result<PrivateDirectory> create();
 
   PrivateDirectory(PrivateDirectory&& other) noexcept
@@ -39,7 +40,7 @@ class PrivateDirectory {
   PrivateDirectory(std::filesystem::path path, UniqueFd alive, pid_t remover)
       : path_(std::move(path)), alive_(std::move(alive)), remover_(remover) {}
   std::filesystem::path path_;
-  UniqueFd alive_;     ///< A pipe that is closed when this process ends.
+  UniqueFd alive_;     ///< The write end of a pipe; the remover waits until it is closed.
   pid_t remover_ = 0;  ///< 0 after a move.
 };
 

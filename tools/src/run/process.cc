@@ -59,8 +59,8 @@ int become(const ProcessOptions& options, pid_t parent) {
   for (const auto& [name, value] : options.environment) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0) return errno;
   }
-  // A background group must be able to write even if the terminal stops background writers (stty
-  // tostop).
+  // The process group is in the background. It must be able to write even if the terminal stops
+  // background processes that write (stty tostop).
   std::signal(SIGTTOU, SIG_IGN);
   std::signal(SIGPIPE, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);

@@ -19,7 +19,7 @@ struct Pipe {
   UniqueFd read_end, write_end;
 };
 
-/// The read end does not block, so everything that has arrived can be read.
+/// Reads from the read end do not block, so a reader can read until nothing is left.
 Result<Pipe> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {

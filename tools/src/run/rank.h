@@ -20,9 +20,10 @@ namespace xylem::tools {
 struct RankOptions {
   ProcessOptions process;
   std::string prefix;
-  /// The first rank gets our standard input, unless that is a terminal; other ranks get none.
+  /// The first rank inherits the launcher's standard input, unless this is a terminal. The standard
+  /// input of all other ranks is empty.
   bool first = false;
-  bool direct = false;  ///< The rank writes directly to our streams.
+  bool direct = false;  ///< The rank inherits the launcher's output streams.
 };
 
 struct Rank {

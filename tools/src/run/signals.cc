@@ -31,8 +31,8 @@ Result<Signals> Signals::take() {
                    "cannot watch for signals: " + std::generic_category().message(error));
   }
   std::signal(SIGPIPE, SIG_IGN);
-  // If the parent ignores SIGCHLD, so does this process, and the kernel would discard how children
-  // end.
+  // A process inherits from its parent that SIGCHLD is ignored. Then the kernel would discard the
+  // exit statuses of its children.
   std::signal(SIGCHLD, SIG_DFL);
   return Signals(std::move(fd), former);
 }

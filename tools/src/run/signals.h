@@ -2,8 +2,8 @@
 //
 // Signals: a descriptor that reports the signals that end a launcher, and the deaths of its
 // children. During the lifetime of a Signals object these signals are blocked, and writing to a
-// closed pipe is an error instead of ending the process. Signals that the process ignores, as nohup
-// has it ignore SIGHUP, stay ignored.
+// closed pipe is an error instead of ending the process. Signals that the process already ignores,
+// such as SIGHUP under nohup, stay ignored.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -27,7 +27,7 @@ class Signals {
 
   /// Readable when a signal has arrived.
   int fd() const noexcept { return fd_.get(); }
-  /// The next signal: SIGINT, SIGTERM, SIGHUP or SIGCHLD.
+  /// The next signal: SIGINT, SIGTERM, SIGHUP or SIGCHLD. Nothing if none has arrived.
   std::optional<int> next() const noexcept;
   /// The signals that were blocked before, for programs to be started.
   const sigset_t& former_mask() const noexcept { return former_mask_; }

@@ -26,10 +26,10 @@ struct Build {
 
   const Document& document;
   Machine machine;
-  /// The node that each object became, if any.
+  /// For each object, the node of `machine` that it became, if any.
   std::vector<std::optional<NodeRef>> nodes;
-  /// The locality of each object, by its index. It is cached, since all devices of a package need
-  /// the same one.
+  /// The localities that locality_of() has computed, by the index of the object. They are cached,
+  /// since all devices of a package need the same locality.
   std::unordered_map<std::uint32_t, Locality> localities;
 };
 
@@ -47,7 +47,7 @@ Status build_links(Build& build);
 /// attached. Call after build_processors().
 Result<Locality> locality_of(Build& build, std::uint32_t object);
 
-/// The nearest ancestor of `object` that is a PCI device.
+/// The nearest PCI device among `object` and its ancestors.
 std::optional<std::uint32_t> pci_ancestor(const Build& build, std::uint32_t object);
 
 /// Adds facts from OS devices: interfaces, RDMA ports, names and partitions of GPUs. Part of

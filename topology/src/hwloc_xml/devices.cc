@@ -15,7 +15,7 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// A function that is kept, before it is placed into its list.
+/// A PCI function of the topology, before it is added to its list in Machine.
 struct Found {
   std::uint32_t object;
   PciDevice pci;
@@ -38,7 +38,7 @@ Result<BusRange> read_buses(const Build& build, std::uint32_t object) {
       fmt::format("bridge_pci \"{}\" is no range of buses (such as 0000:[50-54])", excerpt(text)));
 }
 
-/// Reads address, identity and link of a bridge or device. Its parent is not known yet.
+/// Reads address, identity and link of a bridge or device. emit() sets its parent later.
 Result<PciDevice> read_function(Build& build, std::uint32_t object) {
   const pugi::xml_node node = build.object(object).node;
   PciDevice pci;
@@ -87,7 +87,8 @@ class Functions {
 
   void add(std::uint32_t object, PciDevice pci) { found_.push_back({object, std::move(pci)}); }
 
-  /// Sorts, refuses duplicates, and records in `build` which object became which node.
+  /// Sorts the functions by address, refuses duplicates, and records in `build` which object became
+  /// which node.
   Status sort_and_check(Build& build) {
     std::ranges::sort(found_, [](const Found& left, const Found& right) {
       return std::tuple(left.pci.address, left.object) <
@@ -111,7 +112,7 @@ class Functions {
   std::vector<Found> found_;
 };
 
-/// Sorts all PCI functions by kind, and keeps the bridges above them.
+/// Finds the PCI functions of each kind, and the bridges above them.
 class TreeBuilder {
  public:
   explicit TreeBuilder(Build& build) : build_(build), kept_(build.nodes.size(), false) {}
@@ -193,7 +194,8 @@ class TreeBuilder {
     return Status::ok();
   }
 
-  /// The nearest bridge above `object`; nothing if the file lists the device outside of the tree.
+  /// The nearest bridge above `object`; nothing if the file lists the device outside of the PCIe
+  /// tree.
   std::optional<NodeRef> parent_of(std::uint32_t object) const {
     for (auto at = build_.object(object).parent; at != 0; at = build_.object(at).parent) {
       if (build_.object(at).type == ObjectType::bridge && build_.nodes[at]) return build_.nodes[at];
@@ -230,7 +232,7 @@ class TreeBuilder {
   }
 
   Build& build_;
-  std::vector<bool> kept_;  ///< For each object, whether a device that is kept is below it.
+  std::vector<bool> kept_;  ///< For each object, whether a GPU, NIC or NVSwitch is below it.
   std::set<std::uint32_t> rdma_;
   std::vector<std::pair<BusRange, std::uint32_t>> host_bridges_;
   Functions bridges_{NodeKind::bridge};

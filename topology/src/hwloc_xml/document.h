@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An hwloc XML file as a flat list of objects, with parents before children. The nesting depth and
-// the number of objects are limited here, so users of the list need no limits of their own.
+// the number of objects are limited here, so code that uses the list needs no further limits.
 #pragma once
 
 #include "xml_text.h"

@@ -20,7 +20,8 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// An NVSwitch system has fewer than 40 ends, a node of partitioned GPUs fewer than 100.
+/// Limits the size of a matrix. An NVSwitch system has fewer than 40 ends, a node of partitioned
+/// GPUs fewer than 100.
 constexpr std::uint32_t kMaxMatrixObjects = 1024;
 
 using NodeByGlobalIndex = std::unordered_map<std::uint64_t, NodeRef>;
@@ -80,9 +81,9 @@ Result<std::vector<std::optional<NodeRef>>> matrix_rows(const Build& build,
   return rows;
 }
 
-/// Recovers the number of NVLinks. hwloc's number is the count times the rate of one link, which it
-/// assumes to be 20 GB/s for the first generation (only the P100 has it) and 25 GB/s for all
-/// others.
+/// Recovers the number of NVLinks. hwloc's bandwidth is the number of links times the rate of one
+/// link, which hwloc assumes to be 20 GB/s for the first generation (only the P100 has it) and 25
+/// GB/s for all others.
 std::optional<std::uint32_t> nvlinks_in(std::uint64_t megabytes,
                                         const Machine& machine,
                                         NodeRef gpu) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OS devices: the names that the operating system and drivers give to a PCI function. They add
-// facts to devices that were found by their class. They never create a device, and devices are
-// never matched by them.
+// OS devices: the names that the operating system and drivers give to a PCI function. OS devices
+// add facts to devices that were found by their PCI class. They never create a device, and are
+// never used to match devices.
 #include "hwloc_xml/build.h"
 #include "nic_name.h"
 #include "text.h"

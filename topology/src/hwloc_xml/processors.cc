@@ -13,7 +13,7 @@
 namespace xylem::topology::hwloc_xml {
 namespace {
 
-/// An object of some type with its number; lists are sorted by number.
+/// An object and its os_index.
 struct Numbered {
   std::uint32_t os_index;
   std::uint32_t object;
@@ -118,7 +118,8 @@ Status place_numa_nodes(Build& build) {
   return Status::ok();
 }
 
-/// For each CPU, the index of the element of `places` that contains it.
+/// For each CPU, the index of the element of `places` that contains it; places.size() if there is
+/// none.
 template <typename Place>
 std::vector<std::uint32_t> place_by_cpu(const std::vector<Place>& places) {
   std::vector<std::uint32_t> by_cpu(kMaxCpu + 1, static_cast<std::uint32_t>(places.size()));
@@ -130,8 +131,8 @@ std::vector<std::uint32_t> place_by_cpu(const std::vector<Place>& places) {
   return by_cpu;
 }
 
-/// Counts each core in the place of its first CPU. If the file lists no cores, the counts stay
-/// unknown.
+/// Counts each core in the package and the NUMA node of its first CPU. If the file lists no cores,
+/// the counts stay unknown.
 Status count_cores(Build& build) {
   std::vector<std::uint32_t> cores;
   for (std::uint32_t i = 0; i < build.nodes.size(); ++i) {
@@ -157,8 +158,8 @@ bool is_io(ObjectType type) {
          type == ObjectType::os_device;
 }
 
-/// The nodes that have CPUs, or all nodes if none has any: a device is never near only a GPU's
-/// memory.
+/// The NUMA nodes to which a device may be near: those that have CPUs, since others are the memory
+/// of GPUs. If no node has CPUs, all nodes.
 Locality candidates(const Machine& machine) {
   Locality with_cpus;
   Locality all;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes a topology as hwloc's XML: objects for all that hwloc's format can express, and the rest
-// as JSON in addition. To find out what the rest is, the written objects are read back and
-// compared.
+// Writes a topology as hwloc's XML. Objects contain what hwloc's format can express; all other
+// facts are added as JSON. To find these facts, the written objects are read back and compared with
+// the topology.
 #include "hwloc_xml/build.h"
 #include "json_parts.h"
 #include "places.h"
@@ -66,8 +66,7 @@ class Writer {
     }
   }
 
-  /// Adds the number of a NUMA node to a set. Numbers too large for a set are written in the
-  /// additional parts.
+  /// Adds the number of a NUMA node to a set. Numbers too large for a set are written only as JSON.
   static void add_node(CpuSet& set, const NumaNode& node) {
     if (node.os_index <= kMaxCpu) set.add(node.os_index, node.os_index);
   }
@@ -132,7 +131,8 @@ class Writer {
     devices(node, place);
   }
 
-  /// Writes a NUMA node: its memory, CPUs and devices, in a group of their own if it has CPUs.
+  /// Writes a NUMA node with its memory, CPUs and devices. If the node has CPUs, all of these are
+  /// inside a Group object.
   void add_numa_node(pugi::xml_node parent, const Place& place, const NumaNode& numa) {
     CpuSet nodes;
     add_node(nodes, numa);
@@ -153,7 +153,7 @@ class Writer {
     devices(group, place);
   }
 
-  /// Writes each CPU once, in the smallest place that contains it.
+  /// Writes each CPU once, in the smallest object that contains it.
   void add_cpus(pugi::xml_node parent, const CpuSet& cpus) {
     for (const CpuSet::Range& range : cpus.ranges()) {
       for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
@@ -264,8 +264,7 @@ class Writer {
       if (!os || port.device != os.attribute("name").value()) {
         os = os_device(node, port.device, kOpenFabrics);
       }
-      // The values of ibv_port_state begin with "nop", and ours with "unknown", so the numbers
-      // agree.
+      // ibv_port_state begins with "nop" and PortState with "unknown", so their values agree.
       if (port.state == PortState::unknown && port.number == 1) continue;
       info(os, fmt::format("Port{}State", port.number),
            std::to_string(static_cast<unsigned>(port.state)));
@@ -319,7 +318,7 @@ class Writer {
   }
 
   /// The largest number of ends in a matrix, since the reader refuses larger matrices. If there are
-  /// more, links are written in the additional parts.
+  /// more ends, the links are written only as JSON.
   static constexpr std::size_t kMostEnds = 1024;
 
   const Topology& topology_;

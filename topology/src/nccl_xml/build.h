@@ -30,16 +30,16 @@ namespace xylem::topology::nccl_xml {
 /// The unit of a <net> element's speed.
 inline constexpr double kMegabitsPerGigabyte = 8000;
 
-/// A PCI function before it is placed into its list. Devices are sorted by address, so the index of
-/// a parent is unknown until all have been found.
+/// A PCI function before list_devices() adds it to its list. Devices are sorted by address, so the
+/// index of a parent is unknown until all devices have been found.
 struct Found {
   pugi::xml_node node;
   PciDevice pci;
   std::optional<std::size_t> parent;  ///< The switch above it, as a position in Build::switches.
 };
 
-/// A network device. It is below a PCI function, which several devices may share, or below no
-/// function (a socket over a virtual interface).
+/// A network device. Several devices may share one PCI function. A socket over a virtual interface
+/// has no PCI function.
 struct FoundNic {
   Found function;
   Nic nic;

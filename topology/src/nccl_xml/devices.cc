@@ -17,10 +17,10 @@ namespace {
 /// …
 constexpr std::size_t kMostFunctions = 8;
 
-/// More than Topology::create() would accept.
+/// More functions than Topology::create() accepts.
 constexpr std::size_t kMostFound = kMaxBridges + kMaxGpus + kMaxNics;
 
-/// The port of a device that verbs or libfabric names; sockets have no port.
+/// The port number of a device of verbs or libfabric; nothing for a socket, which has no port.
 std::optional<std::uint32_t> port_of(pugi::xml_node net) {
   const auto port = parse_number<std::uint32_t>(net.attribute("port").value());
   return port.value_or(0) == 0 ? std::nullopt : port;
@@ -82,7 +82,7 @@ class Reader {
       }
       return Status::ok();
     }
-    // A root complex that represents what a virtual machine hides.
+    // This is a root complex, which stands for the bridges that a virtual machine hides.
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
     if (node.child("pci") || pci.pci_class == kPciBridge) {
       const std::size_t place = build_.switches.size();
@@ -92,8 +92,8 @@ class Reader {
     return leaf(node, std::move(pci), above);
   }
 
-  /// A leaf of a template: its class tells what it is. Other functions, which NCCL cannot use, are
-  /// left out.
+  /// A leaf of a template: its class determines whether it is a GPU or a NIC. NCCL cannot use
+  /// functions of other classes, so they are left out.
   Status leaf(pugi::xml_node node, PciDevice pci, std::optional<std::size_t> above) {
     const auto base = static_cast<std::uint8_t>(pci.pci_class >> 8);
     if (base == kClassDisplay || base == kClassAccelerator) {
@@ -191,8 +191,8 @@ class Reader {
         fmt::format("{} \"{}\" is no hexadecimal number of at most 24 bits", name, excerpt(text)));
   }
 
-  /// Reads "16.0 GT/s PCIe" and "16". A template has neither, and a machine that hides them says
-  /// "Unknown" or 0.
+  /// Reads "16.0 GT/s PCIe" and "16". A template has neither attribute. If a machine hides speed
+  /// and width, the attributes are "Unknown" or 0.
   static Rate read_uplink(pugi::xml_node node) {
     const std::string_view text = node.attribute("link_speed").value();
     const auto speed = parse_real(text.substr(0, text.find(' ')));
@@ -211,13 +211,13 @@ bool may_be_one(const Found& /*one*/, const Found& /*other*/) { return true; }
 bool may_be_one(const FoundNic& one, const FoundNic& other) {
   return one.nic.name == other.nic.name;
 }
-/// Takes and returns pointers: the result lives as long as the argument.
+/// The PCI function of an entry of either type. The result points into `*found`.
 const Found* function_of(const Found* found) { return found; }
 const Found* function_of(const FoundNic* found) { return &found->function; }
 
 /// Sorts `found` by address, and merges entries with equal addresses, as they occur in handwritten
-/// models: the first entry stays, and everything below the others moves below it. Returns the new
-/// position of each element.
+/// models: the first entry stays, and everything below the other entries moves below the first.
+/// Returns the new position of each element.
 template <typename Element>
 Result<std::vector<std::uint32_t>> sort_and_merge(Build& build, std::vector<Element>& found) {
   std::vector<std::uint32_t> order(found.size());
@@ -268,8 +268,8 @@ void drop_empty_switches(Build& build, std::vector<std::uint32_t>& places) {
   for (std::uint32_t& place : places) place = index[place];
 }
 
-/// Gives each device the NUMA node of the outermost switch above it, since merging may have moved
-/// it to a switch of another node.
+/// Sets the NUMA node of each device to that of the outermost switch above it, since merging may
+/// have moved the device to a switch of another node.
 void follow_switches(Build& build, const std::vector<std::uint32_t>& places) {
   const auto follow = [&](Found& device) {
     const Found* outermost = &device;
@@ -322,8 +322,8 @@ class HostBridges {
   std::map<std::uint32_t, std::uint32_t> places_;
 };
 
-/// Merges entries of one virtual interface: if its place is unknown, it is listed below every
-/// <cpu>.
+/// Merges the entries of each virtual interface. NCCL lists an interface of unknown place below
+/// every <cpu>.
 void merge_virtual_nics(Build& build) {
   std::map<std::string, std::size_t> first;
   std::vector<FoundNic> merged;

@@ -9,7 +9,7 @@
 namespace xylem::topology::nccl_xml {
 namespace {
 
-/// No GPU has as many ports.
+/// The largest number of parallel links in one element; no GPU has as many.
 constexpr std::uint32_t kMostLinks = 1024;
 
 Result<PciAddress> read_target(const XmlText& xml, pugi::xml_node link) {

@@ -110,7 +110,7 @@ class Writer {
     return ways;
   }
 
-  /// A switch is written where the tree branches, and where the source reports one. If several
+  /// A switch is written where the tree branches, and where Bridge::is_switch is set. If several
   /// bridges follow each other below a switch, the second is written as another switch.
   void bridge(const Place& place, std::uint32_t index, const Way& way, pugi::xml_node parent) {
     const Bridge& bridge = topology_.bridges()[index];
@@ -193,7 +193,7 @@ class Writer {
     if (nic.is_virtual || !used_.contains(index)) return;
     pugi::xml_node pci =
         function(parent, nic.pci, narrower(nic.pci.uplink, way), nic.pci.pci_class);
-    // A leaf of a template has no name; its class tells that it is a NIC.
+    // In a template, a NIC has neither ports nor an interface, and its class identifies it.
     const bool class_tells = nic.pci.pci_class >> 8 == kClassNetwork;
     if (!nic.ports.empty() || interface_of(index) != nullptr || !class_tells) add_net(pci, index);
   }

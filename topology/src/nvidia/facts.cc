@@ -17,8 +17,8 @@ std::uint32_t index_of(const Machine& machine, const PciAddress& address) {
   return static_cast<std::uint32_t>(at - machine.gpus.begin());
 }
 
-/// The GPU to which a fact refers. The GPU is added if the machine does not have it. Null if there
-/// is no room.
+/// The GPU to which `of_gpu` refers. It is added if the machine does not have it. Null if the
+/// machine has kMaxGpus GPUs already.
 Gpu* gpu_of(Machine& machine, const GpuFacts& of_gpu) {
   const std::uint32_t index = index_of(machine, of_gpu.address);
   const auto at = machine.gpus.begin() + index;
@@ -80,14 +80,14 @@ void complete(Gpu& gpu, const GpuFacts& of_gpu) {
   take(gpu.pcie_lanes, of_gpu.pcie_lanes);
   take(gpu.ipc, of_gpu.ipc);
   take(gpu.rdma, of_gpu.rdma);
-  // sysfs is more precise, since it also reports the bridge above.
+  // sysfs is more precise, since it also reports the speed of the bridge above the GPU.
   if (!gpu.pci.uplink.bandwidth) take(gpu.pci.uplink, of_gpu.pcie);
-  // If there is only one instance, it counts as the GPU.
+  // A single MIG instance counts as the whole GPU.
   if (of_gpu.partitions.size() > 1) gpu.partitions = of_gpu.partitions;
 }
 
-/// A plain `no` does not replace an earlier answer that gives a reason. Otherwise the later answer
-/// replaces the earlier one.
+/// A plain `no` replaces only an earlier `yes`, so that reasons such as `no_by_gpu` are kept. Any
+/// other answer replaces the earlier one.
 void add_pairs(Machine& machine, std::span<const PairFacts> pairs) {
   for (const PairFacts& of_pair : pairs) {
     const std::uint32_t a = index_of(machine, of_pair.a), b = index_of(machine, of_pair.b);

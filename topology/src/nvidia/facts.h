@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Facts that NVIDIA's driver reports about its GPUs. The libraries belong to the driver and not to
-// a package, so they are opened at run time, and their answers are turned into plain data. A
-// missing function, an error and an impossible number leave a fact unknown.
+// a package, so they are opened at run time, and the facts that they report are stored as plain
+// data. If a function is missing or fails, or reports an impossible number, the fact is unknown.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,7 +16,7 @@
 
 namespace xylem::topology::nvidia {
 
-/// With more GPUs, the driver is not queried about pairs.
+/// If there are more GPUs than this, the driver is not queried about pairs.
 inline constexpr std::size_t kMostPairedGpus = 64;
 
 /// The active NVLinks of a GPU that lead to the same target.
@@ -65,18 +65,18 @@ struct Facts {
 Result<Facts> ask_nvml(const std::string& library);
 
 /// Queries the CUDA driver. It reports only the GPUs that CUDA_VISIBLE_DEVICES allows, without
-/// links and partitions. But NVML does not report what processes and NICs may do with the memory of
+/// links and partitions. Unlike NVML, it reports what processes and NICs may do with the memory of
 /// a GPU. Fails like ask_nvml(). No context is created, but after the driver has been started,
 /// children that this process forks cannot use CUDA.
 Result<Facts> ask_cuda(const std::string& library);
 
-/// The bandwidth of memory whose bus is `bits` wide and has a clock of `megahertz`; it transfers
-/// twice per cycle. Unknown if the numbers are impossible.
+/// The bandwidth of memory whose bus is `bits` wide and has a clock of `megahertz`; the memory
+/// transfers twice per cycle. Unknown if the numbers are impossible.
 Rate memory_rate_of(double megahertz, double bits);
 
-/// Completes the GPUs at these PCI addresses, and replaces the machine's NVLinks by the reported
-/// NVLinks. GPUs that the machine does not have (/sys/bus/pci may be hidden) are added with an
-/// unknown place.
+/// Adds the facts to the machine's GPUs at the same PCI addresses. If `facts` contain NVLinks, they
+/// replace the NVLinks of the machine. GPUs that the machine does not have (/sys/bus/pci may be
+/// hidden) are added with an unknown place.
 void add_facts(Machine& machine, const Facts& facts);
 
 }  // namespace xylem::topology::nvidia

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens a library of NVIDIA's driver at run time, and takes texts and versions from it.
+// Opens a library of NVIDIA's driver at run time, and converts the texts and versions that it
+// reports.
 #pragma once
 
 #include "gpu_links.h"
@@ -23,7 +24,7 @@ class Library {
 
   explicit operator bool() const { return handle_ != nullptr; }
 
-  /// False if the library is too old to have the function.
+  /// Looks up a function. Returns false if the library is too old to have it.
   template <typename Function>
   bool find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(dlsym(handle_.get(), name));
@@ -52,7 +53,7 @@ inline std::string architecture_of(int major, int minor) {
   return fmt::format("{}{}", kCudaPrefix, major * 10 + minor);
 }
 
-/// "13.0" for 13000, as both libraries number versions of CUDA; empty if it is not a version.
+/// "13.0" for 13000, as both libraries number versions of CUDA; empty if `version` is not positive.
 inline std::string cuda_version_text(int version) {
   return version <= 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }

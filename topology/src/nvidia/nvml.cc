@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNvmlSuccess = 0;
 constexpr unsigned kMostNvLinks = 18;    // NVML_NVLINK_MAX_LINKS
-constexpr unsigned kMostInstances = 64;  // More than any GPU has; today 7.
+constexpr unsigned kMostInstances = 64;  // More than any GPU has: a GPU has up to 7.
 constexpr unsigned kEnabled = 1;         // NVML_FEATURE_ENABLED, NVML_DEVICE_MIG_ENABLE
 // NVML_NVLINK_DEVICE_TYPE_IBMNPU, _SWITCH, _UNKNOWN
 constexpr int kDeviceTypeNpu = 1;
@@ -43,7 +43,7 @@ struct NvmlMemory {
   unsigned long long total, free, used;
 };
 
-/// An nvmlGpuP2PStatus_t.
+/// Converts an nvmlGpuP2PStatus_t.
 PeerAccess access_of(int status) {
   switch (status) {
     case 0: return PeerAccess::yes;
@@ -83,7 +83,7 @@ class Nvml {
     if (count_(&count) != kNvmlSuccess) count = 0;
     for (unsigned i = 0; i < std::min<std::size_t>(count, kMaxGpus); ++i) {
       NvmlDevice device = nullptr;
-      // The GPU has fallen off the bus, or access is denied.
+      // This fails if the GPU has fallen off the bus, or if access is denied.
       if (at_(i, &device) != kNvmlSuccess) continue;
       auto gpu = gpu_of(device);
       if (!gpu) continue;
@@ -103,7 +103,8 @@ class Nvml {
 
  private:
   bool find_functions() {
-    // Later versions of NVML added these. If one is missing, its facts stay unknown.
+    // Later versions of NVML added these functions. If a function is missing, the facts that it
+    // reports stay unknown.
     library_.find("nvmlDeviceGetCudaComputeCapability", capability_);
     library_.find("nvmlDeviceGetNvLinkState", link_state_);
     library_.find("nvmlDeviceGetNvLinkRemotePciInfo_v2", link_target_);

@@ -117,7 +117,7 @@ class Layout {
            place.node->kind == NodeKind::numa_node || place.children.size() > 1;
   }
 
-  /// Whether the place is drawn. NVSwitches on the PCIe bus are not.
+  /// Whether the place is drawn. NVSwitches on the PCIe bus are not drawn.
   static bool is_seen(const Place& place) {
     if (!place.node) return std::ranges::any_of(place.children, is_seen);
     switch (place.node->kind) {
@@ -128,7 +128,7 @@ class Layout {
     }
   }
 
-  /// The number of nested boxes from here down.
+  /// The largest number of nested boxes in `place`, including its own box.
   static int depth_of(const Place& place) {
     int below = 0;
     for (const Place& child : place.children) below = std::max(below, depth_of(child));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes where everything in a picture goes, in pixels. Boxes within boxes represent packages,
-// NUMA nodes, host bridges and switches; cards on one row inside them represent CPUs, GPUs and
-// NICs. The connections between GPUs are drawn in a lane below. If the host is too wide, a second
-// row is placed below the lane, upside down, so that its GPUs are next to the lane, too.
+// Computes the positions of all parts of a picture, in pixels. Boxes within boxes represent
+// packages, NUMA nodes, host bridges and switches; cards on one row inside them represent CPUs,
+// GPUs and NICs. The connections between GPUs are drawn in a lane below. If the host is too wide, a
+// second row is placed below the lane, upside down, so that its GPUs are next to the lane, too.
 #pragma once
 
 #include "places.h"
@@ -20,7 +20,7 @@ namespace xylem::topology::picture {
 struct Rect {
   double x = 0, y = 0, width = 0, height = 0;
 
-  bool is_turned = false;  ///< True if it is in the row below the lane.
+  bool is_turned = false;  ///< True if the rectangle is in the row below the lane.
 
   double right() const { return x + width; }
   double bottom() const { return y + height; }
@@ -42,7 +42,7 @@ struct Card {
   Rect rect;
   CardKind kind = CardKind::cpus;
   std::vector<std::string> lines;  ///< The first line is the name.
-  std::optional<GBps> uplink;      ///< The bandwidth of its PCIe link.
+  std::optional<GBps> uplink;      ///< The bandwidth of the device's PCIe link.
   /// The rail of a NIC; for a GPU, the rail of its preferred NIC.
   std::optional<std::uint32_t> rail;
 };

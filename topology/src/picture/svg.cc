@@ -205,8 +205,9 @@ class Pen {
 
   static double width_of(double bandwidth) { return std::clamp(1 + bandwidth / 30, 1.5, 9.0); }
 
-  /// Draws a curve from one GPU to another, shifted by `beside` from their centres: an arc into the
-  /// lane, deeper the farther apart they are, or a line across the lane.
+  /// Draws a curve from one GPU to another, shifted by `beside` from their centres. Between GPUs of
+  /// the same row it is an arc into the lane, deeper the farther apart they are. Between the two
+  /// rows it crosses the lane.
   void hop(std::uint32_t from, std::uint32_t to, double beside, std::string_view attributes) {
     const Rect &a = card_of(from), &b = card_of(to);
     const double x1 = a.center() + beside, x2 = b.center() - beside;

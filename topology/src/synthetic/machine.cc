@@ -91,7 +91,7 @@ class Maker {
     XYLEM_TRY(within(gpus_, kMaxGpus, "GPUs"));
     nics_ = total(description_.nics);
     XYLEM_TRY(within(nics_, kMaxNics, "NICs"));
-    // NICs that are counted for each GPU share a switch with it.
+    // NICs that are counted for each GPU share a switch with their GPU.
     if (switches_ == 0 && nics_ > 0 && description_.nics.per == Per::gpu) switches_ = gpus_;
     XYLEM_TRY(within(switches_, kMaxBridges, "switches"));
     return check_places();

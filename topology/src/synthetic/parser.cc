@@ -17,7 +17,8 @@
 namespace xylem::topology::synthetic {
 namespace {
 
-/// A description has about a dozen clauses; a text of thousands is something else.
+/// The largest size in bytes. A description has about a dozen clauses, so a longer text is no
+/// description.
 constexpr std::size_t kMaxDescription = 4096;
 constexpr std::uint32_t kMostThings = 4096;
 constexpr std::uint32_t kMostLinksOfAPair = 64;

@@ -10,7 +10,7 @@
 
 namespace xylem::transport::loopback {
 
-/// Seed 0 means "in order": callers check ordered() first and draw no numbers.
+/// Seed 0 means "in order": callers that find ordered() true draw no numbers.
 class Dice {
  public:
   Dice(std::uint64_t seed, std::uint64_t stream) noexcept

@@ -41,11 +41,10 @@ LoopbackTransport::LoopbackTransport(std::shared_ptr<Registry> registry)
   std::memcpy(address_.data(), words, sizeof words);
 }
 
-// Nothing is pending here if the owner keeps the contract. If it does not, pending operations end
-// without a call of `done`.
+// By contract, no operation is pending here. If one is, it ends without a call of `done`.
 LoopbackTransport::~LoopbackTransport() {
   for (EndpointId endpoint = 0; endpoint < endpoints_.size(); ++endpoint) withdraw(endpoint);
-  // An offer that could not be withdrawn is being copied by its receiver right now.
+  // Every offer that remains is being copied by its receiver, and will complete.
   while (offers_ > 0) {
     mailbox_->deliver(dice_, matches_, completions_);
     collect_completions();
@@ -82,7 +81,8 @@ Result<EndpointId> LoopbackTransport::connect(std::span<const std::byte> address
   return static_cast<EndpointId>(endpoints_.size() - 1);
 }
 
-// Completes an operation that was just posted: at once or, with dice, possibly later.
+// Completes an operation that was just posted: at once or, if `dice_` reorders, possibly in a later
+// progress().
 Posted LoopbackTransport::finish(Operation& operation, Code code, std::uint64_t bytes) {
   if (!dice_.ordered() && dice_.coin()) {
     outcomes_.push_back({&operation, code, bytes});
@@ -115,7 +115,7 @@ Posted LoopbackTransport::send(EndpointId to,
   return Posted::pending;
 }
 
-// Moves a matched message into its receive and completes the send.
+// Copies a message to the target of its receive. If the message is an offer, completes the send.
 Outcome LoopbackTransport::transfer(Message& message, const Receive& receive) {
   const std::uint64_t bytes = message.envelope.bytes;
   const bool fits = receive.fits(bytes);
@@ -139,8 +139,8 @@ Posted LoopbackTransport::recv(
   return finish(operation, outcome.code, outcome.bytes);
 }
 
-// A message that has matched a receive is not cancelled: the receiver copies it within the call
-// that matched it.
+// A send whose message has matched a receive is not cancelled: the receiver copies the message
+// within the call that matched it.
 void LoopbackTransport::cancel(Operation& operation) noexcept {
   if (mailbox_->cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});
@@ -185,7 +185,8 @@ unsigned LoopbackTransport::progress() noexcept {
   return arrivals + report_some();
 }
 
-// Reports known outcomes: all of them in order or, with dice, at least one of them in any order.
+// Reports outcomes: all of them in order or, if `dice_` reorders, at least one of them in any
+// order.
 unsigned LoopbackTransport::report_some() {
   if (outcomes_.empty()) return 0;
   if (!dice_.ordered()) {

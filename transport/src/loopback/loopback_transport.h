@@ -20,14 +20,15 @@
 
 namespace xylem::transport::loopback {
 
-/// Finds mailboxes by id. The id of a transport that has ended leads to no mailbox.
+/// Finds the mailboxes of all transports of a fabric by id.
 class Registry {
  public:
   explicit Registry(LoopbackOptions options) : options_(options) {}
 
   const LoopbackOptions& options() const noexcept { return options_; }
   std::shared_ptr<Mailbox> add();
-  /// Null if the transport has ended; an error if no mailbox ever had the id.
+  /// The mailbox with this id; null if its transport has ended. Fails if there never was such a
+  /// mailbox.
   Result<std::shared_ptr<Mailbox>> find(std::uint64_t id);
 
  private:
@@ -53,8 +54,8 @@ class LoopbackTransport final : public Transport {
   void cancel(Operation& operation) noexcept override;
   std::size_t discard(Tag tag, Tag mask) noexcept override;
   unsigned progress() noexcept override;
-  /// Considers the offers of all endpoints, not only of this one. Any other message is already in
-  /// its peer's mailbox.
+  /// True if this transport has no pending offer, to any endpoint. Messages that are not offers are
+  /// in their peer's mailbox already.
   bool flush(EndpointId /*endpoint*/) noexcept override { return offers_ == 0; }
   Result<bool> arm() noexcept override;
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
@@ -78,11 +79,11 @@ class LoopbackTransport final : public Transport {
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<Mailbox> mailbox_;
   Dice dice_;
-  /// The registry and the mailbox id.
+  /// The address of the registry, and the mailbox id.
   std::array<std::byte, 2 * sizeof(std::uint64_t)> address_{};
   std::vector<Endpoint> endpoints_;
   std::size_t offers_ = 0;  ///< Offers of this transport that are neither completed nor withdrawn.
-  Outcomes outcomes_;       ///< For progress() to report.
+  Outcomes outcomes_;       ///< Completions that progress() reports.
 
   // Scratch space, kept so that steady traffic allocates nothing.
   Outcomes later_, reporting_;

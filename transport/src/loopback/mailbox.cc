@@ -21,12 +21,12 @@ void Mailbox::take_node(Messages& into) {
   }
 }
 
-// The owner must not be woken without finding something: `armed_` is cleared under the same lock
-// that adds the item, and arm() drains the eventfd before it sets `armed_` again. So a late write
-// costs one empty wake-up, and no wake-up is lost.
+// No wake-up is lost: `armed_` is cleared under the lock under which the message or completion is
+// added, and arm() drains the eventfd before it sets `armed_` again. If write() executes only after
+// this drain, the owner wakes once without finding anything, which is harmless.
 void Mailbox::wake() noexcept {
   const std::uint64_t one = 1;
-  // This fails only if the counter is full, and then the descriptor is readable anyway.
+  // write() fails only if the counter is full; the descriptor is then readable anyway.
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }
 
@@ -157,7 +157,8 @@ std::size_t Mailbox::discard(Tag tag, Tag mask, std::list<Message>& dropped) {
   return count;
 }
 
-// Any incoming message may be next, but among equal tags of one sender the oldest comes first.
+// Draws the next message at random. Of several messages with the same sender and tag, the oldest is
+// always drawn first.
 Mailbox::Messages::iterator Mailbox::draw(Dice& dice) {
   if (dice.ordered()) return incoming_.begin();
   const auto drawn =

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mailbox: where the messages to one loopback transport meet its posted receives. Mailboxes are
-// all that the threads share. Each has its own mutex, and no thread ever holds two of them.
+// A mailbox: matches the messages to one loopback transport, the owner, with the owner's posted
+// receives. The threads share only mailboxes and the Registry. Each mailbox has a mutex, and no
+// thread ever holds the mutexes of two mailboxes.
 //
 //   senders ── copy, offer ──▶ incoming ── deliver ──▶ posted receive?
 //                                              yes ▶ matched (bytes move without the lock)
@@ -28,13 +29,14 @@ class Mailbox;
 /// Identifies a message and its sender.
 struct Envelope {
   std::uint64_t sender = 0;  ///< The sender's mailbox id.
-  EndpointId endpoint = 0;   ///< The sender's endpoint. The sender withdraws its offers by it.
+  EndpointId endpoint = 0;   ///< The sender's endpoint; withdraw() selects offers by it.
   Tag tag = 0;
   std::uint64_t bytes = 0;
 };
 
-/// A message in flight. Small messages carry their bytes. An offer leaves them in the sender's
-/// memory, and the sender's operation stays pending until a receive has copied them.
+/// A message in flight. A small message contains a copy of its bytes. An offer is a message whose
+/// bytes stay in the sender's memory; the sender's operation stays pending until the receiver has
+/// copied them.
 struct Message {
   Envelope envelope;
   std::vector<std::byte> payload;
@@ -43,7 +45,7 @@ struct Message {
   std::shared_ptr<Mailbox> reply;  ///< The mailbox to which the completion of an offer is reported.
 };
 
-/// The completion of an offer, for its sender.
+/// The completion of an offer, which is reported to the sender's mailbox.
 struct Completion {
   Operation* operation = nullptr;
   Code code = Code::ok;
@@ -55,7 +57,8 @@ struct Matches {
   std::vector<Receive> receives;
 };
 
-/// Thread-safe. recycle() returns list nodes for reuse, so steady traffic allocates nothing.
+/// Thread-safe. The owner is the transport that receives the messages. List nodes are reused
+/// (recycle()), so steady traffic allocates nothing.
 class Mailbox {
  public:
   /// If no eventfd is available (descriptors exhausted), the mailbox works but its owner cannot
@@ -65,43 +68,45 @@ class Mailbox {
   std::uint64_t id() const noexcept { return id_; }
   int wake_fd() const noexcept { return wake_.get(); }
 
-  // These functions are for senders, and for receivers of the owner's offers.
+  // Other transports call these functions: senders to the owner, and receivers of its offers.
 
   /// Delivers a copy of `data`; false if the owner has ended.
   bool copy(const Envelope& envelope, const void* data);
-  /// Offers `source`, which stays in the sender's memory until its completion is reported to
-  /// `reply`; false if the owner has ended.
+  /// Offers `source`. The bytes must stay in the sender's memory until the completion is reported
+  /// to `reply`. False if the owner has ended.
   bool offer(const Envelope& envelope,
              const void* source,
              Operation& operation,
              std::shared_ptr<Mailbox> reply);
-  /// Withdraws the offers of one endpoint that no receive has matched yet, and appends their
-  /// operations to `withdrawn`.
+  /// Withdraws the offers of one endpoint of the transport `sender`, except those that a receive
+  /// has matched, and appends their operations to `withdrawn`.
   void withdraw(std::uint64_t sender, EndpointId endpoint, std::vector<Operation*>& withdrawn);
-  /// Withdraws one offer if no receive has matched it yet.
+  /// Withdraws the offer of this operation. False if a receive has matched it, or if there is none.
   bool withdraw(const Operation& operation);
-  /// Reports the completion of one of the owner's offers.
+  /// Reports to the owner that one of its offers has completed.
   void complete(Completion completion);
 
-  // These functions are for the owner.
+  // Only the owner calls these functions.
 
   /// Posts a receive. If an unexpected message matches it, moves that message into `matched`
   /// instead and returns true.
   bool post(const Receive& receive, std::list<Message>& matched);
-  /// Cancels a receive that is still posted; false if it is not.
+  /// Removes the posted receive of this operation. False if it is not posted.
   bool cancel(const Operation& operation);
-  /// Moves unexpected messages that match into `dropped`; returns their number.
+  /// Moves the unexpected messages that match (tag, mask) into `dropped`; returns their number.
   std::size_t discard(Tag tag, Tag mask, std::list<Message>& dropped);
-  /// Matches incoming messages with receives, and moves the completions out. With dice, some
-  /// messages may be left for a later call, and messages that differ in sender or tag may overtake
-  /// each other; at least one is delivered.
+  /// Moves each incoming message that matches a posted receive, and the receive, into `matches`.
+  /// The other incoming messages become unexpected. Also moves all reported completions into
+  /// `completions`. If `dice` reorders, at least one incoming message is processed, some may be
+  /// left for a later call, and messages that differ in sender or tag may overtake each other.
   unsigned deliver(Dice& dice, Matches& matches, std::vector<Completion>& completions);
-  /// Returns nodes for reuse.
+  /// Returns list nodes for reuse.
   void recycle(std::list<Message>& spent);
-  /// True if nothing is waiting here; the descriptor then becomes readable when something arrives.
+  /// True if neither a message nor a completion waits here; the descriptor then becomes readable
+  /// when one arrives.
   bool arm();
-  /// Called when the owner ends: refuses messages from now on, and moves the remaining ones into
-  /// `orphans`.
+  /// Call this when the owner ends. Afterwards the mailbox refuses messages; those that remain are
+  /// moved into `orphans`.
   void retire(std::list<Message>& orphans);
 
  private:

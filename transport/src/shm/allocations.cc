@@ -16,7 +16,7 @@
 namespace xylem::transport::shm {
 
 Allocations& Allocations::of_process() noexcept {
-  // Never destroyed, since buffers may outlive every other object of the program.
+  // Never destroyed, since buffers may outlive all static objects of the process.
   alignas(Allocations) static std::array<std::byte, sizeof(Allocations)> space;
   static Allocations& allocations = *::new (space.data()) Allocations;
   return allocations;

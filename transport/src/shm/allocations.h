@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that this process shares by allocate_shared(). Transports keep a copy of the list,
-// refresh it when version() changes, and pass the descriptors to their peers.
+// The memory that this process has allocated with allocate_shared(). Each shm transport keeps a
+// copy of the list, refreshes it when version() changes, and passes the descriptors to its peers.
 #pragma once
 
 #include "xylem/base/mutex.h"

@@ -9,18 +9,20 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Writing a slot takes about twelve times as long if its lines are in a cache that the two cores
-/// do not share ("Copies between cores" in bench/results/2026-11-29-history.md). The measured ratio
-/// is smaller, since the times include reading the source. The receiver reads a slot faster from
-/// the cache, so ordinary stores are used unless they are much slower.
+/// The choice changes to non-temporal stores if ordinary stores take kMuchSlower times as long, and
+/// back if they take less than kHardlySlower times as long. Writing a slot takes about twelve times
+/// as long if its lines are in a cache that the two cores do not share ("Copies between cores" in
+/// bench/results/2026-11-29-history.md), but the measured ratio is smaller, since the times include
+/// reading the source. At equal times ordinary stores are better, since the receiver reads a slot
+/// faster from the cache.
 constexpr float kMuchSlower = 3, kHardlySlower = 2;
 
 }  // namespace
 
 bool CacheChoice::is_trial() noexcept {
-  // How many slots are written until the next trial of the other way. Trials are frequent until
-  // both ways are known, and rare afterwards. They are rarest while ordinary stores are in use,
-  // since the receiver of a trial must then read from memory.
+  // The number of slots between two trials of the kind of store that is not preferred. Trials are
+  // frequent until both kinds have been measured, and rare afterwards. They are rarest while
+  // ordinary stores are preferred, since the receiver must read the slot of a trial from memory.
   constexpr std::uint32_t kSoon = 8, kSeldom = 64, kMostSeldom = 256;
   if (is_settled_) return false;
   ++untimed_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CacheChoice: decides whether slots for a receiver are written with ordinary or with non-temporal
-// stores. If both cores share a cache, ordinary stores leave the bytes there and the receiver reads
-// them from it. If not, each line that is written again must first be fetched back from the
-// receiver's cache, which takes several times as long as non-temporal stores. Which case holds
-// is unknown, and changes when the scheduler moves a rank, so both ways are measured repeatedly.
+// stores. If the cores of sender and receiver share a cache, ordinary stores leave the bytes in
+// this cache, where the receiver reads them. If not, an ordinary store to a line that was used
+// before must first fetch the line from the receiver's cache, which takes several times as long as
+// a non-temporal store. Whether the cores share a cache is unknown, and changes when the operating
+// system moves a process to another core. So both kinds of stores are measured repeatedly.
 #pragma once
 
 #include "xylem/base/copy.h"
@@ -20,24 +21,25 @@ namespace xylem::transport::shm {
 
 class CacheChoice {
  public:
-  /// The time of smaller copies depends mostly on other things, so they are not measured.
+  /// Smaller copies are not measured, since their time depends mostly on other factors.
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
   explicit CacheChoice(ShmWrites writes = ShmWrites::as_measured) noexcept
       : is_settled_(writes != ShmWrites::as_measured), is_non_temporal_(is_settled_) {}
 
-  /// Whether non-temporal stores are the better way according to the latest measurements.
+  /// Whether non-temporal stores are preferred according to the latest measurements.
   bool is_non_temporal() const noexcept { return is_non_temporal_; }
-  /// Counts a slot that is about to be copied. True if it should be copied in the way that is not
-  /// the preferred one, in order to measure that way again.
+  /// Counts a slot that is about to be written. True if it should be written with the kind of store
+  /// that is not preferred, in order to measure this kind again.
   bool is_trial() noexcept;
-  /// Whether the slot just counted should be copied separately, so that its time can be measured.
+  /// Whether the slot that is_trial() has just counted should be written by a separate copy, so
+  /// that the time of this copy can be measured.
   bool wants_time() const noexcept;
-  /// Records the time of one slot. `ns_per_byte` includes reading the source.
+  /// Records the measured time of one slot. `ns_per_byte` includes reading the source.
   void learn(bool non_temporal, float ns_per_byte) noexcept;
 
  private:
-  /// The median of the last measurements, so that a copy that was interrupted does not count.
+  /// The last measurements of one kind of store. Their median ignores a copy that was interrupted.
   class Times {
    public:
     void add(float time) noexcept { times_[count_++ % kTimes] = time; }
@@ -68,8 +70,8 @@ class CacheChoices {
   bool is_non_temporal() const noexcept {
     return std::ranges::any_of(choices_, &CacheChoice::is_non_temporal);
   }
-  /// Copies a message into the slot, and also to `also` if that has memory. Uses the opposite kind
-  /// of store if a trial is due for any reader.
+  /// Copies a message into the slot, and also to `also` if `also.memory` is not null. Uses the kind
+  /// of store that is not preferred if is_trial() is true for any reader.
   void copy(std::byte* slot, CopyTarget also, const void* data, std::uint64_t bytes) noexcept;
 
  private:

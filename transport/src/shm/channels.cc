@@ -199,7 +199,7 @@ bool Channels::is_busy() {
     Outgoing& outgoing = endpoint.outgoing;
     const bool must_send_hello = outgoing.is_open() && !endpoint.hello_sent;
     const bool has_work = outgoing.has_work();
-    // If entries became free, the owner may have been waiting for them.
+    // If entries have become free, the owner may be able to send the messages that found no room.
     is_busy = outgoing.retire() || is_busy || must_send_hello;
     is_busy = is_busy || (has_work && outgoing.pump() > 0);
     // No descriptor reports when a device has ended a copy.
@@ -238,7 +238,8 @@ void Channels::send_request(Source& source, const Request& request) {
   if (!is_sent) source.unsent.push_back(request);
 }
 
-/// Starts and ends holds. A channel without an endpoint back to its sender is never held.
+/// Starts and ends holds. A channel without an endpoint back to its sender is never put on hold,
+/// since requests could not be sent to the sender.
 unsigned Channels::update_holds() {
   unsigned count = 0;
   for (Source& source : sources_) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channels: both directions of the traffic with all peers, and how the ends of a channel find each
-// other.
+// Channels: all channels from and to the peers of a transport, and how the two ends of a channel
+// connect.
 //
 //   sender: connect ── hello with the channel's number ──────────────────► receiver: Source made
 //   sender: Outgoing is open ◄── accept with the number of its credits ─── receiver
 //
-// If a peer's socket has no room for a hello or an accept, look() sends it again.
+// If the peer's socket has no room for a hello or an accept, look() sends the message again.
 #pragma once
 
 #include "matcher.h"
@@ -26,13 +26,13 @@
 
 namespace xylem::transport::shm {
 
-/// The sending end of a channel. The channel has the number of the endpoint.
+/// The sending end of a channel. The channel has the same number as the endpoint.
 struct Endpoint {
   Nonce nonce{};
   Outgoing outgoing;
   bool hello_sent = false;
   Peer* peer = nullptr;      ///< Null until the peer has accepted the channel.
-  Incoming* back = nullptr;  ///< The channel from the same peer; null until it is needed.
+  Incoming* back = nullptr;  ///< The channel from this peer; set by incoming_from().
   std::uint64_t bytes_sent = 0;
 
   bool is_waiting() const noexcept { return peer == nullptr && outgoing.is_open(); }
@@ -40,13 +40,13 @@ struct Endpoint {
   Peer* reachable_peer() const noexcept { return outgoing.is_open() ? peer : nullptr; }
 };
 
-/// The receiving end of a channel. The index of the source is the number of its credits.
+/// The receiving end of a channel. Its index in `sources_` is the number of its Credit.
 struct Source {
   Peer* peer = nullptr;
   std::uint32_t their_channel = 0;
-  bool has_accepted = false;  ///< True if the accept has been sent, or the sender has ended.
+  bool has_accepted = false;  ///< True if an accept was sent, or the sender has ended.
   Incoming incoming;
-  std::vector<Request> unsent{};  ///< Requests that have not been sent yet for lack of room.
+  std::vector<Request> unsent{};  ///< Requests for which the ring had no room.
 };
 
 class Channels {
@@ -71,7 +71,7 @@ class Channels {
   Endpoint& endpoint(EndpointId id) noexcept { return endpoints_[id]; }
   const Endpoint& endpoint(EndpointId id) const noexcept { return endpoints_[id]; }
   Source& source(std::uint32_t channel) noexcept { return sources_[channel]; }
-  /// The channel from the peer of an endpoint; null if there is none yet.
+  /// The channel from the peer of an endpoint; null if the peer has not connected yet.
   Incoming* incoming_from(EndpointId id) noexcept;
 
   EndpointId connect(const Nonce& to);
@@ -83,27 +83,29 @@ class Channels {
 
   /// Whether look() should be called soon.
   bool must_poll_socket() const noexcept { return is_connecting_ || peers_->must_poll_socket(); }
-  /// Processes the messages of peers, and reclaims memory from those that have ended.
+  /// Processes the messages that peers have sent to the socket, and reclaims memory from peers that
+  /// have ended.
   void poll_socket();
   /// Receives and sends as much as possible. Returns the amount of work done.
   unsigned progress();
-  /// Call this for a receive that has not matched a message yet. Requests its message on each
-  /// channel on hold, since the message may come on any of them.
+  /// Call this for a receive that has not matched a message yet. Any channel may deliver its
+  /// message, so the message is requested on each channel that is on hold.
   void on_posted(const Receive& receive) {
     if (held_ > 0) request(receive);
   }
   /// Cancels a send, or a receive that has matched a stream. False if the operation is neither.
   bool cancel(const Operation& operation);
-  /// Reclaims the entries and slots that receivers have consumed. True if there were any.
+  /// Reclaims the entries and slots that receivers have consumed. True if any were reclaimed.
   bool retire() noexcept;
 
   /// Reports to all senders which entries have been consumed.
   void report_consumed() noexcept;
-  /// Call this between Sleeper::prepare() and finish(). True if there is anything to do.
+  /// Call this between Sleeper::prepare() and finish(). True if there is anything to do, so that
+  /// the transport must not sleep.
   bool is_busy();
   /// Whether a device is copying messages to the host.
   bool is_copying() const noexcept;
-  /// Waits until no device writes into the segment. False after 5 seconds.
+  /// Waits until no device writes into the segment. False if a device still writes after 5 seconds.
   bool finish_copies();
 
  private:
@@ -127,7 +129,7 @@ class Channels {
   DeviceMemory* devices_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
-  /// True if, at the last look(), a hello had no answer yet or an accept was not sent yet.
+  /// True if, at the last look(), a hello had not been answered or an accept had not been sent.
   bool is_connecting_ = false;
   std::vector<PeerRequest> requests_;  ///< Requests that have arrived from peers.
   std::uint32_t held_ = 0;             ///< Number of incoming channels on hold.

@@ -24,8 +24,8 @@ bool Incoming::has_entry() const noexcept {
 
 unsigned Incoming::drain() {
   unsigned count = 0;
-  // At most one ring full per call: a sender may fill the ring as fast as it is emptied, and the
-  // caller must check between calls whether too many messages are kept.
+  // At most kEntries per call: a sender may fill the ring as fast as it is drained, and between
+  // calls the caller must check whether too many messages are kept.
   while (count < kEntries && has_entry() && take_next()) ++count;
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
@@ -50,16 +50,17 @@ void Incoming::note_consumed(const Head& head) noexcept {
 void Incoming::report() noexcept {
   const std::uint64_t reported = consumed_;
   unreported_ = 0;
-  // Entries count as consumed up to the oldest entry that is still viewed.
+  // A viewed entry is not consumed yet, so entries count as consumed only up to the oldest viewed
+  // one.
   while (consumed_ < next_ && (viewed_ >> consumed_ % kEntries & 1) == 0) ++consumed_;
   if (consumed_ == reported) return;
   delay();
   credit_->consumed.store(consumed_, std::memory_order_release);
-  // The sender may be asleep because it has no room.
+  // The sender may be asleep because it had no room.
   sender_.wake();
 }
 
-/// Whether a sender of this build could have written the entry. Anything else is not trusted.
+/// Whether a sender of this build could have written the entry. The sender is not trusted.
 bool Incoming::is_sound(const Head& head) const noexcept {
   const Geometry& geometry = segment_->geometry();
   if (head.id >= kStreams) return false;
@@ -140,7 +141,7 @@ bool Incoming::take_message(const Head& head, const std::byte* data) {
   return true;
 }
 
-/// Makes a view of the next entry, which stays in the ring.
+/// Makes a view of the next entry, which then stays in the ring until release().
 View Incoming::show(const std::byte* data) noexcept {
   const auto place = static_cast<std::uint32_t>(next_ % kEntries);
   viewed_ |= std::uint64_t{1} << place;
@@ -148,8 +149,8 @@ View Incoming::show(const std::byte* data) noexcept {
 }
 
 bool Incoming::take_view(Tag tag, std::uint64_t bytes, View& view) noexcept {
-  // During a hold, the sender sends one message for each posted receive. If that message became a
-  // view here, the receive would wait for another one, which the sender holds back.
+  // During a hold, the sender sends one message for each posted receive. If take_view() consumed
+  // this message, its receive would wait for another message, which the sender withholds.
   if (!has_entry() || is_hold(holds_)) return false;
   const Entry& entry = ring_[next_ % kEntries];
   delay();

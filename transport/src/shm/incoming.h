@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Incoming: the receiving end of a channel. Consumes the entries of the sender's ring: matches them
-// with receives, or shows them in place as views.
+// Incoming: the receiving end of a channel. Consumes the entries of the sender's ring: matches
+// their messages with receives, or shows the messages in place as views.
 #pragma once
 
 #include "matcher.h"
@@ -21,7 +21,7 @@ namespace xylem::transport::shm {
 
 class Incoming {
  public:
-  /// Reads the ring `their_channel` of the segment `theirs`, and reports its position in `credit`.
+  /// Reads the ring `their_channel` of the segment `theirs`, and reports its progress in `credit`.
   Incoming(std::uint32_t channel,
            const Segment& theirs,
            std::uint32_t their_channel,
@@ -52,15 +52,15 @@ class Incoming {
   bool has_entry() const noexcept;
   /// Whether drain() has work even if the ring has no entry.
   bool is_fetching() const noexcept { return streams_.any_fetching(); }
-  /// Reports to the sender all entries consumed so far. drain() does so itself after a number of
-  /// calls that find nothing; call this before sleeping.
+  /// Reports all consumed entries to the sender. drain() reports some entries only after several
+  /// calls that find nothing, so call report_consumed() before sleeping.
   void report_consumed() noexcept {
     if (unreported_ > 0) report();
   }
-  /// Consumes the entries that are there, and returns the amount of work done. Requests of the
-  /// sender (hold.h) are appended to the list of requests.
+  /// Consumes the entries that have arrived, and returns the amount of work done. Appends the
+  /// sender's requests (hold.h) to the constructor's `requests`.
   unsigned drain();
-  /// Whether the channel should be on hold (hold.h), judging by the weight of its kept messages.
+  /// Whether the weight of the kept messages requires that the channel be on hold (hold.h).
   bool is_hold_due() const noexcept {
     return matcher_->kept(channel_) > (is_hold(holds_) ? kMostKept / 2 : kMostKept);
   }
@@ -68,9 +68,9 @@ class Incoming {
   void toggle_hold() noexcept;
   /// The value of Credit::holds for this channel.
   std::uint64_t holds() const noexcept { return holds_; }
-  /// Takes the next entry as a view, if it is a message with this tag and size.
+  /// Shows the next entry as a view, if it is a message with this tag and size. Otherwise false.
   bool take_view(Tag tag, std::uint64_t bytes, View& view) noexcept;
-  /// Ends a view of this channel. False if the sender has withdrawn the message that was viewed.
+  /// Ends a view of this channel. False if the sender has withdrawn the viewed message.
   bool release(const ViewPlace& place) noexcept;
   /// Begins to transfer the announced stream `id` to the receive that has matched it.
   void match(std::uint8_t id, const Receive& receive) { streams_.match(id, receive); }
@@ -78,7 +78,8 @@ class Incoming {
   void refuse(std::uint8_t id) { streams_.refuse(id); }
   /// Ends the receive of this operation, if it has matched a stream of this channel.
   bool cancel(const Operation& operation) { return streams_.cancel(operation); }
-  /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
+  /// Ends with peer_lost the receives that have matched a stream, and drops the rest of all
+  /// streams.
   void abandon() { streams_.abandon(); }
 
  private:
@@ -91,8 +92,9 @@ class Incoming {
   bool take_message(const Head& head, const std::byte* data);
   View show(const std::byte* data) noexcept;
   void report() noexcept;
-  /// Reports a consumed entry to the sender: at once if it frees a slot of a scarce size. Other
-  /// reports are combined, since each one costs both sides a cache miss.
+  /// Counts an entry that has been consumed. Reports it to the sender at once if it frees a slot of
+  /// a scarce size. Other entries are reported together, since each report costs both sides a cache
+  /// miss.
   void note_consumed(const Head& head) noexcept;
   /// Ends the channel and its streams. Call this when the sender will send nothing more.
   void end();
@@ -108,9 +110,9 @@ class Incoming {
   IncomingStreams streams_;
   std::uint64_t next_ = 0;      ///< Number of the entry to be consumed next.
   std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
-  std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that is viewed.
-  /// Weight of what was consumed since report(): 1 for an entry, 4 for a slot, 16 for a scarce
-  /// slot.
+  std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that a view shows.
+  /// Weight of what was consumed since the last report(): 1 for an entry without a slot, 4 for one
+  /// with a slot, 16 for one with a scarce slot.
   std::uint32_t unreported_ = 0;
   std::uint32_t idle_drains_ = 0;
   std::uint64_t holds_ = 0;
@@ -119,7 +121,7 @@ class Incoming {
 
 static_assert(kEntries == 64, "viewed_ has a bit for each");
 
-/// Completes a receive by copying this message.
+/// Copies a message to the target of its receive. Returns the outcome of the receive.
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes);
 
 }  // namespace xylem::transport::shm

@@ -12,7 +12,7 @@
 namespace xylem::transport::shm {
 namespace {
 
-/// Bytes fetched at a time. Other channels are served between two pieces.
+/// The most bytes that are fetched at a time. Between two pieces, other channels make progress.
 constexpr std::uint64_t kPiece = 512 << 10;
 
 }  // namespace
@@ -50,7 +50,7 @@ void IncomingStreams::match(std::uint8_t id, const Receive& receive) {
     return refuse(id);
   }
   if (!memory_->can_read(stream.location)) return request_fragments(id);
-  // fetch() makes the copy, so that posting a receive does not wait for it.
+  // fetch() copies the message later, so that posting a receive does not wait for the copy.
   fetching_ |= bit_of(id);
 }
 
@@ -88,7 +88,7 @@ unsigned IncomingStreams::fetch() {
   return count;
 }
 
-/// Copies the next bytes of a stream to the receive's target, with non-temporal stores if the
+/// Copies the next bytes of a stream to the target of its receive. Uses non-temporal stores if the
 /// message is too long to stay in the cache.
 void IncomingStreams::copy_to_target(const Stream& stream,
                                      const std::byte* data,
@@ -132,15 +132,16 @@ void IncomingStreams::show(std::uint8_t id, const std::byte* data) {
   outcomes_->push_back({stream.receive.operation, Code::ok, stream.bytes, view});
 }
 
-/// Shows a message in device memory to the reader's device, or ends it if it was withdrawn. False
-/// if it cannot be shown.
+/// If a stream is in device memory and the receive accepts a view, completes the receive: with a
+/// view, or with an error if the message was withdrawn. Otherwise, or if the reader's device cannot
+/// access the memory, returns false.
 bool IncomingStreams::show_on_device(std::uint8_t id) {
   Stream& stream = streams_[id];
   const Receive& receive = stream.receive;
   const bool may_show = devices_ != nullptr && stream.location.where == Location::Where::device &&
                         receive.wants_view && receive.reader.kind != MemoryKind::host;
   if (!may_show) return false;
-  // The sender's user may have freed the memory of a message that was withdrawn.
+  // The sending application may have freed the memory of a message that was withdrawn.
   if (is_withdrawn(id)) {
     end_with(id, withdrawal_code());
     return true;
@@ -215,8 +216,8 @@ bool IncomingStreams::cancel(const Operation& operation) {
   return false;
 }
 
-/// If the stream is free, both sides have finished with it. If it is viewed, release() checks
-/// whether the message was withdrawn.
+/// A free stream has been finished by both sides. A viewed stream stays: release() checks whether
+/// the message was withdrawn.
 void IncomingStreams::withdraw(std::uint8_t id) {
   Stream& stream = streams_[id];
   switch (stream.use) {
@@ -231,14 +232,14 @@ void IncomingStreams::withdraw(std::uint8_t id) {
   }
 }
 
-/// Completes the receive of a stream for which the sender has nothing more to do.
+/// Completes the receive of a stream that needs no fragments from the sender.
 void IncomingStreams::end_with(std::uint8_t id, Code code) noexcept {
   const Stream& stream = streams_[id];
   outcomes_->push_back({stream.receive.operation, code, code == Code::ok ? stream.bytes : 0});
   end_here(id);
 }
 
-/// Ends a stream, and informs the sender that it need not send fragments.
+/// Ends a stream, and grants it as fetched, so that the sender sends no fragments.
 void IncomingStreams::end_here(std::uint8_t id) noexcept {
   end_stream(id);
   grant(id, true);
@@ -261,7 +262,7 @@ void IncomingStreams::abandon() {
       continue;
     }
     if (stream.use == Stream::Use::announced) {
-      // Otherwise the sender would wait for a grant forever.
+      // refuse() grants the stream; without a grant, the sender would wait forever.
       refuse(id);
       continue;
     }

@@ -2,7 +2,8 @@
 //
 // The streams of an incoming channel. A stream is a message that is announced before it arrives. If
 // the receiver can read the message in place, it shows the message as a view, or copies it piece by
-// piece (fetch()). Any other message comes in fragments after the receiver has granted it.
+// piece (fetch()). Any other message arrives in fragments after the receiver has granted the
+// stream.
 #pragma once
 
 #include "matcher.h"
@@ -18,7 +19,7 @@
 
 namespace xylem::transport::shm {
 
-/// The place that a View shows, encoded in its id.
+/// The entry or stream that a View shows, encoded in View::id.
 struct ViewPlace {
   std::uint32_t channel = 0;
   bool is_stream = false;
@@ -36,7 +37,8 @@ constexpr ViewPlace unpack(std::uint64_t id) noexcept {
 class IncomingStreams {
  public:
   /// Makes the streams of the channel `channel`. Grants are written to `credit`; `memory` is the
-  /// memory of the sender, and `devices` opens its device memory (null if there are no devices).
+  /// memory of the sender, and `devices` opens the sender's device memory (null if there are no
+  /// devices).
   IncomingStreams(std::uint32_t channel,
                   const Withdrawal& withdrawal,
                   const Owner& sender,
@@ -62,12 +64,12 @@ class IncomingStreams {
   /// The result of consuming an entry.
   enum class Taken : std::uint8_t {
     ok,
-    no_memory,  ///< There is no memory for it, so it stays in the ring.
-    never,      ///< No sender of this build writes such an entry.
+    no_memory,  ///< There is no memory for the message, so the entry stays in the ring.
+    never,      ///< Invalid: no sender of this build writes such an entry.
   };
   /// Begins the new stream that an entry announces.
   Taken announce(const Head& head, const Entry& entry);
-  /// Takes a fragment of a stream. False if the stream expects none.
+  /// Consumes a fragment of a stream. False if the stream expects none.
   bool take_fragment(const Head& head, const std::byte* data);
   /// Continues the streams that are read in place; returns their number.
   unsigned fetch();
@@ -75,18 +77,19 @@ class IncomingStreams {
   void match(std::uint8_t id, const Receive& receive);
   /// Drops the announced stream `id`.
   void refuse(std::uint8_t id);
-  /// Ends the receive of this operation with cancelled; false if it has matched no stream here.
-  /// After that its target is not written.
+  /// Ends the receive of this operation with cancelled, and does not write to its target
+  /// afterwards. False if the operation has matched no stream of this channel.
   bool cancel(const Operation& operation);
-  /// Ends stream `id`, which the sender has withdrawn. A receive that has matched it ends with
-  /// cancelled. A view stays until it is released.
+  /// Ends stream `id`, which the sender has withdrawn. If a receive has matched the stream, it ends
+  /// with cancelled. If a view shows the stream, the view stays until it is released.
   void withdraw(std::uint8_t id);
   /// Ends the view of a stream. False if the sender has withdrawn the message.
   bool release(std::uint8_t id) noexcept;
-  /// Ends receives that have matched a stream with peer_lost, and drops the rest of all streams.
+  /// Ends with peer_lost the receives that have matched a stream, and drops the rest of all
+  /// streams.
   void abandon();
-  /// Like abandon(), but afterwards no stream counts as open (any_open()). Call this when nothing
-  /// more will arrive.
+  /// Like abandon(), but afterwards any_open() is false. Call this when the sender will send
+  /// nothing more.
   void end();
 
  private:
@@ -94,12 +97,12 @@ class IncomingStreams {
     enum class Use : std::uint8_t {
       free,
       announced,
-      matched,  ///< A receive has matched; the message is being fetched, or comes in fragments.
+      matched,  ///< A receive has matched; the message is being fetched, or arrives in fragments.
       dropped,  ///< The rest of the message is discarded.
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// True once a check of the socket for the stream's memory has been requested.
+    /// True once look() has been called because the stream's memory is not mapped.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;
@@ -121,8 +124,8 @@ class IncomingStreams {
   void end_with(std::uint8_t id, Code code) noexcept;
   bool is_withdrawn(std::uint8_t id) const noexcept;
   Code withdrawal_code() const noexcept;
-  /// Grants a stream: with `is_fetched` the message is complete, otherwise the sender is to send
-  /// fragments.
+  /// Grants a stream. `is_fetched` reports to the sender that no fragments are needed; without it,
+  /// the sender must send the message in fragments.
   void grant(std::uint8_t id, bool is_fetched) noexcept;
 
   std::uint32_t channel_;
@@ -133,7 +136,7 @@ class IncomingStreams {
   Matcher* matcher_;
   Outcomes* outcomes_;
   DeviceMemory* devices_;
-  std::uint64_t granted_ = 0, fetched_ = 0;  ///< The values last reported to the sender.
+  std::uint64_t granted_ = 0, fetched_ = 0;  ///< The values last stored in `credit_`.
   std::uint64_t fetching_ = 0;               ///< A bit for each stream on which fetch() has work.
   std::uint32_t open_ = 0;
   std::array<Stream, kStreams> streams_;

@@ -20,14 +20,14 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-/// The number in the file's first line; none for "max".
+/// The number in the file's first line; nullopt if the line is not a number, such as "max".
 std::optional<std::uint64_t> read_number(const std::string& path) {
   std::string line;
   std::ifstream file(path);
   return std::getline(file, line) ? number_of(line) : std::nullopt;
 }
 
-/// The number after `key` in the line that begins with it; 0 if there is no such line.
+/// The number after `key` in the line that begins with `key`; 0 if there is no such line.
 std::uint64_t read_line(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

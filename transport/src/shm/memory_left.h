@@ -12,7 +12,7 @@ namespace xylem::transport::shm {
 struct MemoryLeft {
   std::uint64_t bytes = 0;
   std::string
-      limit;  ///< What sets the limit, for people: "this machine", or the file of a control group.
+      limit;  ///< What sets the limit, as text: "this machine", or the file of a control group.
 };
 
 /// Where the system reports memory. Tests pass their own files.
@@ -22,7 +22,7 @@ struct MemoryFiles {
   std::string root = "/sys/fs/cgroup";
 };
 
-/// The memory that is left. It is unlimited if the system reports no limit.
+/// The memory that is left. If the system reports no limit, `bytes` is the largest number.
 MemoryLeft memory_left(const MemoryFiles& files = {});
 
 }  // namespace xylem::transport::shm

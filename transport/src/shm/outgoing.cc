@@ -18,7 +18,7 @@ ReserveResult Outgoing::room() noexcept {
   // During a hold, messages must be queued until the receiver requests them. Only send() does this,
   // and keeps their order.
   if (is_hold(ring_.holds()) || queue_.is_reordered()) return ReserveResult::use_send;
-  // Messages in the queue must be sent before this one.
+  // The messages in the queue must be sent before a new message.
   return !queue_.has(Sending::Stage::queued) && !ring_.is_full() ? ReserveResult::reserved
                                                                  : ReserveResult::retry_later;
 }
@@ -43,8 +43,8 @@ Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
     return Posted::pending;
   }
   queue_.push(sending, ring_.holds());
-  // During a hold, requested messages may be sent now; otherwise this message may overtake those
-  // that wait for a stream id.
+  // During a hold, the message may have been requested. Otherwise it may be able to overtake
+  // messages that wait for a stream id.
   if (queue_.is_reordered()) pump_queue();
   return Posted::pending;
 }
@@ -149,7 +149,7 @@ void Outgoing::on_request(const Request& request, std::uint64_t holds) {
 }
 
 bool Outgoing::send_request(const Request& request, std::uint64_t holds) noexcept {
-  if (!is_open()) return true;  // Nothing more is received from that peer.
+  if (!is_open()) return true;  // The endpoint is closed: messages of its peer are not received.
   Entry* entry =
       ring_.next_entry(EntryKind::request, request.tag, static_cast<std::uint64_t>(request.mask));
   if (entry == nullptr) return false;
@@ -161,7 +161,8 @@ bool Outgoing::send_request(const Request& request, std::uint64_t holds) noexcep
 // ---- progress ----
 
 unsigned Outgoing::pump() {
-  // Check this first, so that everything the receiver reported before it ended is still processed.
+  // The state is read first: everything that the receiver reported before it ended is then
+  // processed below.
   const bool has_ended = receiver().has_ended();
   retire();
   unsigned count = pump_copies();
@@ -217,7 +218,8 @@ void Outgoing::copy_ended(const Operation& operation, bool has_failed) {
   if (at->copies == 0 && at->sent == at->message.bytes) end_stream(at);
 }
 
-/// Ends a stream of which the receiver has the whole message, or all fragments are in the ring.
+/// Ends a stream. Requires that the receiver has fetched the whole message, or that all fragments
+/// are in the ring.
 void Outgoing::end_stream(SendQueue::Position at) {
   streams_.finish(at->id);
   queue_.complete(at);

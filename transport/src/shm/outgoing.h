@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Outgoing: the sending end of a channel. A message of up to 104 bytes travels within its entry. A
-// longer message that fits into a slot is copied there. An even longer message is announced as a
-// stream, and flows through slots after the receiver has granted it. A message that the receiver
+// longer message that fits into a slot is copied to a slot. An even longer message is announced as
+// a stream, and flows through slots after the receiver has granted it. A message that the receiver
 // can read in place is announced as well, and stays in place until the receiver has read it. A
-// message in device memory stays in place if the receiver's device reaches it; otherwise its device
-// copies it to the host, in pieces. An entry that such a copy fills is published when the copy has
-// ended. Later entries may be filled and published meanwhile, but the receiver consumes them in
-// order.
+// message in device memory stays in place if the receiver's device can access the memory; otherwise
+// the sender's device copies the message to the host, in pieces. An entry that such a copy fills is
+// published when the copy has ended. Later entries may be filled and published meanwhile, but the
+// receiver consumes entries in order.
 #pragma once
 
 #include "outcome.h"
@@ -31,7 +31,7 @@ namespace xylem::transport::shm {
 class Outgoing {
  public:
   /// `own` is this transport's segment, and `slots` manages its slots. Completions are appended to
-  /// `outcomes`. `devices` reads device memory, if any is sent.
+  /// `outcomes`. `devices` reads device memory; it may be null if no device memory is sent.
   Outgoing(std::uint32_t channel,
            const Segment& own,
            SlotPool& slots,
@@ -46,19 +46,21 @@ class Outgoing {
         cache_choice_(choice) {}
 
   /// Connects the channel to the receiver, which reports its progress in `credit`. Call this when
-  /// the receiver has answered.
+  /// the receiver has accepted the channel.
   void open(const Owner& receiver, const Credit& credit) noexcept { ring_.open(receiver, credit); }
 
   Posted send(Tag tag, const Outbound& message, Operation& operation);
   /// Sends a message of up to kInlineBytes if an entry is free now.
   bool send_inline(Tag tag, const std::byte* data, std::uint64_t bytes);
-  /// Whether put() would find a free entry.
+  /// ReserveResult::reserved if put() may be called: an entry is free, and no message must be sent
+  /// first.
   ReserveResult room() noexcept;
-  /// Reclaims entries and slots that the receiver has consumed. True if there were any.
+  /// Reclaims entries and slots that the receiver has consumed. True if any were reclaimed.
   bool retire() noexcept { return ring_.retire(); }
   /// The number of entries that the receiver has not consumed; 0 if it will never consume any.
   std::uint32_t unread() noexcept { return room() == ReserveResult::use_send ? 0 : ring_.unread(); }
-  /// Sends the message in `slot`, which may have several readers. Requires room().
+  /// Sends the message in `slot`, which may have several readers. Requires that room() has returned
+  /// ReserveResult::reserved.
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
   /// Call this when the receiver requests a message (hold.h). `holds` is the receiver's
@@ -75,19 +77,19 @@ class Outgoing {
   }
   /// Whether everything that was sent is in the ring.
   bool is_flushed() const noexcept { return queue_.is_empty(); }
-  /// Whether a device is copying messages to the host. No descriptor reports the end of a copy:
-  /// call pump().
+  /// Whether a device is copying messages to the host. No descriptor reports the end of a copy, so
+  /// call pump() until this is false.
   bool is_copying() const noexcept { return !fillings_.empty(); }
 
   /// Cancels a send. False if this channel has no such send. If the whole message is already in the
-  /// ring, or is being copied there, the send completes normally; otherwise it ends with cancelled.
-  /// The message is not accessed after the outcome is reported.
+  /// ring, or a device is copying its last bytes there, the send completes normally; otherwise it
+  /// ends with cancelled. After the outcome is reported, the message's memory is not accessed.
   bool cancel(const Operation& operation);
-  /// Ends sends that are not in the ring with peer_lost. Informs the receiver if it
-  /// `hello_was_sent` of the channel, that is, if a hello was sent to it.
+  /// Closes the endpoint: sends that are not in the ring end with peer_lost. `hello_was_sent`
+  /// states whether a hello was sent to the receiver; if so, the receiver is informed.
   void close(bool hello_was_sent);
   bool is_open() const noexcept { return standing_ == Standing::open; }
-  /// Whether unconsumed entries still occupy slots. reclaim_slots() reclaims these slots; call it
+  /// Whether unconsumed entries still occupy slots. reclaim_slots() frees these slots; call it
   /// only if the receiver has ended.
   bool has_slots_out() const noexcept { return ring_.has_slots_out(); }
   void reclaim_slots() noexcept {
@@ -100,11 +102,11 @@ class Outgoing {
  private:
   enum class Standing : std::uint8_t {
     open,
-    closing,  ///< The endpoint is closed, but the receiver must still be informed.
+    closing,  ///< The endpoint is closed, but the receiver has not been informed yet.
     closed,
   };
 
-  /// An entry that a device fills. It is published when the device has done so.
+  /// An entry that a device fills. It is published when the device has finished.
   struct Filling {
     std::uint64_t entry = 0;
     DeviceRead read;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OutgoingRing: the ring of a channel as its sender writes it. Entries are filled in order and may
+// OutgoingRing: the sender's end of a channel's ring. Entries are filled in order. An entry may
 // name a slot, which is free again when the receiver has consumed the entry. segment.h describes
 // the memory order.
 #pragma once
@@ -20,8 +20,8 @@ namespace xylem::transport::shm {
 
 class OutgoingRing {
  public:
-  /// The ring of the channel `channel` in this transport's segment `own`. `slots` manages its
-  /// slots.
+  /// The ring of the channel `channel` in this transport's segment `own`. `slots` manages the slots
+  /// of the segment.
   OutgoingRing(std::uint32_t channel, const Segment& own, SlotPool& slots) noexcept
       : channel_(channel), segment_(&own), ring_(own.ring(channel)), slots_(&slots) {}
 
@@ -29,7 +29,7 @@ class OutgoingRing {
   void open(const Owner& receiver, const Credit& credit) noexcept {
     receiver_ = receiver;
     credit_ = &credit;
-    // The receiver may be asleep while entries already wait in the ring.
+    // Entries may have been published before open(), without a wake-up of the receiver.
     receiver_.wake();
   }
   const Owner& receiver() const noexcept { return receiver_; }
@@ -40,8 +40,8 @@ class OutgoingRing {
   /// Number of entries that the receiver has not consumed yet.
   std::uint32_t unread() const noexcept { return static_cast<std::uint32_t>(next_ - retired_); }
 
-  /// Prepares the next entry; null if the ring is full. publish() or defer() must follow, unless
-  /// the entry is not needed.
+  /// Prepares the next entry; null if the ring is full. The caller fills the entry and then calls
+  /// publish() or defer(). If it calls neither, the next call prepares the same entry again.
   Entry* next_entry(EntryKind kind, Tag tag, std::uint64_t bytes) noexcept {
     if (is_full()) retire();
     if (is_full()) return nullptr;
@@ -55,12 +55,12 @@ class OutgoingRing {
     entry.size_and_check = kind == EntryKind::request ? bytes : packed(bytes, tag);
     return &entry;
   }
-  /// Names a slot in the entry that was prepared.
+  /// Names a slot in the prepared entry.
   void set_slot(Entry& entry, std::uint32_t slot) noexcept {
     slot_of_[next_ % kEntries] = slot;
     entry.slot = static_cast<std::uint16_t>(slot);
   }
-  /// Acquires a slot of `bytes` for the entry that was prepared. Null if none is free.
+  /// Acquires a slot of `bytes` for the prepared entry. Null if none is free.
   std::byte* acquire_slot(Entry& entry, std::uint64_t bytes) noexcept {
     auto slot = slots_->acquire(channel_, bytes);
     if (!slot && retire()) slot = slots_->acquire(channel_, bytes);
@@ -68,12 +68,12 @@ class OutgoingRing {
     set_slot(entry, *slot);
     return segment_->slot(*slot);
   }
-  /// Releases the slot of an entry that is not needed after all.
+  /// Releases the slot of the prepared entry. Call this if the entry will not be published.
   void release_slot() noexcept { slots_->release(slot_of_[next_ % kEntries]); }
 
-  /// Makes the entry that was prepared visible to the receiver.
+  /// Makes the prepared entry visible to the receiver.
   void publish() noexcept { publish(next_++); }
-  /// Leaves the entry that was prepared to a device, which still fills it. Returns its number, for
+  /// Reserves the prepared entry, which a device is still filling. Returns its number, for a later
   /// publish(number).
   std::uint64_t defer() noexcept { return next_++; }
   void publish(std::uint64_t number) noexcept {
@@ -81,14 +81,15 @@ class OutgoingRing {
     ring_[number % kEntries].turn.store(turn_of(number), std::memory_order_release);
     receiver_.wake();
   }
-  /// Publishes a deferred entry that could not be filled. The receiver consumes entries in order,
-  /// so it could not reach later entries otherwise.
+  /// Publishes a deferred entry that a device could not fill; the receiver skips it. Without this,
+  /// the receiver could not reach later entries, since it consumes entries in order.
   void publish_nothing(std::uint64_t number) noexcept {
     ring_[number % kEntries].kind = EntryKind::nothing;
     publish(number);
   }
 
-  /// Reclaims the entries that the receiver has consumed, with their slots. True if there were any.
+  /// Reclaims the entries that the receiver has consumed, with their slots. True if any were
+  /// reclaimed.
   bool retire() noexcept {
     if (credit_ == nullptr) return false;
     delay();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OutgoingStreams: the stream ids of an outgoing channel. An announced message needs one.
+// OutgoingStreams: the stream ids of an outgoing channel. Each announced message occupies one id.
 //
 //   free ── acquire_id ──► announced ── the receiver grants it, then finish ──► free
 //                              └─ withdraw ──► withdrawn ── the receiver grants it ──► free
 //
 // The receiver grants a stream when it has fetched the message, or when it needs the message in
-// fragments. It grants a withdrawn stream when it has read from the ring that no fragments will
-// come.
+// fragments. It grants a withdrawn stream, at the latest, when it has consumed the entry that
+// reports the withdrawal and has released any view of the message.
 #pragma once
 
 #include "shm/delays.h"
@@ -25,16 +25,16 @@ class OutgoingStreams {
   /// Reports in `withdrawal` which streams are withdrawn.
   explicit OutgoingStreams(Withdrawal& withdrawal) noexcept : withdrawal_(&withdrawal) {}
 
-  /// Whether an id is free for a message. Of the ids for messages too long for a slot, half are
-  /// reserved for messages that the receiver has requested (hold.h). So a requested message never
-  /// waits for an unrequested one.
+  /// Whether an id is free for a message. Of the ids for messages that do not fit into a slot, half
+  /// are reserved for messages that the receiver has requested (hold.h). So a requested message
+  /// never waits for an unrequested one.
   bool has_id(bool fits_slot, bool is_requested) const noexcept {
     constexpr int kUnrequested = kStreams / 4;
     const std::uint64_t ids = ids_for(fits_slot);
     const int in_use = std::popcount(used_ & ids);
     return in_use < (fits_slot || is_requested ? std::popcount(ids) : kUnrequested);
   }
-  /// Requires has_id().
+  /// Acquires a free id. Requires has_id().
   std::uint8_t acquire_id(bool fits_slot) noexcept {
     const auto id = static_cast<std::uint8_t>(std::countr_zero(~used_ & ids_for(fits_slot)));
     used_ |= bit_of(id);
@@ -46,7 +46,8 @@ class OutgoingStreams {
     std::uint64_t granted = 0;  ///< The receiver has decided where the message goes.
     std::uint64_t fetched = 0;  ///< Valid if granted: the receiver has the whole message.
   };
-  /// The streams that are granted and not finished. `credit` may be null.
+  /// The streams that are granted and not finished. `credit` is null before the receiver has
+  /// accepted the channel.
   Grants grants(const Credit* credit) const noexcept {
     if (credit == nullptr) return {};
     delay();
@@ -65,24 +66,24 @@ class OutgoingStreams {
     withdrawal_->withdrawn.store(marked_, std::memory_order_relaxed);
   }
 
-  /// Withdraws a stream: its user may overwrite the message after this call.
+  /// Withdraws a stream. After this call, the application may overwrite the message.
   void withdraw(std::uint8_t id) {
     mark_withdrawn(bit_of(id));
     withdrawn_.push_back({id, false});
   }
-  /// Withdraws all streams for good.
+  /// Withdraws all streams, and keeps their marks forever. Call this when the endpoint is closed.
   void withdraw_all() noexcept {
     mark_withdrawn(~std::uint64_t{0});
     end();
   }
-  /// Call this when the receiver has ended.
+  /// Call this when the receiver has ended: no grants will arrive.
   void end() noexcept {
     withdrawn_.clear();
     is_ended_ = true;
   }
   bool has_withdrawn() const noexcept { return !withdrawn_.empty(); }
-  /// Puts the withdrawn streams that the receiver has not fetched into the ring, and releases the
-  /// ids of those that it has granted. Returns the amount of work done.
+  /// Publishes an entry for each withdrawn stream that the receiver has not fetched, and releases
+  /// the ids of the withdrawn streams that it has granted. Returns the amount of work done.
   unsigned pump_withdrawn(OutgoingRing& ring) {
     if (withdrawn_.empty()) return 0;
     unsigned count = 0;
@@ -111,14 +112,14 @@ class OutgoingStreams {
     bool is_in_ring = false;
   };
 
-  /// A mask of the ids that a message may use. The lower half is for messages that would fit into a
-  /// slot, the upper half for longer messages.
+  /// A mask of the ids that a message may use. The lower half is for messages that fit into a slot,
+  /// the upper half for longer messages.
   static constexpr std::uint64_t ids_for(bool fits_slot) noexcept {
     constexpr std::uint64_t kLow = bit_of(kStreams / 2) - 1;
     return fits_slot ? kLow : ~kLow;
   }
-  /// The fence orders the mark before everything that the user writes to the message later
-  /// (segment.h).
+  /// Sets the mark. The fence orders this store before everything that the application writes to
+  /// the message later (segment.h).
   void mark_withdrawn(std::uint64_t streams) noexcept {
     marked_ |= streams;
     delay();
@@ -129,8 +130,8 @@ class OutgoingStreams {
 
   Withdrawal* withdrawal_;
   std::uint64_t used_ = 0;     ///< A bit for each id.
-  std::uint64_t granted_ = 0;  ///< Credit::granted without the grants of unfinished streams.
-  std::uint64_t marked_ = 0;   ///< The value of Withdrawal::withdrawn.
+  std::uint64_t granted_ = 0;  ///< Credit::granted without grants that finish() has not processed.
+  std::uint64_t marked_ = 0;   ///< The value last stored in Withdrawal::withdrawn.
   std::vector<Withdrawn> withdrawn_;
   bool is_ended_ = false;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OwnMemory: the memory of this process that peers can read besides the segment (PeerMemory is its
-// counterpart at the peer). Memory from allocate_shared() is passed to a peer with the first
-// message that lies in it; other memory is read from this process, where the system permits that.
+// OwnMemory: the memory of this process, besides the segment, that peers can read (PeerMemory is
+// its counterpart at the peer). The descriptor of memory from allocate_shared() is passed to a peer
+// with the first message in this memory. Peers read other memory directly from this process, if the
+// system permits that.
 #pragma once
 
 #include "shm/allocations.h"
@@ -21,7 +22,8 @@ class OwnMemory {
  public:
   explicit OwnMemory(Peers& peers) noexcept : peers_(&peers) {}
 
-  /// Where `to` may be able to read the source. Null stands for a peer that is not connected yet.
+  /// Where the peer `to` may be able to read the source. `to` is null if the peer is not connected
+  /// yet.
   Location locate(Peer* to, const ConstRegion& source) {
     const Allocation* shared = source.in_place == InPlace::never ? nullptr : find(source);
     if (shared != nullptr && to != nullptr && peers_->share(*to, *shared)) {
@@ -31,7 +33,7 @@ class OwnMemory {
     if (!may_pull(source)) return {};
     return {Location::Where::process, 0, reinterpret_cast<std::uintptr_t>(source.data)};
   }
-  /// See Views.
+  /// See Views::is_readable().
   bool is_readable(const ConstRegion& source) {
     return source.memory.kind != MemoryKind::host || may_pull(source) ||
            (source.in_place != InPlace::never && find(source) != nullptr);
@@ -39,11 +41,11 @@ class OwnMemory {
   void pull_from(std::uint64_t bytes) noexcept { pull_from_ = bytes; }
   bool may_be_pulled() const noexcept { return pull_from_ != kAnySize; }
 
-  /// Updates the list of allocations, and informs peers which of them have been freed.
+  /// Updates the list of allocations, and informs peers which allocations have been freed.
   void update() {
     if (version_ != Allocations::of_process().version()) refresh();
   }
-  /// Tries again to inform peers whose sockets had no room.
+  /// Repeats the messages for which the sockets of peers had no room.
   void retry() {
     if (has_late_forgets_) refresh();
   }
@@ -71,7 +73,7 @@ class OwnMemory {
   }
 
   Peers* peers_;
-  std::vector<Allocation> list_;  ///< The list of allocations that belongs to `version_`.
+  std::vector<Allocation> list_;  ///< The list of allocations as of `version_`.
   std::uint64_t version_ = 0;
   bool has_late_forgets_ = false;
   std::uint64_t pull_from_ = kAnySize;

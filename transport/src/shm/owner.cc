@@ -15,7 +15,7 @@ namespace xylem::transport::shm {
 
 void Owner::signal() const noexcept {
   const std::uint64_t one = 1;
-  // This fails only if the counter is full, and then the descriptor is readable anyway.
+  // write() fails only if the counter is full; the descriptor is then readable anyway.
   [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the owner of a segment sleeps, and how its peers wake it. The owner stores `asleep` and then
-// looks at the rings (Sleeper::prepare); a peer stores into a ring and then looks at `asleep`
-// (Owner::wake). With a full fence between store and load on both sides, at least one side sees the
-// other's store (Dekker's algorithm), so no wake-up is lost.
+// checks the rings (Sleeper::prepare); a peer stores into a ring and then checks for `asleep`
+// (Owner::wake). With a full fence between store and check on both sides, at least one side reads
+// what the other has stored (Dekker's algorithm), so no wake-up is lost.
 #pragma once
 
 #include "shm/delays.h"
@@ -16,10 +16,10 @@
 
 namespace xylem::transport::shm {
 
-/// Whether a peer has to be woken later.
+/// A wake-up of a peer that HostPeers::hold_wakes() may postpone.
 struct Wake {
-  const bool* is_held = nullptr;  ///< See HostPeers::hold_wakes(). The same for all peers.
-  bool is_due = false;            ///< The peer sleeps, and something has been stored for it.
+  const bool* is_held = nullptr;  ///< True while wake-ups are postponed. All peers share this flag.
+  bool is_due = false;            ///< The wake-up of a sleeping peer has been postponed.
 };
 
 /// The owner of a segment, as a peer sees it.
@@ -35,8 +35,8 @@ class Owner {
   bool has_ended() const noexcept {
     return state_ != nullptr && state_->load(std::memory_order_acquire) == OwnerState::ended;
   }
-  /// Wakes the owner if it is asleep. Call this after storing something that the owner must find.
-  /// While wakes are held, only records that the owner must be woken.
+  /// Wakes the owner if it is asleep. Call this after storing something that the owner must
+  /// process. While wake-ups are postponed, only records that the owner must be woken.
   void wake() const noexcept {
     if (state_ == nullptr) return;
     delay();
@@ -49,7 +49,7 @@ class Owner {
       signal();
     }
   }
-  /// Makes the owner's descriptor readable, whether it sleeps or not.
+  /// Makes the owner's eventfd readable, whether the owner sleeps or not.
   void signal() const noexcept;
 
  private:
@@ -58,10 +58,11 @@ class Owner {
   int wake_ = -1;
 };
 
-/// How a transport sleeps: the state in its own segment, and the descriptors that wake it.
+/// How a transport sleeps: the state in the transport's own segment, and the descriptors that wake
+/// the transport.
 class Sleeper {
  public:
-  /// `socket` ends the sleep, too, when it is readable.
+  /// `own` is this transport's segment. The sleep also ends when `socket` becomes readable.
   static Result<Sleeper> open(const Segment& own, int socket);
 
   /// The descriptor to sleep on.
@@ -69,12 +70,12 @@ class Sleeper {
   /// The eventfd with which peers wake this transport.
   int wake_fd() const noexcept { return wake_.get(); }
 
-  /// Declares this transport asleep. Look at all rings, and then call finish().
+  /// Declares this transport asleep. Then check all rings, and call finish().
   void prepare() noexcept;
-  /// Ends the check: stays asleep if nothing was found (`is_idle`), and is awake again otherwise.
-  /// Returns `is_idle`.
+  /// Call this after the check of the rings. If the check found nothing (`is_idle`), the transport
+  /// stays asleep; otherwise it is declared awake. Returns `is_idle`.
   bool finish(bool is_idle) noexcept;
-  /// Declares this transport awake. True if it was asleep.
+  /// Declares this transport awake. True if it was asleep before.
   bool wake_up() noexcept {
     const bool was_asleep = std::exchange(is_asleep_, false);
     delay();

@@ -21,8 +21,8 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  /// An address in the abstract name space of sockets: it has no file, and its name disappears with
-  /// the socket.
+  /// An address in the abstract name space of sockets: the socket has no file, and its name is
+  /// released when it is closed.
   explicit Address(const Nonce& nonce) noexcept {
     const std::string name = fmt::format("xylem-{:016x}{:016x}", nonce[0], nonce[1]);
     un.sun_family = AF_UNIX;
@@ -93,7 +93,8 @@ bool PeerSocket::is_alive(const Nonce& nonce) noexcept {
 }
 
 std::optional<ReceivedMessage> PeerSocket::receive() noexcept {
-  // Any process of the host can send to this socket, so a flood of messages must not keep us here.
+  // The loop is bounded, since any process of the host can send any number of messages to this
+  // socket.
   constexpr int kMostRefused = 64;
   for (int refused = 0; refused < kMostRefused; ++refused) {
     ReceivedMessage received;

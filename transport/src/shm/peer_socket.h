@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PeerSocket: a Unix socket without a file, over which transports connect to each other and pass
-// descriptors of the memory that they share. Only processes of the same user are accepted.
+// descriptors of the memory that they share. Only messages from processes of the same user are
+// accepted.
 #pragma once
 
 #include "shm/segment.h"
@@ -19,11 +20,11 @@ namespace xylem::transport::shm {
 
 struct PeerMessage {
   enum class Kind : std::uint32_t {
-    hello,  ///< "Read my ring `channel`." Carries the sender's segment and its eventfd.
+    hello,  ///< "Read my ring `channel`." Carries descriptors: the sender's segment and eventfd.
     /// "I read your ring `channel`; its credits are my line `credit`." Carries the same
     /// descriptors.
     accept,
-    share,   ///< "You may read my `allocation` of `bytes`." Carries its memory.
+    share,   ///< "You may read my `allocation` of `bytes`." Carries the memory's descriptor.
     forget,  ///< "I have freed my `allocation`."
   };
   Kind kind = Kind::hello;
@@ -57,7 +58,7 @@ class PeerSocket {
   Sent send(const Nonce& to, const PeerMessage& message, std::span<const int> descriptors) noexcept;
   /// Whether the process of the transport with this nonce is alive.
   static bool is_alive(const Nonce& nonce) noexcept;
-  /// The next message that has arrived, if there is one.
+  /// The next message that has arrived; nullopt if none has.
   std::optional<ReceivedMessage> receive() noexcept;
 
  private:

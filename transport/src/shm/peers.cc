@@ -74,7 +74,8 @@ std::optional<Peers::Hello> Peers::receive() {
   return std::nullopt;
 }
 
-/// The sender of a message. Null if it is unknown and cannot be added.
+/// The sender of a message; adds the sender if this is its first message. Null if the sender cannot
+/// be added.
 Peer* Peers::peer_of(ReceivedMessage& received) {
   const PeerMessage& message = received.message;
   const Nonce nonce = message.from;

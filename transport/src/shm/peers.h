@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers: the transports that have sent a message to the socket of this one, and the memory of each
-// that this process maps.
+// Peers: the transports that have sent a message to this transport's socket, and their memory that
+// this process maps.
 #pragma once
 
 #include "shm/allocations.h"
@@ -22,14 +22,14 @@
 
 namespace xylem::transport::shm {
 
-/// Another transport. Its segment stays mapped until this transport ends.
+/// Another transport. The peer's segment stays mapped here until this transport ends.
 struct Peer {
   Nonce nonce{};
   Segment segment;
   UniqueFd wake;
   PeerMemory memory;
   mutable Wake wake_later{};
-  std::vector<std::uint32_t> shared{};  ///< The allocations whose descriptors it has.
+  std::vector<std::uint32_t> shared{};  ///< Ids of the allocations whose descriptors the peer has.
 
   Peer(const Nonce& its_nonce,
        Segment its_segment,
@@ -57,30 +57,33 @@ class Peers {
 
   /// Sends a hello or an accept, with the descriptors of this transport.
   Sent connect(const Nonce& to, const PeerMessage& message) noexcept;
-  /// Makes a peer forget all allocations, so that each is passed again when it is next needed. Call
-  /// this when an endpoint to the peer opens and no other one is open: while none was open, the
-  /// peer may have dropped the allocations.
+  /// Makes a peer forget all allocations of this process, so that their descriptors are passed
+  /// again when they are needed. Call this when an endpoint to the peer opens and no other endpoint
+  /// to it is open, since the peer may have dropped the allocations while none was open.
   void revoke_all(Peer& peer) noexcept;
-  /// Shares an allocation with a peer, unless it is shared already. True if it is shared now.
+  /// Passes the descriptor of an allocation to a peer, unless the peer has it already. False if the
+  /// message could not be sent.
   bool share(Peer& peer, const Allocation& allocation);
-  /// Informs all peers which of the allocations that they have are not in `list` any more. False if
-  /// the socket of a peer is full: try again later.
+  /// Informs all peers which of the allocations that they have are missing in `list`, because they
+  /// were freed. False if the socket of a peer is full: call this again later.
   bool revoke_freed(const std::vector<Allocation>& list);
 
   struct Hello {
     PeerMessage message;  ///< A hello or an accept.
     Peer* peer = nullptr;
   };
-  /// Processes messages up to the next hello or accept, which it returns.
+  /// Processes messages up to the next hello or accept, and returns this hello or accept; nullopt
+  /// if there is none.
   std::optional<Hello> receive();
-  /// Whether receive() should be called soon, for memory that a peer has announced.
+  /// Whether receive() should be called soon: PeerMemory::look() has requested it, since the
+  /// descriptor of announced memory has not arrived.
   bool must_poll_socket() const noexcept { return must_poll_socket_; }
-  /// Logs that a message is ignored.
+  /// Logs that a message of a peer is ignored.
   void refuse(std::string_view why) const;
 
   std::list<Peer>& all() noexcept { return peers_; }
   const std::list<Peer>& all() const noexcept { return peers_; }
-  /// See HostPeers.
+  /// See HostPeers::hold_wakes().
   void hold_wakes(bool held) noexcept;
 
  private:

@@ -22,22 +22,23 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x78796c656d2d3033;  // "xylem-03": changes with the layout.
 constexpr std::uint64_t kPage = 4096;
-// The size of a small slot: one page, and one line for what precedes a payload.
+// The size of a small slot: one page of payload, and one line for a header before the payload.
 constexpr std::uint32_t kSmallBytes = 4096 + kLine;
 constexpr std::uint32_t kLargestSlot = 64 << 10;
 constexpr std::uint32_t kSmallestSlot = 8 << 10;
 constexpr std::uint64_t kUsualBytes = 2 << 20;
 constexpr std::uint32_t kMostSlots = 1 << 16;  // The range of Entry::slot.
-// With this many channels, the least number of slots of a size is kMostSlots / 2 (plan_geometry()).
+// With this many channels, the minimum number of slots of one size is kMostSlots / 2
+// (plan_geometry()).
 constexpr std::uint32_t kMostChannels = (1 << 14) - 1;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
 }
 
-/// Asks for pages of 2 MiB where the system provides them for shared memory (shmem_enabled), which
-/// saves TLB entries. The kernel chooses the page size at the first write, so the memory is written
-/// here.
+/// Requests pages of 2 MiB, which save TLB entries, if the system provides them for shared memory
+/// (shmem_enabled). The kernel chooses the page size at the first write, so this function makes the
+/// kernel populate the memory.
 void try_huge_pages(std::byte* memory, std::uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   constexpr std::uint64_t kHugePage = 2 << 20;
@@ -73,8 +74,8 @@ std::uint64_t Geometry::slot_offset(std::uint32_t slot) const noexcept {
 }
 
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
-  // Of each size, every channel owns one slot, and one more is shared; at least twice as many are
-  // provided.
+  // Of each slot size, one slot is reserved for every channel, and at least one more must be shared
+  // by all channels (SlotPool). At least twice this number is provided.
   Geometry geometry{channels, 0, kSmallBytes, 0, kLargestSlot};
   // Up to one page of padding lies between the two sizes.
   const std::uint64_t fixed = geometry.slot_offset(0) + kPage;
@@ -100,7 +101,8 @@ Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes) {
 }
 
 Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
-  // Without this check the kernel would reclaim page after page and finally kill processes.
+  // Without this check, allocating too much would make the kernel reclaim pages and finally kill
+  // processes.
   if (const MemoryLeft left = memory_left(); bytes > left.bytes) {
     return failure(Code::exhausted,
                    fmt::format("{} bytes of memory are more than the {} that {} has left: ask for "
@@ -114,7 +116,7 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   }
   const auto size = static_cast<off_t>(bytes);
   {
-    const WriteSignalsBlocked blocked;  // A memfd counts as a file.
+    const WriteSignalsBlocked blocked;  // The limit on file sizes applies to a memfd, too.
     if (ftruncate(fd.get(), size) != 0) {
       return failure(Code::exhausted,
                      fmt::format("shared memory, which the system counts as a file, cannot have {} "
@@ -126,8 +128,8 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
   if (memory == MAP_FAILED) return system_error(Code::exhausted, "mmap");
   SealedMemory made{std::move(fd), Mapping(static_cast<std::byte*>(memory), Unmap{bytes})};
   try_huge_pages(static_cast<std::byte*>(memory), bytes);
-  // Allocate everything now, so that a shortage is an error here instead of SIGBUS at the first
-  // access.
+  // All pages are allocated here, so that a shortage of memory is an error and not SIGBUS at a
+  // later access.
   if (fallocate(made.fd.get(), 0, 0, size) != 0) {
     return system_error(Code::exhausted, fmt::format("no {} bytes: free some memory", bytes));
   }
@@ -135,8 +137,8 @@ Result<SealedMemory> make_sealed_memory(std::uint64_t bytes) {
     return system_error(Code::unsupported, "sealing");
   }
 #ifdef F_SEAL_FUTURE_WRITE
-  // Available since Linux 5.1. On older kernels peers could write to the memory, but our code never
-  // does.
+  // This seal exists since Linux 5.1. On older kernels peers are able to write to the memory, but
+  // Xylem never does.
   (void)fcntl(made.fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 #endif
   return made;
@@ -162,7 +164,7 @@ Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes) {
 Result<Segment> Segment::create(const Geometry& geometry, const Nonce& nonce) {
   XYLEM_TRY(SealedMemory made, make_sealed_memory(geometry.bytes()));
   Segment segment(std::move(made.fd), std::move(made.memory), geometry);
-  // Zero is the initial state of everything else.
+  // All other parts of the segment are zero, which is their initial state.
   Header* header = std::construct_at(&segment.header());
   header->magic = kMagic;
   header->nonce = nonce;

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A segment: the memory that one transport writes and its peers read. In the shm transport, the
-// words channel and ring mean the following, and not what they mean in a schedule.
+// words channel and ring have the following meanings, and not those that they have in a schedule.
 //
 //   header │ credits, one line per incoming channel │ withdrawals, one line per outgoing channel │
 //   rings, one per outgoing channel │ slots
 //
 // A channel leads from one endpoint to its peer. Its ring of entries is in the sender's segment.
 // Its credits, which report the receiver's progress, are in the receiver's segment. So every word
-// has exactly one writer.
+// of shared memory has exactly one writer.
 //
 // Memory order. The sender fills an entry and the slot that it names, and then stores the entry's
-// `turn` with release; the receiver loads `turn` with acquire before it reads them. When the
-// receiver has read them, it stores `consumed` with release; the sender loads `consumed` with
+// `turn` with release; the receiver loads `turn` with acquire before it reads entry and slot. After
+// reading them, the receiver stores `consumed` with release; the sender loads `consumed` with
 // acquire before it writes the entry or the slot again. `turn` counts laps from 1, so an entry of
 // an earlier lap is never mistaken for a new one. A device may still be copying into an entry or
-// its slot when later entries have their `turn` already; the receiver consumes entries in order, so
-// it waits for the `turn` of that entry. For `state` see owner.h.
+// its slot when later entries are published already. The receiver consumes entries in order, so it
+// does not read the later entries before the `turn` of this entry is stored. The memory order of
+// `state` is described in owner.h.
 //
-// A message may stay in memory that the peer can read in addition to the segment; the announcement
-// contains its Location. When the receiver has read the whole message, it flips the stream's bit in
-// `granted`, stored with release after `fetched`. The sender loads `granted` with acquire before
-// its user may reuse the buffer.
+// A message may stay in memory that the peer can read in addition to the segment; its announcement
+// then contains its Location. When the receiver has read the whole message, it flips the stream's
+// bit in `granted`, stored with release after `fetched`. The sender loads `granted` with acquire
+// before it reports the send complete, so that the application may reuse the buffer.
 //
-// A sender that cancels cannot wait for that. Instead it sets the stream's bit in `withdrawn`. A
-// fence follows, so that this store precedes everything written to the buffer later. The receiver
-// executes a fence between its reads and its check of the bit. So a receiver that has read
-// overwritten bytes notices it, like the reader of a seqlock (Boehm, "Can seqlocks get along with
-// programming language memory models?", MSPC 2012). The bit is cleared before the stream's number
-// is used again. That happens only after the bit in `granted` has flipped, when the receiver has
-// checked `withdrawn` for the last time.
+// A sender that cancels a message cannot wait for this grant. Instead it sets the stream's bit in
+// `withdrawn`. A fence follows, so that this store precedes everything that is written to the
+// buffer later. The receiver executes a fence between its reads of the message and its check of the
+// bit. So a receiver that has read overwritten bytes finds the bit set, like the reader of a
+// seqlock (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+// The sender clears the bit before it uses the stream's id again, but only after the bit in
+// `granted` has flipped: the receiver does not check `withdrawn` after granting a stream.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -51,12 +52,13 @@ namespace xylem::transport::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kEntries = 64;  ///< Number of entries in each ring.
-/// The largest number of announced messages (streams) that have not ended on one channel. The first
-/// half of the stream numbers is for messages that fit into a slot; if none of these is free, such
-/// messages are sent through slots. Longer messages use the second half, and wait if none is free.
+/// The most announced messages (streams) that one channel can have at a time. The first half of the
+/// stream ids is for messages that fit into a slot; if none of these ids is free, such messages are
+/// sent through slots. Longer messages use the second half, and wait if none is free.
 inline constexpr std::uint32_t kStreams = 64;
 
-/// Names a transport: its segment, and the socket over which it is reached (peer_socket.h).
+/// The random name of a transport, of its segment, and of the socket over which it is reached
+/// (peer_socket.h).
 using Nonce = std::array<std::uint64_t, 2>;
 
 /// The layout of a segment.
@@ -78,7 +80,7 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// Plans a segment of `bytes` for `channels`. With 0 bytes the size is chosen to serve them well.
+/// Plans a segment of `bytes` for `channels`. With 0 bytes, a suitable size is chosen.
 Result<Geometry> plan_geometry(std::uint32_t channels, std::uint64_t bytes);
 
 enum class OwnerState : std::uint32_t { awake, asleep, ended };
@@ -99,15 +101,15 @@ struct alignas(kLine) Credit {
   /// A bit for each stream, valid when the bit in `granted` has flipped. If set, the receiver has
   /// the whole message and needs no fragments.
   std::atomic<std::uint64_t> fetched{0};
-  /// Odd during a hold: the receiver keeps so many messages without a receive that it accepts only
-  /// requested messages (hold.h). Every change adds one.
+  /// Odd during a hold: the receiver has so many messages without a receive that it accepts only
+  /// messages that it requests (hold.h). Every change adds one.
   std::atomic<std::uint64_t> holds{0};
 };
 
 /// The state of an outgoing channel, written by the sender.
 struct alignas(kLine) Withdrawal {
-  /// A bit for each stream. If it is set and the message was left in place, the message may have
-  /// been overwritten. All bits are set when the endpoint is closed.
+  /// A bit for each stream. If it is set, the sender has withdrawn the message, and its memory may
+  /// have been overwritten. All bits are set when the endpoint is closed.
   std::atomic<std::uint64_t> withdrawn{0};
 };
 
@@ -116,12 +118,12 @@ enum class EntryKind : std::uint8_t {
   slotted,    ///< A message, in a slot.
   announce,   ///< Announces stream `id`, a message of `bytes`; its payload is a Location, or a
               ///< DevicePlace if `slot` is kOnDevice.
-  fragment,   ///< `bytes` more of the granted stream `id`, in a slot.
-  withdrawn,  ///< No more of stream `id` will be sent.
-  request,  ///< To the sender of the opposite channel: the receiver waits for the next message that
-            ///< equals `tag` in the bits of `bytes`; the payload is Credit::holds at that time.
+  fragment,   ///< The next `bytes` of the granted stream `id`, in a slot.
+  withdrawn,  ///< The sender has withdrawn stream `id`, and sends no more of it.
+  request,  ///< Requests a message of the opposite channel (hold.h). Head::tag and Head::bytes are
+            ///< the tag and the mask of the receive; the payload is Credit::holds.
   closed,   ///< The endpoint was closed; streams that are not complete will never be complete.
-  nothing,  ///< The message that should have been here could not be read. It is skipped.
+  nothing,  ///< A device could not copy the message of this entry; the receiver skips it.
 };
 
 /// Where an announced message is, if its receiver can read it there.
@@ -148,7 +150,7 @@ static_assert(kLargestMessage < std::uint64_t{1} << kSizeBits);
 /// The second line holds payload only, and processors that fetch lines in pairs load it along with
 /// the first.
 struct alignas(2 * kLine) Entry {
-  std::atomic<std::uint32_t> turn{0};  ///< The lap in which the entry was filled last, from 1.
+  std::atomic<std::uint32_t> turn{0};  ///< The lap in which the entry was last filled, from 1.
   EntryKind kind = EntryKind::eager;
   std::uint8_t id = 0;
   std::uint16_t slot = 0;
@@ -165,8 +167,8 @@ constexpr std::uint64_t packed(std::uint64_t bytes, Tag tag) noexcept {
   return bytes | (static_cast<std::uint64_t>(tag >> kNameBits) << kSizeBits);
 }
 
-/// The fields of an entry, without its payload. The other process may overwrite an entry at any
-/// time, so it is copied once and only the copy is checked and used.
+/// A copy of an entry's fields, without the payload. The other process may overwrite an entry at
+/// any time, so the fields are copied once, and only the copy is checked and used.
 struct Head {
   EntryKind kind;
   std::uint8_t id;
@@ -216,12 +218,12 @@ struct Unmap {
 };
 /// Mapped memory. The destructor unmaps it.
 using Mapping = std::unique_ptr<std::byte, Unmap>;
-/// Maps a file that a peer has passed, for reading. Fails with `mismatch` if the file can shrink or
-/// has fewer than `bytes`.
+/// Maps a file for reading, whose descriptor a peer has passed. Fails with `mismatch` if the file
+/// can shrink or has fewer than `bytes`.
 Result<Mapping> map_of_peer(const UniqueFd& fd, std::uint64_t bytes);
 
-/// Unnamed memory, fully allocated and mapped for writing here. Other processes cannot change its
-/// size and, from Linux 5.1 on, cannot write to it.
+/// Unnamed memory, fully allocated, and mapped for writing in this process. Other processes cannot
+/// change its size and, from Linux 5.1 on, cannot write to it.
 struct SealedMemory {
   UniqueFd fd;
   Mapping memory;
@@ -233,7 +235,8 @@ class Segment {
  public:
   /// Creates a segment and maps it for writing.
   static Result<Segment> create(const Geometry& geometry, const Nonce& nonce);
-  /// Maps a peer's segment for reading. Fails with `mismatch` if it does not have this nonce.
+  /// Maps a peer's segment for reading. Fails with `mismatch` if the segment does not have this
+  /// nonce.
   static Result<Segment> open(UniqueFd fd, const Nonce& nonce);
 
   int fd() const noexcept { return fd_.get(); }
@@ -254,7 +257,7 @@ class Segment {
     return memory() + geometry_.slot_offset(slot);
   }
   std::byte* memory() const noexcept { return memory_.get(); }
-  /// Leaves the memory mapped after the end of this object.
+  /// Keeps the memory mapped after the destruction of this object.
   void leave_mapped() noexcept { [[maybe_unused]] const auto* const left = memory_.release(); }
 
  private:

@@ -7,8 +7,8 @@
 //     ├─ no stream id is free ──► waiting_for_stream_id ──► begun
 //     └─ the receiver has requested it (hold.h) ──► requested ──► begun
 //
-// Messages with equal tags begin in the order in which they were pushed: of two that have not
-// begun, the older one is in an earlier list (in the order requested, waiting_for_stream_id,
+// Messages with equal tags begin in the order in which they were pushed: of two messages that have
+// not begun, the older one is in an earlier list (in the order requested, waiting_for_stream_id,
 // queued), or earlier in the same list.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Sending {
     waiting_for_stream_id,
     queued,
     announced,
-    copying,  ///< Nothing remains to be begun, but a device still copies pieces of the message.
+    copying,  ///< All pieces of the message are begun, but a device is still copying some of them.
   };
 
   Operation* operation = nullptr;
@@ -53,9 +53,9 @@ struct Sending {
   Tag tag = 0;
   bool fits_slot = true;
   Stage stage = Stage::queued;
-  std::uint8_t id = 0;       ///< The id of its stream, once announced.
-  Code code = Code::ok;      ///< The code with which it completes after `copying`.
-  std::uint32_t copies = 0;  ///< How many of its pieces a device is copying.
+  std::uint8_t id = 0;       ///< The id of the message's stream, once announced.
+  Code code = Code::ok;      ///< The code with which the send completes after `copying`.
+  std::uint32_t copies = 0;  ///< How many pieces of the message a device is copying.
   std::uint64_t sent = 0;    ///< How many bytes are in the ring, or being copied there.
 
   bool is_announced() const noexcept {
@@ -82,19 +82,19 @@ class SendQueue {
 
   bool is_empty() const noexcept { return count_ == 0; }
   bool has(Stage stage) const noexcept { return !lists_[index(stage)].empty(); }
-  /// Whether messages may begin in another order than that in which they were pushed.
+  /// Whether messages may begin in an order other than that of push().
   bool is_reordered() const noexcept {
     return has(Stage::requested) || has(Stage::waiting_for_stream_id);
   }
-  /// Whether any message has not begun. Then a new message has to be pushed.
+  /// Whether any message has not begun. If so, push() must be called for a new message.
   bool has_unbegun() const noexcept { return has(Stage::queued) || is_reordered(); }
 
   /// Adds a message that has begun and has not completed.
   void add_begun(const Sending& sending) {
     add(sending, sending.is_announced() ? Stage::announced : Stage::copying);
   }
-  /// Adds a message that has not begun. `holds` is Credit::holds: during a hold, the message may
-  /// have been requested already.
+  /// Adds a message that has not begun. `holds` is the receiver's Credit::holds: during a hold, the
+  /// receiver may have requested the message already.
   void push(const Sending& sending, std::uint64_t holds) {
     add(sending, take_request(sending.tag, holds) ? Stage::requested : Stage::queued);
   }
@@ -112,8 +112,8 @@ class SendQueue {
     requests_.push_back(request);
   }
 
-  /// Calls `begin(sending, is_requested)` for the messages in their order, as long as there is
-  /// room; while `is_held()`, only for requested messages. Returns how many have begun.
+  /// Calls `begin(sending, is_requested)` for the messages in order, until there is no room. While
+  /// `is_held()`, only requested messages begin. Returns how many messages have begun.
   template <typename Begin, typename IsHeld>
   unsigned pump(const Begin& begin, const IsHeld& is_held) {
     unsigned count = 0;
@@ -129,7 +129,7 @@ class SendQueue {
     for (auto it = list.begin(); it != list.end();) visit(it++);
   }
 
-  /// The message of an operation, if there is one.
+  /// The position of an operation's message; nullopt if it is not in this queue.
   std::optional<Position> find(const Operation& operation) noexcept {
     for (List& list : lists_) {
       const auto at = std::ranges::find(list, &operation, &Sending::operation);
@@ -137,7 +137,7 @@ class SendQueue {
     }
     return std::nullopt;
   }
-  /// Completes a message: at once or, while a device still copies pieces of it, after that.
+  /// Completes a message: at once, or when a device has finished the copies of its pieces.
   void complete(Position at, Code code = Code::ok) {
     if (at->copies > 0) {
       at->code = code;
@@ -147,7 +147,7 @@ class SendQueue {
     spare_.splice(spare_.begin(), lists_[index(at->stage)], at);
     --count_;
   }
-  /// Completes all messages with `code`, except for those that are `copying`.
+  /// Completes all messages with `code`, except those in the stage `copying`.
   void complete_all(Code code) {
     for (std::size_t stage = 0; stage < index(Stage::copying); ++stage) {
       while (!lists_[stage].empty()) complete(lists_[stage].begin(), code);
@@ -181,14 +181,16 @@ class SendQueue {
     return true;
   }
 
-  /// Whether a queued message has to wait behind those that wait for a stream id.
+  /// Whether a queued message must wait, because messages that wait for a stream id must begin
+  /// before it.
   bool must_wait(const Sending& sending) const noexcept {
     const List& waiting = lists_[index(Stage::waiting_for_stream_id)];
     if (waiting.empty()) return false;
     return !sending.fits_slot ||
            std::ranges::find(waiting, sending.tag, &Sending::tag) != waiting.end();
   }
-  /// Begins the messages of a list. False if no later list may be served.
+  /// Begins the messages of a list. False if the messages of later lists must not begin in this
+  /// pass.
   template <typename Begin>
   bool pump_list(Stage stage, const Begin& begin, unsigned& count) {
     const bool is_queued = stage == Stage::queued, is_requested = stage == Stage::requested;
@@ -218,7 +220,7 @@ class SendQueue {
   List spare_;
   std::size_t count_ = 0;
   std::vector<Request> requests_;        ///< Requests for messages that have not been pushed yet.
-  std::uint64_t holds_of_requests_ = 0;  ///< `requests_` applies only while Credit::holds is this.
+  std::uint64_t holds_of_requests_ = 0;  ///< The Credit::holds for which `requests_` is valid.
 };
 
 }  // namespace xylem::transport::shm

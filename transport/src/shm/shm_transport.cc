@@ -17,7 +17,7 @@ namespace xylem::transport::shm {
 namespace {
 
 constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
-/// The number of calls of progress() without any work between two checks of the socket.
+/// The socket is checked once in this many calls of progress() that find no work.
 constexpr std::uint32_t kRoundsPerLook = 64;
 /// View::id of a message that arrived before its receive was posted.
 constexpr std::uint64_t kLent = ~std::uint64_t{0};
@@ -63,8 +63,8 @@ ShmTransport::ShmTransport(Segment segment,
   if (devices_ != nullptr) devices_->register_host(segment_.memory(), segment_.bytes());
 }
 
-// Messages that peers have not read yet stay in the memory that they have mapped. If a device may
-// still write into the segment, or if it cannot be released now, it stays mapped here, too.
+// Peers can still read messages in the segment, which they have mapped. The segment also stays
+// mapped in this process if a device may still write to it, or if it cannot be unregistered.
 ShmTransport::~ShmTransport() {
   const bool is_free = devices_ == nullptr ||
                        (channels_.finish_copies() && devices_->unregister_host(segment_.memory()));
@@ -238,7 +238,7 @@ void ShmTransport::abandon() noexcept {
   for (; reserved_.readers > 0; --reserved_.readers) slots_.release(reserved_.slot);
 }
 
-// If none of these has the operation, its outcome is already known.
+// If neither the matcher nor a channel has the operation, its outcome is in `outcomes_` already.
 void ShmTransport::cancel(Operation& operation) noexcept {
   if (matcher_.cancel(operation)) {
     outcomes_.push_back({&operation, Code::cancelled, 0});
@@ -282,7 +282,7 @@ Result<bool> ShmTransport::arm() noexcept {
 }
 
 bool ShmTransport::do_peers_compute() const noexcept {
-  // The last state of a peer stays in its segment after its end.
+  // `computes` keeps its last value after the end of a peer, so peers that have ended are excluded.
   return std::ranges::any_of(peers_.all(), [this](const Peer& peer) {
     return peer.segment.header().computes.load(std::memory_order_relaxed) &&
            !channels_.is_left(peer);
@@ -296,8 +296,8 @@ Handshake ShmTransport::handshake(EndpointId id) const noexcept {
 
 std::vector<PhysicalPath> ShmTransport::paths(EndpointId id) const {
   std::vector<PhysicalPath> paths{{"shm", "memory"}};
-  // Only the peer knows whether it can read this process. Permission is usually mutual, so this
-  // checks whether this process can read the peer.
+  // Only the peer can determine whether it may read this process. Permission is usually mutual, so
+  // this function checks whether this process may read the peer.
   const auto peer = std::ranges::find(peers_.all(), channels_.endpoint(id).nonce, &Peer::nonce);
   if (own_memory_.may_be_pulled() && peer != peers_.all().end() && peer->memory.may_pull()) {
     paths.push_back({"cma", "memory"});

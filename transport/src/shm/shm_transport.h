@@ -87,7 +87,7 @@ class ShmTransport final : public Transport, public Views, public HostPeers {
   bool do_peers_compute() const noexcept override;
 
  private:
-  /// A slot that is being written.
+  /// The slot that reserve() has provided.
   struct Reserved {
     std::uint32_t slot = 0;
     std::uint64_t bytes = 0;

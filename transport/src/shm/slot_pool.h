@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SlotPool: the slots of this transport's segment. Every channel has one slot of each size to
-// itself, so a peer that consumes nothing cannot block the others.
+// SlotPool: the slots of this transport's segment. One slot of each size is reserved for every
+// channel, so a peer that consumes nothing cannot block the other channels.
 //
 // The slot that has been free for the longest time is used first. A slot that a peer has just read
-// is still in that peer's cache, and each line must be fetched back before it is written. Once the
-// lines have left that cache, writing is up to four times as fast
-// ("Copies between cores" in bench/results/2026-11-29-history.md).
+// is still in this peer's cache, and each line must be fetched back before it is written. Once the
+// lines have been evicted from this cache, writing is up to four times as fast ("Copies between
+// cores" in bench/results/2026-11-29-history.md).
 #pragma once
 
 #include "shm/segment.h"
@@ -36,14 +36,15 @@ class SlotPool {
     return pop(size, {channel, 1});
   }
 
-  /// Acquires one slot for several readers; never one that a channel has to itself.
+  /// Acquires one slot for several readers. Does not use the slots that are reserved for channels.
   std::optional<std::uint32_t> acquire_shared(std::uint32_t readers, std::uint64_t bytes) {
     Size& size = sizes_[bytes > small_bytes_];
     if (!size.has_unreserved()) return std::nullopt;
     return pop(size, {kShared, readers});
   }
 
-  /// A reader has finished with the slot.
+  /// Call this when a reader has finished with the slot. The slot is free when all its readers
+  /// have.
   void release(std::uint32_t slot) {
     Use& use = uses_[slot];
     if (--use.readers > 0) return;
@@ -56,7 +57,7 @@ class SlotPool {
   static constexpr std::uint32_t kShared = ~0U;
 
   struct Use {
-    std::uint32_t channel = 0;  ///< The channel that it counts for, or kShared.
+    std::uint32_t channel = 0;  ///< The channel that holds the slot, or kShared.
     std::uint32_t readers = 0;
   };
   struct Size {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames of the tcp transport. This is how a frame is sent:
+// Frames of the tcp transport. A frame on the socket consists of:
 //
 //   head, 40 bytes | tag of the head, 16 | body | tag of the body, 16
 //
-// Neither tag is sent with Protection::off; the second tag is sent only if there is a body.
+// The tags here are authentication tags (seal.h). With Protection::off, no tag is sent; without a
+// body, no tag of the body is sent.
 //
-// The frame kinds, as the two ends of one direction use them. `id` names the message.
+// The kinds of frames, for messages in one direction. `id` identifies the message.
 //
 //   sender                                  receiver
 //   eager, the first bytes ──► data …       keeps the bytes, or writes them to the posted receive
@@ -33,10 +34,10 @@ enum class FrameKind : std::uint8_t { eager = 1, announce, data, go, drop, withd
 /// Fields are in the byte order of the host: jobs do not mix architectures.
 struct FrameHead {
   FrameKind kind = FrameKind::credit;
-  std::array<std::uint8_t, 3> check{};  ///< The check bits of the tag; see `name`.
+  std::array<std::uint8_t, 3> check{};  ///< Bits 64 to 87 of the message's tag.
   std::uint32_t body = 0;               ///< Number of body bytes that follow.
   std::uint64_t id = 0;      ///< Number of the message. Each direction counts its own messages.
-  std::uint64_t credit = 0;  ///< In any kind of frame: this many further bytes of credit.
+  std::uint64_t credit = 0;  ///< In every kind of frame: bytes of credit that it grants.
   std::uint64_t name = 0;    ///< In eager and announce: the lower 64 bits of the tag.
   std::uint64_t bytes = 0;   ///< In eager and announce: the size of the whole message.
 
@@ -56,8 +57,8 @@ static_assert(sizeof(FrameHead) == 40 && std::is_trivially_copyable_v<FrameHead>
 /// Large enough for fast sealing, and small enough that a body is still in the cache when its tag
 /// is checked.
 inline constexpr std::uint32_t kLargestBody = 32 * 1024;
-/// Messages longer than this are always announced, even if there is credit: they are worth the
-/// extra round trip.
+/// Longer messages are always announced, even if there is credit: compared with their transfer, the
+/// additional round trip is short.
 inline constexpr std::uint64_t kLargestEager = 256 * 1024;
 
 /// The credit that a message of this size uses.

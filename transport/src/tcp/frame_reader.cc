@@ -26,8 +26,8 @@ void FrameReader::redirect() {
   body_ = elsewhere_.get();
 }
 
-/// Receives the bytes of a long body directly into their destination. The same call reads
-/// everything up to the next body into `memory_`, so that the next body can be received directly,
+/// Receives the rest of a body directly into its destination. The same system call reads the bytes
+/// between this body and the next into `memory_`, so that the next body can be received directly,
 /// too.
 ssize_t FrameReader::receive(int fd, std::size_t& wanted) {
   if (part_ == Part::body && staged() == 0) {
@@ -58,7 +58,8 @@ ssize_t FrameReader::receive(int fd, std::size_t& wanted) {
 }
 
 Io FrameReader::read(int fd, FrameListener& listener, unsigned& frames) {
-  // A peer that sends without pause must not keep other peers waiting.
+  // The number of reads is bounded, so that a peer that sends without pause does not delay other
+  // peers.
   constexpr int kMostReads = 16;
   for (int i = 0; i < kMostReads; ++i) {
     std::size_t wanted = 0;

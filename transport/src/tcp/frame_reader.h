@@ -19,13 +19,15 @@
 
 namespace xylem::transport::tcp {
 
-/// Receives the frames. May call redirect(), and nothing else of the reader.
+/// Processes the frames that a FrameReader has read. Its functions may call
+/// FrameReader::redirect(), but no other function of the reader.
 class FrameListener {
  public:
-  /// A head has arrived and its seal is valid. Sets `body` to the destination of the body, if there
-  /// is one. False if the peer breaks the protocol, or if there is no memory for the message.
+  /// Called when a head has arrived and its seal is valid. Sets `body` to the destination of the
+  /// body, if the frame has a body and the body is wanted. False if the peer violates the protocol,
+  /// or if there is no memory for the message.
   virtual bool on_head(const FrameHead& head, std::byte*& body) = 0;
-  /// The whole frame has arrived and its seals are valid. Returns false in the same cases as
+  /// Called when the whole frame has arrived and its seals are valid. False in the same cases as
   /// on_head().
   virtual bool on_frame(const FrameHead& head) = 0;
 
@@ -37,10 +39,12 @@ class FrameReader {
  public:
   void start(Connection& connection);
 
-  /// Reads what has arrived, up to a limit. Adds the number of complete frames to `frames`.
+  /// Reads the bytes that have arrived, up to a limit. Adds the number of complete frames to
+  /// `frames`.
   Io read(int fd, FrameListener& listener, unsigned& frames);
-  /// Copies the part of the current body that was read to a buffer of the reader, and receives the
-  /// rest there, too. Nothing more is written to the destination that on_head() chose.
+  /// Changes the destination of the current body to a buffer of the reader, and copies the part
+  /// that was read already to this buffer. Afterwards nothing is written to the destination that
+  /// on_head() chose.
   void redirect();
 
  private:
@@ -65,8 +69,8 @@ class FrameReader {
   Part part_ = Part::head;
   FrameHead head_;
   std::byte* body_ = nullptr;
-  std::uint32_t got_ = 0;                   ///< Bytes of the body so far.
-  std::unique_ptr<std::byte[]> elsewhere_;  ///< Destination after redirect(); touched only then.
+  std::uint32_t got_ = 0;                   ///< Number of body bytes received so far.
+  std::unique_ptr<std::byte[]> elsewhere_;  ///< The destination of a body after redirect().
   std::unique_ptr<std::byte[]> memory_;
   std::size_t begin_ = 0, end_ = 0;  ///< The range of unprocessed bytes in `memory_`.
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameWriter: frames on their way into a socket. Frames are sealed in the order in which they will
-// be sent, shortly before they are sent. A few sealed frames are kept ready, so that one system
-// call writes several.
+// FrameWriter: queues frames and writes them to a socket. Frames are sealed in the order in which
+// they will be sent, shortly before they are sent. A few sealed frames are kept ready, so that one
+// system call writes several frames.
 #pragma once
 
 #include "tcp/frame.h"
@@ -21,28 +21,29 @@ struct Outgoing;
 
 /// The result of a system call on a socket.
 enum class Io : std::uint8_t {
-  more,     ///< There may be more to do at once.
-  blocked,  ///< Continue when the socket is ready again.
+  more,     ///< Repeat the call: it may transfer more bytes at once.
+  blocked,  ///< Repeat the call when epoll reports the socket ready.
   ended,    ///< The peer has closed the connection.
   broken,   ///< The connection is unusable.
 };
 
 class FrameWriter {
  public:
-  /// How a body is kept until it has been written.
+  /// Where a body is stored until it has been written.
   enum class Body : std::uint8_t {
-    copied,    ///< Copied here: the caller may reuse its memory at once.
-    borrowed,  ///< Read from the caller's memory, unless it is encrypted.
+    copied,    ///< In a copy: the caller may reuse its memory at once.
+    borrowed,  ///< In the caller's memory; encrypted bodies are copied nevertheless.
   };
 
   void start(Connection& connection);
 
   bool has_room() const noexcept { return count_ < kSlots && bytes_ < kMostBytes; }
   bool is_empty() const noexcept { return count_ == 0; }
-  /// Adds a frame; requires has_room(). `owner`, if any, is passed to `on_written` once the frame
-  /// has been written.
+  /// Adds a frame; requires has_room(). `owner` is the message of the frame, or null; write()
+  /// passes it to `on_written` once the frame has been written.
   void put(const FrameHead& head, const std::byte* body, Body how, Outgoing* owner);
-  /// Copies the bodies that are still borrowed from an owner; `on_written` is not called for it.
+  /// Copies the bodies that are borrowed from the memory of `owner`. Afterwards `on_written` is not
+  /// called for `owner`.
   void disown(const Outgoing& owner);
   /// Drops all frames that have not been written.
   void clear() noexcept { first_ = count_ = 0, bytes_ = 0; }
@@ -71,7 +72,7 @@ class FrameWriter {
     std::uint32_t written = 0;
     const std::byte* body = nullptr;
     Outgoing* owner = nullptr;
-    std::unique_ptr<std::byte[]> memory;  ///< For copied and encrypted bodies; kept for reuse.
+    std::unique_ptr<std::byte[]> memory;  ///< Holds copied and encrypted bodies; kept for reuse.
     std::uint32_t capacity = 0;
 
     std::uint32_t size() const noexcept { return head_bytes + body_bytes + tag_bytes; }

@@ -35,7 +35,7 @@ void Inbox::release(Incoming& message) {
   }
 }
 
-/// Returns to the sender the credit that an eager message used, now that the message occupies no
+/// Returns the credit of an eager message to its sender. Call this when the message occupies no
 /// memory.
 void Inbox::return_credit(const Incoming& message) {
   if (message.is_eager) outbox_->return_credit(weight_of(message.bytes));
@@ -48,7 +48,7 @@ std::byte* Inbox::place_of(Incoming& message) const noexcept {
   return place + message.got;
 }
 
-/// Whether the protocol allows such a head.
+/// Whether the protocol allows this head.
 bool Inbox::is_sane(const FrameHead& head) const noexcept {
   switch (head.kind) {
     case FrameKind::eager:
@@ -202,7 +202,7 @@ bool Inbox::cancel(const Operation& operation) {
 
 void Inbox::on_withdraw(std::uint64_t id) {
   Incoming* const message = find(id);
-  // An announced message that was dropped has already been released.
+  // Null: the message was announced and dropped, so it has been released already.
   if (message == nullptr || message->state == Incoming::State::whole) return;
   if (message->receive.operation != nullptr) {
     complete(message->receive, Code::cancelled, 0);

@@ -7,9 +7,9 @@
 //   announce ──a receive is posted──► go ──► arriving in its target
 //       └──────none is posted──► announced ──received──► go
 //
-// Messages that wait for a receive are in the matcher under their number. A message that is
-// cancelled, dropped or too long is sunk: its remaining bytes are read, since the byte stream must
-// continue, and discarded.
+// The matcher contains the messages that wait for a receive, with their ids. A message that is
+// cancelled, dropped or too long is sunk: its remaining bytes are read, since other frames follow
+// them in the byte stream, and discarded.
 #pragma once
 
 #include "matcher.h"
@@ -25,7 +25,8 @@
 
 namespace xylem::transport::tcp {
 
-/// One message. It has a receive, waits in the matcher for one, or is sunk.
+/// One incoming message. Either a receive has matched it, or it waits in the matcher, or it is
+/// sunk.
 struct Incoming {
   enum class State : std::uint8_t { announced, arriving, whole };
 
@@ -36,7 +37,7 @@ struct Incoming {
   Tag tag = 0;
   std::uint64_t bytes = 0;
   std::uint64_t got = 0;  ///< Number of bytes that have arrived.
-  Receive receive{};      ///< Without an operation while there is no receive.
+  Receive receive{};      ///< Its `operation` is null while no receive has matched.
   /// The bytes of a message that arrived before its receive.
   std::unique_ptr<std::byte[]> memory{};
   std::list<Incoming>::iterator self;
@@ -44,7 +45,8 @@ struct Incoming {
 
 class Inbox final : public FrameListener {
  public:
-  /// The inbox puts its answers to the peer into `outbox`; the owner writes them after each call.
+  /// The inbox adds its replies to the peer to `outbox`; the owner of both writes them after each
+  /// call.
   Inbox(EndpointId endpoint, Matcher& matcher, Outcomes& outcomes, Outbox& outbox)
       : endpoint_(endpoint), matcher_(&matcher), outcomes_(&outcomes), outbox_(&outbox) {}
 
@@ -55,18 +57,18 @@ class Inbox final : public FrameListener {
   bool on_head(const FrameHead& head, std::byte*& body) override;
   bool on_frame(const FrameHead& head) override;
 
-  /// Whether there was no memory for a message. The connection must then end.
+  /// Whether there was no memory for a message. If so, the owner must end the connection.
   bool lacks_memory() const noexcept { return lacks_memory_; }
-  /// Passes message `id`, which has just left the matcher, to the receive that has matched it. True
-  /// if the receive is complete; the result is then in its operation.
+  /// Assigns message `id`, which the caller has just removed from the matcher, to the receive that
+  /// has matched it. True if the receive is complete; its operation then contains the result.
   bool match(std::uint64_t id, const Receive& receive);
-  /// Drops message `id`, which has just left the matcher.
+  /// Drops message `id`, which the caller has just removed from the matcher.
   void drop(std::uint64_t id);
-  /// Ends a receive that has matched a message of this inbox; false if the operation is not such a
-  /// receive.
+  /// Ends the receive of this operation with cancelled. False if the operation is not a receive
+  /// that has matched a message of this inbox.
   bool cancel(const Operation& operation);
-  /// Call this when nothing more will arrive. Ends all receives that have matched a message.
-  /// Complete messages without a receive stay.
+  /// Call this when the connection has ended. Ends all receives that have matched a message with
+  /// `code`. Complete messages without a receive stay.
   void end_all(Code code);
 
  private:
@@ -93,7 +95,7 @@ class Inbox final : public FrameListener {
   Outcomes* outcomes_;
   Outbox* outbox_;
   FrameReader reader_;
-  std::array<Messages, kBuckets> messages_;  ///< The messages, in buckets by their numbers.
+  std::array<Messages, kBuckets> messages_;  ///< The messages, in buckets by their ids.
   Messages spare_;
   Incoming* current_ = nullptr;  ///< The message whose body is being read.
   bool lacks_memory_ = false;

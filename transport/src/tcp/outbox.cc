@@ -30,8 +30,7 @@ bool Outbox::send_now(int fd, Tag tag, ConstRegion source) {
                  .bytes = source.bytes};
   head.set_tag(tag);
   put(head, static_cast<const std::byte*>(source.data), FrameWriter::Body::copied, nullptr);
-  // Bytes that the socket does not accept now, and errors, are handled when the socket is driven
-  // next.
+  // Bytes that the socket does not accept, and errors, are left to the next pump().
   writer_.write(fd, [this](Outgoing& message) { on_written(message); });
   return true;
 }
@@ -132,7 +131,8 @@ void Outbox::fill() {
 }
 
 Io Outbox::pump(int fd) {
-  // The number of writes is bounded, so that a long message does not keep this thread from reading.
+  // The number of writes is bounded, so that a long message does not prevent this thread from
+  // reading.
   constexpr int kMostWrites = 8;
   Io io = Io::more;
   for (int i = 0; i < kMostWrites; ++i) {
@@ -154,7 +154,7 @@ Outgoing* Outbox::find(Messages& messages, std::uint64_t id) noexcept {
   return at == messages.end() ? nullptr : &*at;
 }
 
-// The peer may still answer a message that has been withdrawn meanwhile. Such an answer is ignored.
+// The peer may send go or drop for a message that has been withdrawn. Such a frame is ignored.
 
 void Outbox::on_go(std::uint64_t id) {
   if (Outgoing* const message = find(announced_, id)) move(*message, Outgoing::State::streaming);
@@ -165,7 +165,7 @@ void Outbox::on_drop(std::uint64_t id) {
   if (Outgoing* const message = find(streaming_, id)) withdraw(*message);
 }
 
-/// Stops sending a message; frames already in the writer are still written.
+/// Stops sending a message. Frames that are already in the writer are still written.
 void Outbox::withdraw(Outgoing& message) {
   send_control(FrameKind::withdraw, message.id);
   move(message, Outgoing::State::written);
@@ -178,7 +178,8 @@ bool Outbox::cancel(const Operation& operation) {
     if (at == list->end()) continue;
     Outgoing& message = *at;
     const bool is_in_part = list == &streaming_;
-    // If the last frame is already in the writer, the peer receives the whole message.
+    // If the last frame is in the writer, the peer receives the whole message, so the code stays
+    // ok.
     if (list != &written_) message.code = Code::cancelled;
     writer_.disown(message);
     message.frames = 0;

@@ -5,9 +5,10 @@
 //   waiting ──eager, first frame──► streaming ──last frame──► written ──► ended
 //      └──announce──► announced ──go────┘            (until the socket has it)
 //
-// The first frames are sent in the order of the sends, so that equal tags match in that order.
-// After that, streaming messages take turns. A message within the credit is sent ahead of its
-// receive. A message beyond the credit is announced, so it does not block those behind it.
+// The first frames of messages are sent in the order of the sends, so that messages with equal tags
+// match in this order. Then the streaming messages are sent in turn, one frame each. A message
+// within the credit is sent ahead of its receive. A message beyond the credit is announced, so it
+// does not block later messages.
 #pragma once
 
 #include "outcome.h"
@@ -28,12 +29,12 @@ struct Outgoing {
   Operation* operation = nullptr;
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
-  std::uint64_t sent = 0;  ///< Number of bytes put into frames.
+  std::uint64_t sent = 0;  ///< Number of bytes that have been put into frames.
   Tag tag = 0;
   std::uint64_t id = 0;
-  std::uint32_t frames = 0;  ///< Number of its frames in the writer.
+  std::uint32_t frames = 0;  ///< Number of this message's frames in the writer.
   State state = State::waiting;
-  Code code = Code::ok;  ///< The code with which it will complete.
+  Code code = Code::ok;  ///< The code with which the send will complete.
   std::list<Outgoing>::iterator self;
 };
 
@@ -45,16 +46,17 @@ class Outbox {
   void start(Connection& connection) { writer_.start(connection); }
 
   void send(Tag tag, ConstRegion source, Operation& operation);
-  /// Sends a small message at once if nothing is waiting before it. Its bytes are copied.
+  /// Sends a small message at once, from a copy, and returns true. Returns false if the message is
+  /// too large, if there is no credit or room, or if other frames must be sent first.
   bool send_now(int fd, Tag tag, ConstRegion source);
-  /// Queues a control frame, which is sent before all messages.
+  /// Queues a control frame. Control frames are sent before messages.
   void send_control(FrameKind kind, std::uint64_t id) { controls_.push_back({kind, id}); }
-  /// Grants the peer more bytes to send ahead. The next frame of any kind carries the grant. If no
-  /// frame is sent, a credit frame is sent once the amount is large.
+  /// Allows the peer to send more bytes ahead of receives. The next frame reports this credit. If
+  /// no frame is sent, a credit frame reports it once it amounts to a quarter of `ahead`.
   void return_credit(std::uint64_t bytes);
 
-  /// Writes as much as the socket accepts. Io::blocked means that more must be written once it
-  /// accepts more.
+  /// Writes as much as the socket accepts. Io::blocked means that bytes remain: call pump() again
+  /// when the socket accepts more.
   Io pump(int fd);
   /// Whether there is nothing to write at present.
   bool is_idle() const noexcept { return writer_.is_empty() && !has_more(); }
@@ -66,9 +68,10 @@ class Outbox {
   void on_go(std::uint64_t id);
   void on_drop(std::uint64_t id);
 
-  /// Ends a send of this outbox with cancelled; false if the operation is not such a send.
+  /// Ends the send of this operation. Its code is cancelled, or ok if the whole message is in the
+  /// writer. False if the operation is not a send of this outbox.
   bool cancel(const Operation& operation);
-  /// Ends all sends with a code, after the socket has been closed.
+  /// Ends all sends with `code`. Call this after the socket has been closed.
   void end_all(Code code);
 
  private:
@@ -102,12 +105,13 @@ class Outbox {
   FrameWriter writer_;
   std::deque<Control> controls_;
   Messages waiting_, announced_, streaming_, written_, spare_;
-  /// True if a streaming message is next: new and streaming messages take turns.
+  /// Whether the next frame is of a streaming message. Frames of new and of streaming messages
+  /// alternate.
   bool streams_next_ = false;
   std::uint64_t next_id_ = 0;
   const std::uint64_t ahead_;
-  std::uint64_t credit_;           ///< How many bytes we may still send ahead.
-  std::uint64_t owed_ = 0;         ///< Credit for the peer that has not been reported yet.
+  std::uint64_t credit_;           ///< How many more bytes may be sent ahead of receives.
+  std::uint64_t owed_ = 0;         ///< Credit for the peer that no frame has reported yet.
   bool has_credit_frame_ = false;  ///< True if a credit frame is queued.
 };
 

@@ -23,11 +23,12 @@ namespace xylem::transport {
 namespace tcp {
 namespace {
 
-/// Up to this many sockets, progress() reads each one. With more, epoll first reports which are
-/// ready.
+/// With up to this many sockets, progress() reads from each. With more, epoll first reports which
+/// sockets are ready.
 constexpr std::size_t kFewSockets = 4;
 
-/// An address only proves that its owner uses this protocol. It is not used to make connections.
+/// The address of a tcp transport. It names no host, since the owner makes the connections; it only
+/// shows that the peer uses this protocol with the same `ahead`.
 struct Address {
   std::uint64_t magic = 0x31706374'6d6c7978;  // "xylmtcp1"
   std::uint64_t ahead = 0;
@@ -58,8 +59,8 @@ SocketTransport::SocketTransport(TcpOptions options, Logger logger)
   std::memcpy(address_.data(), &address, sizeof address);
 }
 
-// What has been written arrives, since flush() has waited for it. Nothing is pending here if the
-// owner keeps the contract. If it does not, pending operations end without a call of `done`.
+// Written data arrives if flush() has returned true. By contract, no operation is pending here. If
+// one is, it ends without a call of `done`.
 SocketTransport::~SocketTransport() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->state == Endpoint::State::connected) {
@@ -100,7 +101,7 @@ Status SocketTransport::adopt(EndpointId id, Connection connection) {
       endpoint.state == Endpoint::State::fresh || endpoint.state == Endpoint::State::wanted;
   if (!is_awaited) return {};
   const int on = 1;
-  // A socket that does not support this (tests use other families) works as well.
+  // An error is ignored: sockets of other families, which tests use, have no such option.
   ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   epoll_event event{.events = EPOLLIN, .data = {.u32 = id}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) != 0) {
@@ -123,7 +124,7 @@ Posted SocketTransport::send(EndpointId to,
   XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
   Endpoint& endpoint = at(to);
   endpoint.bytes_sent += source.bytes;
-  operation.state = nullptr;  // The matcher recognizes a receive by this pointer.
+  operation.state = nullptr;  // So Matcher::cancel() does not find this send.
   if (endpoint.lost != Code::ok) {
     operation.code = endpoint.lost;
     return Posted::done;
@@ -144,8 +145,8 @@ Posted SocketTransport::send(EndpointId to,
   endpoint.outbox.send(tag, source, operation);
   const std::size_t before = outcomes_.size();
   pump(to);
-  // An operation that completes within this call returns Posted::done, so `done` must not be
-  // called.
+  // If pump() has completed this send, return Posted::done, and remove the outcome so that `done`
+  // is not called.
   for (std::size_t i = before; i < outcomes_.size(); ++i) {
     if (outcomes_[i].operation != &operation) continue;
     operation.code = outcomes_[i].code;
@@ -201,13 +202,13 @@ void SocketTransport::pump(EndpointId id) {
   Endpoint& endpoint = at(id);
   if (endpoint.state != Endpoint::State::connected) return;
   const Io io = endpoint.outbox.pump(endpoint.socket.get());
-  // If the peer has ended the connection, the data that it sent before must still be read. Reading
-  // then finds the end.
+  // On Io::ended, the endpoint is not lost yet: data that the peer sent before it closed must be
+  // read first. The next read then returns Io::ended.
   if (io == Io::broken) return lose(id, io);
   watch(id);
 }
 
-/// Watches the socket for room while there is more to write.
+/// Makes epoll watch the socket for EPOLLOUT while there is more to write.
 void SocketTransport::watch(EndpointId id) {
   Endpoint& endpoint = at(id);
   const bool waits = !endpoint.outbox.is_idle();
@@ -283,7 +284,7 @@ void SocketTransport::disconnect(Endpoint& endpoint, Endpoint::State state, Code
   if (endpoint.socket) {
     std::erase_if(connected_, [&](EndpointId id) { return endpoints_[id].get() == &endpoint; });
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, endpoint.socket.get(), nullptr);
-    // This also ends the connection if a forked child has a copy of the socket.
+    // shutdown() ends the connection even if a forked child has a copy of the socket.
     ::shutdown(endpoint.socket.get(), SHUT_RDWR);
     endpoint.socket.reset();
   }
@@ -306,8 +307,8 @@ bool SocketTransport::flush(EndpointId id) noexcept {
   pump(id);
   if (endpoint.state != Endpoint::State::connected) return endpoint.outbox.is_empty();
   if (!endpoint.outbox.is_empty()) return false;
-  // Wait until the peer's kernel has acknowledged everything. The peer can then read it even if
-  // this end is closed.
+  // True only if the peer's kernel has acknowledged everything. The peer can then read all data
+  // even if this end is closed.
   int unacknowledged = 0;
   return ::ioctl(endpoint.socket.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
 }

@@ -61,7 +61,7 @@ class SocketTransport final : public Transport, private Connections {
     State state = State::fresh;
     Code lost = Code::ok;  ///< The code with which sends fail; ok while the endpoint is usable.
     UniqueFd socket;
-    bool waits_for_room = false;  ///< True while the socket is watched for room.
+    bool waits_for_room = false;  ///< True while epoll watches the socket for EPOLLOUT.
     std::uint64_t bytes_sent = 0;
     Silence silence;
     Outbox outbox;
@@ -99,7 +99,7 @@ class SocketTransport final : public Transport, private Connections {
   Matcher matcher_;
   Outcomes outcomes_, reporting_;
   std::vector<Loss> losses_;
-  /// The endpoints are held by pointer, since an inbox refers to its outbox.
+  /// Pointers, so that an endpoint keeps its address: its inbox refers to its outbox.
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<EndpointId> connected_;
 };

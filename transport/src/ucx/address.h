@@ -18,8 +18,8 @@ namespace xylem::transport::ucx {
 
 std::vector<std::byte> wrap_address(UcxReach reach, std::span<const std::byte> worker_address);
 
-/// The worker address inside; `invalid_argument` if the bytes are damaged or belong to another
-/// reach.
+/// The worker address in `address`. Fails with `invalid_argument` if the bytes are damaged or
+/// belong to another reach.
 Result<std::span<const std::byte>> unwrap_address(UcxReach reach,
                                                   std::span<const std::byte> address);
 

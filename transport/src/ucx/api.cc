@@ -40,31 +40,32 @@ class KeptHandlers {
   KeptHandlers& operator=(const KeptHandlers&) = delete;
 
  private:
-  /// All signals, since UCX_ERROR_SIGNALS and UCX_DEBUG_SIGNO may name any.
+  /// All signals, since UCX_ERROR_SIGNALS and UCX_DEBUG_SIGNO may name any signal.
   static constexpr int kSignals = NSIG;
   std::array<struct sigaction, kSignals> kept_{};
   std::array<bool, kSignals> is_kept_{};
 };
 
 #ifdef XYLEM_PYTHON_PACKAGES
-/// Where pip installs the UCX of PyPI, if Xylem is a Python package.
+/// Where pip installs the UCX library of PyPI, if Xylem is a Python package.
 std::vector<std::filesystem::path> libraries_of_pypi() {
   Dl_info here{};
   if (::dladdr(reinterpret_cast<const void*>(&libraries_of_pypi), &here) == 0) return {};
   std::filesystem::path self(here.dli_fname);
-  // If the shell has found the command in PATH, `self` is only a name.
+  // `self` is only a name if the shell has found the command `xylem` in PATH.
   std::error_code error;
   if (!self.is_absolute()) self = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto above = self.parent_path().parent_path();
   const auto library = std::filesystem::path("libucx/lib") / kLibrary;
-  // This code is in a module, whose folder is beside libucx, or in the command.
+  // This code is part of a Python module, whose folder is next to libucx, or of the command
+  // `xylem`.
   return {above / library, above / XYLEM_PYTHON_PACKAGES / library};
 }
 #else
 std::vector<std::filesystem::path> libraries_of_pypi() { return {}; }
 #endif
 
-/// Opens the library. An empty name stands for the system's UCX or, if there is none, PyPI's.
+/// Opens the library `name` or, if it is empty, the system's UCX or, if there is none, PyPI's.
 void* open_library(const std::string& name) {
   constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (!name.empty()) return ::dlopen(name.c_str(), kMode);
@@ -72,13 +73,13 @@ void* open_library(const std::string& name) {
   for (const auto& library : libraries_of_pypi()) {
     if (std::error_code error; exists(library, error)) return ::dlopen(library.c_str(), kMode);
   }
-  return ::dlopen(kLibrary, kMode);  // For its error.
+  return ::dlopen(kLibrary, kMode);  // Fails again, so that dlerror() returns its error.
 }
 
-/// Fills in a member of Api. False if the library does not have the function.
+/// Sets a member of Api. False if the library does not have the function.
 template <class Function>
 bool find(void* library, const char* name, Function& function) {
-  // This also looks in the libraries that libucp itself needs: libuct and libucs.
+  // dlsym() also searches the libraries on which libucp depends: libuct and libucs.
   function = reinterpret_cast<Function>(::dlsym(library, name));
   return function != nullptr;
 }
@@ -118,7 +119,7 @@ Result<Api> load_api(const std::string& library) {
 }
 
 Status open_api() {
-  // Never destroyed, since destructors of the program may make calls.
+  // Never destroyed, since destructors of static objects may call UCX.
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
   static const auto& opened = *new Status([] {
     auto loaded = load_api();

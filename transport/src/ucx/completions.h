@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Completions: calls `done` of operations that have ended. UCX normally completes requests within
-// its progress, where `done` may be called. A request can also complete while another operation is
-// being posted; its `done` is then deferred to the transport's progress().
+// Completions: calls `done` of operations that have completed. UCX normally completes requests
+// within ucp_worker_progress(), where `done` may be called. A request can also complete while
+// another operation is being posted; `done` is then deferred until the transport's progress().
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -14,7 +14,7 @@ namespace xylem::transport::ucx {
 
 class Completions {
  public:
-  /// While it exists, completions are deferred.
+  /// While an object of this class exists, completions are deferred.
   class Posting {
    public:
     explicit Posting(Completions& completions) noexcept
@@ -28,15 +28,15 @@ class Completions {
     bool outer_;
   };
 
-  /// Completes an operation, whose result has been set.
+  /// Completes an operation whose result has been set.
   void complete(Operation& operation) {
     if (is_posting_) return defer(operation);
     operation.done(operation);
   }
   void defer(Operation& operation) { deferred_.push_back(&operation); }
   bool has_deferred() const noexcept { return !deferred_.empty(); }
-  /// Completes the deferred operations; returns their number. Operations that are deferred
-  /// meanwhile wait for the next call.
+  /// Completes the deferred operations; returns their number. Operations that are deferred during
+  /// this call wait for the next call.
   unsigned complete_deferred() {
     completing_.swap(deferred_);
     for (Operation* operation : completing_) operation->done(*operation);

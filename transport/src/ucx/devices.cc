@@ -27,7 +27,7 @@ UcxDevice::Kind kind_of(uct_device_type_t type) {
   return UcxDevice::Kind::network;
 }
 
-// A memory domain that does not open (no driver, no permission) is not usable here and adds no
+// A memory domain that cannot be opened (no driver, no permission) is unusable here, and adds no
 // devices.
 void append_devices(uct_component_h component, const char* md_name, std::vector<UcxDevice>& out) {
   uct_md_config_t* raw_config = nullptr;

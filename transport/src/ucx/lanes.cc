@@ -10,7 +10,7 @@ namespace xylem::transport::ucx {
 namespace {
 
 // Removes everything up to and including the first `mark` from `text`, and returns the part before
-// the mark.
+// the mark; nullopt if there is no mark.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
   const auto at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -21,7 +21,7 @@ std::optional<std::string_view> take_until(std::string_view& text, std::string_v
 
 std::optional<PhysicalPath> parse_lane(std::string_view line) {
   if (!take_until(line, "lane[") || !take_until(line, "]:")) return std::nullopt;
-  if (!take_until(line, ":")) return std::nullopt;  // the index of the resource
+  if (!take_until(line, ":")) return std::nullopt;  // skips the index of the resource
   const auto transport = take_until(line, "/");
   // A device name may contain dots (eth0.100); the last dot precedes the index of the path.
   const auto device = take_until(line, " ");

@@ -36,9 +36,9 @@ bool allows(UcxReach reach, const UcxDevice& device) noexcept {
   if (device.kind == Kind::self) return true;
   switch (reach) {
     case UcxReach::network:
-      // Copy engines (cuda_copy, rocm_copy) move data between a GPU and the host within one
-      // process, and are allowed. The IPC of an accelerator (rocm_ipc) is a kind of shared memory,
-      // and is not.
+      // Copy engines (cuda_copy, rocm_copy) are allowed: they move data between a GPU and the host
+      // within one process. The IPC of an accelerator (rocm_ipc) is not allowed, since it is a kind
+      // of shared memory.
       return device.kind == Kind::network ||
              (device.kind == Kind::accelerator && !device.transport.ends_with("_ipc"));
     case UcxReach::tcp: return device.kind == Kind::network && device.transport == "tcp";

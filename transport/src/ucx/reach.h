@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reach rule: which of UCX's transports a context may use. The result lists the allowed
-// transports of this machine by kind. Since it lists what is allowed, not what is forbidden, no
-// transport that UCX or its environment adds can be used by accident.
+// The reach rule: which of UCX's transports a context may use. The rule lists the allowed
+// transports of this machine by kind, not the forbidden ones. So no transport that UCX or its
+// environment variables add can be used by accident.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -24,8 +24,8 @@ bool allows(UcxReach reach, const UcxDevice& device) noexcept;
 /// device of this reach carries messages to other processes.
 Result<std::string> allowed_transports(UcxReach reach, std::span<const UcxDevice> devices);
 
-/// Whether all devices of the reach copy the bytes of a send during calls into UCX, so that nothing
-/// reads the buffer between calls, as RDMA does.
+/// Whether all devices of the reach copy the bytes of a send during calls of UCX, so that nothing
+/// reads the buffer between calls. False for RDMA devices, which read the buffer at any time.
 bool copies_on_send(UcxReach reach, std::span<const UcxDevice> devices) noexcept;
 
 /// The value of UCX's NET_DEVICES variable: the devices in `options`, each of which must exist and

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RequestState: what Xylem stores in a UCX request in flight. It contains the operation, and
-// pointers to the neighbours in a circular list of requests. The list allows walking over all
-// requests in flight without any allocation.
+// RequestState: what Xylem stores in a UCX request in flight: the operation, and pointers to the
+// neighbours in a circular list of requests. With this list, all requests in flight can be visited
+// without any allocation.
 #pragma once
 
 #include "xylem/transport/transport.h"
@@ -16,15 +16,15 @@ class UcxTransport;
 struct RequestState {
   RequestState* next = nullptr;
   RequestState* previous = nullptr;
-  UcxTransport* owner = nullptr;  ///< Null until recv() has returned.
+  UcxTransport* owner = nullptr;  ///< For a receive: null until recv() has returned.
   /// Null if the operation has ended before UCX finished the request.
   Operation* operation = nullptr;
-  Tag* sender_tag = nullptr;  ///< Set for receives only.
+  Tag* sender_tag = nullptr;  ///< For a receive: where to store the message's tag, or null.
   bool cancelled = false;     ///< cancel() was called, and UCX has not completed the request yet.
-  std::uint32_t epoch = 0;    ///< For a receive: the number of ended endpoints when it was posted.
+  std::uint32_t epoch = 0;    ///< For a receive: UcxTransport::epoch_ when it was posted.
 };
 
-/// A circular list of requests, oldest first. It does not own them.
+/// A circular list of requests, oldest first. The list does not own the requests.
 class RequestRing {
  public:
   RequestRing() noexcept { head_.next = head_.previous = &head_; }
@@ -50,7 +50,7 @@ class RequestRing {
     state.previous->next = state.next;
     state.next->previous = state.previous;
   }
-  /// Empties the ring without touching the requests, whose memory has been freed.
+  /// Empties the list without accessing the requests. Call this when their memory has been freed.
   void forget() noexcept { head_.next = head_.previous = &head_; }
 
  private:

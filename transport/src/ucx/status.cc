@@ -47,7 +47,7 @@ Code code_of(ucs_status_t status) noexcept {
     case UCS_ERR_OUT_OF_RANGE:
     case UCS_ERR_LAST: return Code::internal;
   }
-  // Numbers inside a range but without an enumerator.
+  // Numbers in UCX's ranges of endpoint and link errors that have no enumerator.
   if (UCS_IS_ENDPOINT_ERROR(status)) return Code::peer_lost;
   if (UCS_IS_LINK_ERROR(status)) return Code::link_lost;
   return Code::internal;

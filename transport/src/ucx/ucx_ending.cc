@@ -19,7 +19,7 @@ constexpr int kLastLooks = 1000;
 
 }  // namespace
 
-// UCX calls this after it has disconnected the endpoint's lanes.
+// UCX's error handler for an endpoint. UCX calls it after it has disconnected the endpoint's lanes.
 void UcxTransport::on_failed(void* endpoint, ucp_ep_h /*handle*/, ucs_status_t status) noexcept {
   auto& failed = *static_cast<Endpoint*>(endpoint);
   UcxTransport& self = *failed.owner;
@@ -41,8 +41,8 @@ void UcxTransport::close(EndpointId id) noexcept {
   cut(endpoint);
 }
 
-// True if nothing waits for room in the endpoint's queue. Otherwise increments flushes_ until the
-// queue has been flushed.
+// Begins to flush an endpoint. True if all its sends have left already. Otherwise, flushes_ counts
+// the flush until on_flushed() is called.
 bool UcxTransport::begin_flush(Endpoint& endpoint) {
   ucp_request_param_t params;
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -78,8 +78,8 @@ void UcxTransport::on_closed(void* request, ucs_status_t /*status*/, void* user_
   --static_cast<UcxTransport*>(user_data)->closings_;
 }
 
-// Separates a request from its operation, which has ended. The request stays until UCX has finished
-// with it.
+// Separates a request from its operation, which has completed. The request stays in detached_ until
+// UCX has finished with it.
 void UcxTransport::detach(RequestState& state) noexcept {
   RequestRing::remove(state);
   state.operation = nullptr;
@@ -99,28 +99,29 @@ void UcxTransport::end_all(RequestRing& ring, Code code) {
   }
 }
 
-// Ends the sends of an endpoint whose lanes are disconnected. If UCX reads a send's buffer only
-// within our own calls (ContextFacts::buffered), a disconnected lane never reads it again, so the
-// sends end at once. RDMA may still read the buffer, and UCX reports when it has stopped.
+// Ends the sends of an endpoint whose lanes are disconnected. If UCX reads the buffer of a send
+// only during calls of UCX (ContextFacts::buffered), a disconnected lane never reads the buffer
+// again, so the sends end at once. With RDMA, a NIC may still read the buffer, and UCX completes
+// the send when the NIC has stopped.
 void UcxTransport::end_sends(Endpoint& endpoint) {
   if (facts_.buffered) end_all(endpoint.sends, endpoint.lost);
 }
 
 // UCX cancels only a receive that no message has matched. Any other receive ends when its message
-// is complete, or when the endpoint from which the message comes ends. A send ends when its message
-// is complete, or with its endpoint.
+// is complete, or when the endpoint to the sender ends. A send ends when its message is complete,
+// or when its endpoint ends.
 void UcxTransport::cancel(Operation& operation) noexcept {
   auto* state = static_cast<RequestState*>(operation.state);
-  if (state == nullptr || state->cancelled) return;  // Sends have no state here.
+  if (state == nullptr || state->cancelled) return;  // A send has no `state`.
   state->cancelled = true;
-  if (arriving_ == 0) patience_.reset();  // left over from earlier receives
-  ++arriving_;  // on_received() decrements it, at once if UCX cancels the receive
+  if (arriving_ == 0) patience_.reset();  // it was set for receives that have ended
+  ++arriving_;  // on_received() decrements it, within ucp_request_cancel() if UCX cancels
   api().ucp_request_cancel(worker_.get(), state);
 }
 
-// A cancelled receive that was posted before an endpoint ended may have matched a message of that
-// endpoint. The rest of that message never arrives, and UCX either ends the receive at once or
-// never. A receive posted later waits for a living peer.
+// A cancelled receive that was posted before an endpoint ended may have matched a message from this
+// endpoint. The rest of the message never arrives, and UCX ends the receive either at once or
+// never. A receive that was posted later waits for a peer that is alive.
 bool UcxTransport::stuck() const {
   return receives_.any_of(
       [this](const RequestState& state) { return state.cancelled && state.epoch != epoch_; });
@@ -141,8 +142,8 @@ void UcxTransport::break_when_stuck() {
   end_worker();
 }
 
-// Ends the worker, so that UCX does not use our memory any more. All pending operations end, and
-// new ones end with link_lost.
+// Destroys the worker: UCX then never accesses the memory of operations again. All pending
+// operations end, and new ones fail with link_lost.
 void UcxTransport::end_worker() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;
@@ -155,7 +156,7 @@ void UcxTransport::end_worker() {
   }
   worker_.reset();
   detached_.forget();
-  wake_.reset();  // no more events
+  wake_.reset();  // a broken transport has no events
   arriving_ = flushes_ = 0;
 }
 
@@ -174,15 +175,16 @@ UcxTransport::~UcxTransport() {
     detach(state);
     api().ucp_request_cancel(worker_.get(), &state);
   }
-  // If a socket is closed with unread data, TCP discards what it has not sent yet. So read first.
+  // If a socket with unread data is closed, TCP discards its unsent data. So all data is read
+  // first.
   for (int i = 0; i < kLastLooks && api().ucp_worker_progress(worker_.get()) > 0; ++i) {
   }
   for (const auto& endpoint : endpoints_) {
     if (endpoint->handle != nullptr) cut(*endpoint);
   }
-  discard(0, 0);  // UCX warns of every message that a worker still holds
+  discard(0, 0);  // UCX logs a warning for each message that a destroyed worker still holds
   while (!idle() && !deadline.passed()) api().ucp_worker_progress(worker_.get());
-  worker_.reset();  // runs callbacks, so it must precede the members they use
+  worker_.reset();  // runs callbacks, which use members that are destroyed after this
 }
 
 }  // namespace xylem::transport::ucx

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes UCX transports: configuration, context, worker. UCX first reads the UCX_ variables of the
-// environment, so users can tune it; the settings that decide the reach then override them.
+// Makes UCX transports: configuration, context, worker. UCX first reads the environment variables
+// UCX_*, so users can tune it; the settings that determine the reach then override these variables.
 #include "ucx/api.h"
 #include "ucx/reach.h"
 #include "ucx/status.h"
@@ -22,8 +22,8 @@ namespace {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// Compares the version of the library that is loaded, which may not be the one that Xylem was
-/// built with.
+/// Whether the loaded UCX library is older than this version. Xylem may have been built with the
+/// headers of another version.
 bool is_older_than(unsigned major, unsigned minor) {
   unsigned its_major = 0, its_minor = 0, release = 0;
   api().ucp_get_version(&its_major, &its_minor, &release);
@@ -46,13 +46,13 @@ Result<Settings> settings_for(const UcxOptions& options, std::span<const UcxDevi
     return each.transport == "tcp" && allows(options.reach, each);
   });
   if (uses_tcp) {
-    // UCX's TCP transport completes a vectored send twice, and so aborts the process, if the peer
-    // dies while bytes of that send wait for the socket (seen in 1.13.1; later releases have the
-    // same code). Without vectors it copies the bytes first. Segments as large as the receiver's
-    // (instead of the default 8 KiB) compensate for the copy.
+    // If the peer dies while bytes of a vectored send wait for the socket, UCX's TCP transport
+    // completes this send twice, and so aborts the process (seen in 1.13.1; later releases have the
+    // same code). Without vectors, UCX copies the bytes first. Segments as large as the receiver's
+    // (instead of the default 8 KiB) compensate for the cost of this copy.
     //
-    // From 1.17 on, ucp_config_modify() expects the option names of the environment. Older versions
-    // expect the same names without the transport's prefix.
+    // From UCX 1.17 on, ucp_config_modify() expects the option names of the environment variables.
+    // Older versions expect these names without the transport's prefix.
     const std::string prefix = is_older_than(1, 17) ? "" : "TCP_";
     settings.emplace_back(prefix + "MAX_IOV", "0");
     settings.emplace_back(prefix + "TX_SEG_SIZE", "64k");

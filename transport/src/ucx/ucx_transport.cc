@@ -21,8 +21,8 @@
 namespace xylem::transport::ucx {
 namespace {
 
-/// Passes the kind of the memory to UCX. An unknown kind is not passed, and UCX detects it: the
-/// number of UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX.
+/// Passes the kind of the memory to UCX. An unknown kind is not passed, since the number of
+/// UCS_MEMORY_TYPE_UNKNOWN differs between versions of UCX; UCX then detects the kind.
 void set_memory_type(ucp_request_param_t& params, Memory memory) noexcept {
   switch (memory.kind) {
     case MemoryKind::host: params.memory_type = UCS_MEMORY_TYPE_HOST; break;
@@ -125,7 +125,7 @@ Posted UcxTransport::send(EndpointId to,
   state.operation = &operation;
   state.cancelled = false;
   endpoint.sends.push_back(state);
-  operation.state = nullptr;  // so cancel() does nothing for it
+  operation.state = nullptr;  // so that cancel() ignores this send
   return Posted::pending;
 }
 
@@ -140,11 +140,11 @@ void UcxTransport::on_sent(void* request, ucs_status_t status, void* user_data) 
   endpoint.owner->completions_.complete(*operation);
 }
 
-// If the message has already arrived, the result can be reported within ucp_tag_recv_nbx(). For
-// some kinds of messages UCX 1.13 then calls back, whether or not a callback was requested. For the
-// other kinds it reports what it received only by a callback. So a callback is always requested.
-// Within recv() the callback stores its result in the operation: `state` points to this transport
-// before the callback, and is null after it.
+// If the message has already arrived, UCX can complete the receive within ucp_tag_recv_nbx(). For
+// some kinds of messages UCX 1.13 then calls the callback even if none was requested. For the other
+// kinds, it reports the length and the tag only to a callback. So a callback is always requested.
+// Within recv(), the callback stores its result in the operation. Operation::state points to this
+// transport before the callback, and is null after it.
 Posted UcxTransport::recv(
     Tag tag, Tag mask, Region target, Operation& operation, Tag* sender_tag) noexcept {
   if (!worker_) [[unlikely]] {
@@ -212,9 +212,9 @@ void UcxTransport::on_received(void* request,
   if (operation != nullptr) self.completions_.complete(*operation);
 }
 
-// A dropped message is received with a size of zero. As for any message that is too long, UCX then
-// answers a rendezvous at once, so dropping a message of any size needs no memory and transfers no
-// data.
+// A dropped message is received into a buffer of size zero. As for any message that is too long,
+// UCX then answers a rendezvous at once, so dropping a message of any size needs no memory and
+// transfers no data.
 std::size_t UcxTransport::discard(Tag tag, Tag mask) noexcept {
   if (!worker_) return 0;
   std::size_t count = 0;
@@ -256,8 +256,8 @@ unsigned UcxTransport::progress() noexcept {
   return count;
 }
 
-// A send completes when UCX has copied the message. The copy may wait inside UCX, and a flush
-// reports when it has left.
+// A send completes when UCX has copied the message. The copy may still wait inside UCX; a UCX flush
+// completes when it has left this process.
 bool UcxTransport::flush(EndpointId id) noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
   Endpoint& endpoint = *endpoints_[id];
@@ -271,7 +271,8 @@ bool UcxTransport::flush(EndpointId id) noexcept {
   return endpoint.flushed == endpoint.posted;
 }
 
-// While `patience_` runs, the clock must be checked, so the transport must not sleep.
+// While the transport is stuck(), progress() must check the deadline `patience_`, so the transport
+// must not sleep.
 Result<bool> UcxTransport::arm() noexcept {
   if (completions_.has_deferred() || (arriving_ > 0 && stuck())) return false;
   if (!worker_) return true;

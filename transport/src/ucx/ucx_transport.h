@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A transport over one UCP worker. Each operation is passed to UCX as the user data of its request,
-// so its completion needs no look-up. Messages that complete at once (all small sends) touch
+// so its completion needs no look-up. A send that completes at once (any small send) accesses
 // nothing but the endpoint.
 //
 // How an endpoint ends (ucx_ending.cc):
@@ -9,9 +9,10 @@
 //   open ── peer died (UCX's error handler) ──▶ lost ── close() ──▶ closed
 //     └────────────────── close() ─────────────────────────────────────────────────▲
 //
-// In the states lost and closed, new sends end at once with the endpoint's code. Sends in flight
-// end without waiting for UCX, which may never complete them. Only destroying the worker is certain
-// to end all its requests. If some remain for too long, the worker is destroyed:
+// In the states lost and closed, new sends fail at once with the endpoint's code. Sends in flight
+// also end at once, without UCX, if no NIC can read their buffers (ContextFacts::buffered). UCX may
+// never complete some requests; only the destruction of the worker is certain to end all of them.
+// So the worker is destroyed if requests remain for too long:
 //
 //   working ── a cancelled receive outlives the end of an endpoint by 250 ms ──▶ broken
 #pragma once
@@ -40,7 +41,7 @@ namespace xylem::transport::ucx {
 /// request.
 void init_request(void* request) noexcept;
 
-/// Facts about a context that are known before its transport is made.
+/// Facts about a UCP context, which are determined before its transport is made.
 struct ContextFacts {
   UcxReach reach = UcxReach::network;
   bool cuda = false;  ///< The context can send and receive CUDA memory.
@@ -58,8 +59,8 @@ class UcxTransport final : public Transport {
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
   /// Closes all endpoints and drives the worker until nothing is in flight, for at most a quarter
-  /// of a second; destroying the worker ends the rest. Operations that the owner left pending,
-  /// against the contract, are not reported and not touched.
+  /// of a second. Destroying the worker ends the rest. If the owner, against the contract, left
+  /// operations pending, their `done` is not called and they are not accessed.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -82,7 +83,7 @@ class UcxTransport final : public Transport {
   std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
 
  private:
-  /// An endpoint. It is held by pointer, since UCX passes its address to callbacks.
+  /// An endpoint. It must keep its address, since UCX passes this address to callbacks.
   struct Endpoint {
     UcxTransport* owner = nullptr;
     EndpointId id = 0;
@@ -90,8 +91,8 @@ class UcxTransport final : public Transport {
     Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
     std::uint64_t bytes_sent = 0;
     std::uint64_t posted = 0;    ///< Number of sends so far.
-    std::uint64_t flushing = 0;  ///< Of these, the number covered by the flush in progress.
-    std::uint64_t flushed = 0;   ///< Of these, the number that have been flushed.
+    std::uint64_t flushing = 0;  ///< Number of sends that the flush in progress covers.
+    std::uint64_t flushed = 0;   ///< Number of sends that have been flushed.
     RequestRing sends;           ///< The sends in flight.
   };
 
@@ -123,25 +124,25 @@ class UcxTransport final : public Transport {
 
   // A worker must be destroyed before its context.
   Context context_;
-  Worker worker_;  ///< Null once broken.
+  Worker worker_;  ///< Null once the transport is broken.
   const ContextFacts facts_;
   const Logger logger_;
-  UniqueFd wake_;  ///< The worker's event descriptor. A copy of our own, since the owner polls it.
+  UniqueFd wake_;  ///< A duplicate of the worker's event descriptor, for the owner to poll.
   std::vector<std::byte> address_;
 
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::uint32_t epoch_ = 0;  ///< Number of endpoints lost or closed so far.
 
   RequestRing receives_;
-  RequestRing detached_;        ///< Requests whose operations have already ended.
-  std::uint64_t arriving_ = 0;  ///< Number of receives that were cancelled and have not ended yet.
-  /// Number of discards in flight. The next two members count in the same way.
+  RequestRing detached_;        ///< Requests that UCX still uses, but whose operations have ended.
+  std::uint64_t arriving_ = 0;  ///< Number of receives that were cancelled and have not ended.
+  /// Numbers of discards, closings and flushes in flight.
   std::uint64_t discards_ = 0;
   std::uint64_t closings_ = 0;
   std::uint64_t flushes_ = 0;
-  std::optional<Deadline> patience_;  ///< Runs while the transport is stuck().
+  std::optional<Deadline> patience_;  ///< Set while the transport is stuck(): the end of the wait.
 
-  Tag arrived_tag_ = 0;  ///< Tag of a message that a receive matched while being posted.
+  Tag arrived_tag_ = 0;  ///< Tag of a message that matched a receive during recv().
   Completions completions_;
 };
 

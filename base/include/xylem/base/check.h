@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XYLEM_CHECK: a broken invariant is a bug in Xylem. The check prints the condition and the values,
-// and ends the process.
+// XYLEM_CHECK tests an invariant. A broken invariant is a bug in Xylem: the check prints the
+// condition and the values, and aborts the process.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -25,8 +25,8 @@ std::string describe(const Values&... values) {
 
 }  // namespace xylem::detail
 
-/// Aborts with the condition and the values if `condition` is false. It is never used for bad
-/// input.
+/// If `condition` is false, prints it with the values and aborts the process. For bugs in Xylem
+/// only: bad input is reported as a Status.
 #define XYLEM_CHECK(condition, ...)                                          \
   do {                                                                       \
     if (!(condition)) [[unlikely]] {                                         \

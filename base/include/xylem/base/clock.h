@@ -12,7 +12,8 @@ namespace xylem {
 
 using Clock = std::chrono::steady_clock;
 
-/// A point on the monotonic clock after which waiting ends with `timed_out`.
+/// A point in time on the monotonic clock. A wait that lasts until this point fails with
+/// Code::timed_out.
 class XYLEM_API Deadline {
  public:
   static Deadline after(Clock::duration wait) noexcept {
@@ -27,8 +28,8 @@ class XYLEM_API Deadline {
     const auto now = Clock::now();
     return now >= point_ ? Clock::duration::zero() : point_ - now;
   }
-  /// Time left in milliseconds, for poll() and epoll_wait(); rounded up so that a waiter never
-  /// spins with a time-out of zero.
+  /// Time left in milliseconds, for poll() and epoll_wait(). Rounded up: less than 1 ms becomes 1,
+  /// not 0, so that a waiter does not spin.
   int left_ms() const noexcept;
   Clock::time_point point() const noexcept { return point_; }
   /// The earlier of two deadlines.

@@ -8,7 +8,7 @@
 
 namespace xylem {
 
-/// copy_bytes() for sizes above 2048 bytes.
+/// Implements copy_bytes() for more than 2048 bytes.
 XYLEM_API void copy_many_bytes(void* target, const void* source, std::size_t bytes) noexcept;
 
 /// Like memcpy, but fast for any alignment of source and target; pointers may be null if `bytes` is
@@ -21,18 +21,18 @@ inline void copy_bytes(void* target, const void* source, std::size_t bytes) noex
   if (bytes > 0) std::memcpy(target, source, bytes);
 }
 
-/// Like memcpy, but with non-temporal stores: the target's lines are not read first, and nothing is
-/// displaced from the cache. The bytes are visible to other cores when the call returns. Use it for
-/// large amounts of data that are not read again soon.
+/// Like memcpy, but with non-temporal stores: the CPU does not read the target's cache lines first,
+/// and evicts nothing from the cache. The bytes are visible to other cores when the call returns.
+/// Use it for large amounts of data that are not read again soon.
 XYLEM_API void copy_non_temporal(void* target, const void* source, std::size_t bytes) noexcept;
-/// Like copy_non_temporal(), for one piece of a copy. The bytes are visible to other cores only
-/// after fence_non_temporal(), which is called after the last piece.
+/// Like copy_non_temporal(), for one piece of a copy. The caller must call fence_non_temporal()
+/// after the last piece; only then are the bytes visible to other cores.
 XYLEM_API void copy_piece_non_temporal(void* target,
                                        const void* source,
                                        std::size_t bytes) noexcept;
 XYLEM_API void fence_non_temporal() noexcept;
 
-/// Where to copy to, and whether to use non-temporal stores.
+/// The target of a copy, and whether to write it with non-temporal stores.
 struct CopyTarget {
   void* memory = nullptr;
   bool non_temporal = false;

@@ -34,7 +34,7 @@ inline constexpr std::size_t kDataTypeCount = 15;
 
 /// Bytes of one element.
 XYLEM_API std::size_t size_of(DataType type) noexcept;
-/// "float32", "bool" for boolean, …
+/// The name of the type, such as "float32"; "bool" for DataType::boolean.
 XYLEM_API std::string_view name(DataType type) noexcept;
 /// Parses a name or one of the usual short forms ("fp16", "half", "bf16", "float", "double",
 /// "i32").
@@ -59,11 +59,11 @@ enum class RedOp : std::uint8_t {
   bit_or = 6,
   bit_xor = 7,
   premul_sum =
-      8,  ///< Each rank's input is multiplied by its ReduceOp::factor, then summed. Floats only.
+      8,  ///< A sum; each rank first multiplies its input by its ReduceOp::factor. Floats only.
 };
 inline constexpr std::size_t kRedOpCount = 9;
 
-/// "sum", "prod", "min", "max", "avg", "and", "or", "xor", "premul_sum".
+/// The name of the operation: "sum", "prod", "min", "max", "avg", "and", "or", "xor", "premul_sum".
 XYLEM_API std::string_view name(RedOp op) noexcept;
 XYLEM_API Result<RedOp> parse_redop(std::string_view text);
 
@@ -80,7 +80,7 @@ struct ReduceOp {
   }
 };
 
-/// OK if `op` is defined on `type`; otherwise `unsupported` or `invalid_argument` with the reason.
+/// OK if `op` is defined for `type`; otherwise `invalid_argument` with the reason.
 XYLEM_API Status check_reduction(RedOp op, DataType type);
 
 }  // namespace xylem

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mixing of 64-bit words for fingerprints. Do not use it for secrets; they use the keyed hashes of
-// libsodium.
+// Hashes of 64-bit words, for fingerprints. They are not cryptographic: for secrets, Xylem uses the
+// keyed hashes of libsodium.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-/// Adds `value` to the hash `seed`. The order of values matters.
+/// Combines the hash `seed` of earlier values with the next `value`. The order of the values
+/// matters.
 constexpr std::uint64_t combine(std::uint64_t seed, std::uint64_t value) noexcept {
   return mix(seed + 0x9e3779b97f4a7c15ULL + mix(value));
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps objects that cannot be destroyed safely until the process ends: memory to which a device or
-// a transport may still write, or an object in whose functions a thread may still be.
+// Keeps objects alive until the process ends, because destroying them would be unsafe: a device or
+// a transport may still write to the memory, or a thread may still execute a function of the
+// object.
 #pragma once
 
 #include <memory>
 
 namespace xylem {
 
-/// Keeps the object until the process ends, and never destroys it. It stays reachable, so leak
-/// checkers do not report it. Any thread may call this, also in a forked child: it takes no lock of
-/// its own.
+/// Keeps `object` alive until the process ends; its destructor never runs. The object stays
+/// reachable, so leak checkers do not report it. Any thread may call this function, also in a
+/// forked child: it acquires no lock except those of the memory allocator.
 void keep_until_exit(std::shared_ptr<const void> object);
 
 }  // namespace xylem

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Logging. A Logger is a value that is passed to its users; there is no global logger. Each line
-// has time, level, rank, host and communicator. Callers format a message only if enabled() is true.
-// The number of `debug` lines grows with the number of objects, and that of `trace` lines with the
-// number of messages.
+// Logging. A Logger is passed by value; there is no global logger. Each line has time, level, rank,
+// host and communicator. Callers format a message only if enabled() is true. At level `debug`, the
+// number of lines grows with the number of objects; at `trace`, with the number of messages.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -18,28 +17,28 @@ namespace xylem {
 
 enum class LogLevel : std::uint8_t { off, error, warn, info, debug, trace };
 
-/// "off", "error", …
+/// The name of the level: "off", "error", …
 XYLEM_API std::string_view name(LogLevel level) noexcept;
 
-/// The value of XYLEM_LOG: `level[,file=path]`. In the path, %r is the rank, %h the host and %p the
-/// process id.
+/// The parsed value of XYLEM_LOG: `level[,file=path]`. In the path, %r is the rank, %h the host and
+/// %p the process id.
 struct LogOptions {
   LogLevel level = LogLevel::warn;
-  std::string file;  ///< Empty: standard error.
+  std::string file;  ///< Empty means standard error.
 };
 XYLEM_API Result<LogOptions> parse_log_options(std::string_view text);
 
-/// Identifies the writer on every line. `communicator` is empty for the process itself.
+/// Identifies the origin of a line. `communicator` is empty for lines that concern no communicator.
 struct LogIdentity {
   std::string host;
   std::int64_t rank = -1;  ///< World rank, or -1 before it is known.
   std::string communicator;
 };
 
-/// Writes lines to a sink, which copies of the logger share. Thread-safe: each line is one
-/// write(2). If the file accepts no data (a FIFO that is not read, a full disk), the call does not
-/// block, but drops the line. The next write that succeeds begins with a line that tells how many
-/// lines were dropped.
+/// Writes lines to a sink: a file or standard error. Copies of a logger share the sink.
+/// Thread-safe: each line is one write(2). If a file accepts no data (a FIFO that is not read, a
+/// full disk), the logger does not block, but drops the line. Its next successful write begins with
+/// a line that states how many lines were dropped.
 class XYLEM_API Logger {
  public:
   /// A logger that drops every message.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kind of memory in which bytes are stored. Users may leave the kind of a buffer open
-// (`unknown`); their call then finds it out. Every call of a transport states the kind.
+// The kind of memory in which bytes are stored. A user may leave the kind of a buffer `unknown`;
+// the call then determines the kind. Every call of a transport states the kind.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -16,10 +16,10 @@ enum class MemoryKind : std::uint8_t {
   cuda,          ///< Device memory of a CUDA GPU.
   cuda_managed,  ///< CUDA unified memory.
   rocm,          ///< Device memory of a ROCm GPU.
-  unknown,       ///< Not stated by the user; the call finds it out (Buffer, in runtime/types.h).
+  unknown,       ///< Not stated by the user; the call determines it (Buffer, in runtime/types.h).
 };
 
-/// A kind of memory and, for device memory, the number of the device in this process.
+/// A kind of memory and, for device memory, the device's number in this process (otherwise -1).
 struct Memory {
   MemoryKind kind = MemoryKind::host;
   std::int32_t device = -1;
@@ -27,7 +27,7 @@ struct Memory {
   friend bool operator==(const Memory&, const Memory&) = default;
 };
 
-/// "host", "cuda", …
+/// The name of the kind: "host", "cuda", …
 XYLEM_API std::string_view name(MemoryKind kind) noexcept;
 
 }  // namespace xylem

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutexes that the compiler checks. Clang refuses code that uses a member without the mutex that
-// guards it (-Wthread-safety); other compilers ignore the attributes. Nothing else in Xylem uses
-// the mutexes, locks and condition variables of the standard library. Not installed.
+// Mutexes that the compiler checks. Clang rejects code that uses a member without holding the mutex
+// that guards it (-Wthread-safety); other compilers ignore the attributes. The rest of Xylem uses
+// these classes instead of the mutexes, locks and condition variables of the standard library. This
+// header is not installed.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -27,8 +28,9 @@ class XYLEM_LOCKING(capability("mutex")) Mutex {
   void lock() XYLEM_LOCKING(acquire_capability()) { mutex_.lock(); }
   bool try_lock() XYLEM_LOCKING(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void unlock() XYLEM_LOCKING(release_capability()) { mutex_.unlock(); }
-  /// Tells the compiler that nobody can change what the mutex guards, for a reason that it does not
-  /// know, such as the progress token. The caller may then read that without the mutex.
+  /// Makes Clang's analysis accept reads of the guarded members in the caller, without locking. Use
+  /// it where no thread can modify these members, for a reason that the analysis cannot check, such
+  /// as the progress token.
   void assume_unchanging() const noexcept XYLEM_LOCKING(assert_shared_capability()) {}
 
  private:
@@ -37,13 +39,13 @@ class XYLEM_LOCKING(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-/// Holds a mutex while it exists.
+/// Locks a mutex, and unlocks it when destroyed.
 class XYLEM_LOCKING(scoped_lockable) Lock {
  public:
   explicit Lock(Mutex& mutex) XYLEM_LOCKING(acquire_capability(mutex)) : mutex_(mutex) {
     mutex.lock();
   }
-  /// For a mutex that the caller has locked.
+  /// Adopts a mutex that the caller has already locked.
   Lock(Mutex& mutex, std::adopt_lock_t /*held*/) XYLEM_LOCKING(requires_capability(mutex))
       : mutex_(mutex) {}
   Lock(const Lock&) = delete;
@@ -54,8 +56,8 @@ class XYLEM_LOCKING(scoped_lockable) Lock {
   Mutex& mutex_;
 };
 
-/// Holds a mutex that only orders calls, if it was free, and may be moved. The compiler does not
-/// follow it, so it gives no access to guarded members.
+/// Locks a mutex if it is free, and unlocks it when destroyed. Movable. Clang's analysis does not
+/// follow it, so it is only for a mutex that serializes calls and guards no members.
 class TryLock {
  public:
   explicit TryLock(Mutex& mutex) : lock_(mutex.mutex_, std::try_to_lock) {}
@@ -65,19 +67,20 @@ class TryLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-/// A condition variable. A wait may end early, so the caller waits again until what it waits for
-/// is true.
+/// A condition variable. A wait may return spuriously, so call it in a loop that tests the
+/// condition.
 class Condition {
  public:
   void notify_one() noexcept { condition_.notify_one(); }
   void notify_all() noexcept { condition_.notify_all(); }
-  /// Releases the mutex while it waits.
+  /// Unlocks the mutex while blocked, and locks it again before returning.
   void wait(Mutex& mutex) XYLEM_LOCKING(requires_capability(mutex)) {
     std::unique_lock held(mutex.mutex_, std::adopt_lock);
     condition_.wait(held);
     held.release();  // The mutex stays locked.
   }
-  /// The same, until the deadline at most; false once it has passed.
+  /// Like wait(), but blocks until `deadline` at most. False if it returns because the deadline
+  /// passed.
   bool wait_until(Mutex& mutex, Deadline deadline) XYLEM_LOCKING(requires_capability(mutex)) {
     std::unique_lock held(mutex.mutex_, std::adopt_lock);
     const auto ended = condition_.wait_until(held, deadline.point());

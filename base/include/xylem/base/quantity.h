@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Quantities with units, and their text: sizes ("64K", "1.5 MiB"), durations ("200ms", "30min") and
-// bandwidths ("12.5 GB/s"). Options, environment and tables share one parser and one printer.
+// bandwidths ("12.5 GB/s"). Command-line options, environment variables and printed tables share
+// one parser and one printer.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -35,9 +36,9 @@ XYLEM_API Result<std::chrono::nanoseconds> parse_duration(std::string_view text)
 
 /// A short form in powers of 1024: "64 KiB", "1.5 MiB", "8 B".
 XYLEM_API std::string format_bytes(Bytes bytes);
-/// "1.25 us", "30 s", "30 min".
+/// A short form, such as "1.25 us", "30 s" or "30 min".
 XYLEM_API std::string format_duration(std::chrono::nanoseconds duration);
-/// "12.5 GB/s".
+/// A short form, such as "12.5 GB/s".
 XYLEM_API std::string format_bandwidth(GBps bandwidth);
 
 }  // namespace xylem

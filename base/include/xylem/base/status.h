@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Status and Result: how every failure is reported. The code tells what the caller can do next; the
-// message names the value, the rule and the remedy. An OK status is a null pointer, so success
-// costs almost nothing.
+// message names the value, the rule and the remedy. A successful Status is a null pointer, so
+// success costs almost nothing.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -18,27 +18,27 @@
 
 namespace xylem {
 
-/// The kind of failure. A code tells the caller what to do next.
+/// The kind of a failure, which decides what the caller can do next.
 enum class Code : std::uint8_t {
   ok,
-  invalid_argument,  ///< The call violates the contract: correct it.
-  /// A correct call that this build, machine or type does not support: choose another way.
+  invalid_argument,  ///< The call violates the contract: correct the call.
+  /// A correct call that this build, machine or data type does not support: use an alternative.
   unsupported,
   exhausted,  ///< Memory, descriptors or a quota ran out: free some, or raise the limit.
   timed_out,  ///< A deadline passed: the message names the rank that was missing.
-  cancelled,  ///< A rank aborted the communicator, or ended its runtime with operations pending.
+  cancelled,  ///< A rank aborted the communicator, or shut down with operations pending.
   /// A rank died or closed its connection: restart the job, or continue with communicators that
   /// never contained this rank.
   peer_lost,
   link_lost,     ///< The path to a rank that is alive failed.
   device_lost,   ///< A NIC or GPU stopped answering.
   mismatch,      ///< Ranks disagree on a call, a configuration or a version.
-  bad_schedule,  ///< A plan failed verification.
-  busy,          ///< The object still has work pending: wait for it first.
+  bad_schedule,  ///< A schedule failed verification.
+  busy,          ///< The object has pending operations: wait for them first.
   internal,      ///< A bug in Xylem.
 };
 inline constexpr Code kLastCode = Code::internal;
-/// Whether a number from outside is the code of an error.
+/// Whether an untrusted number, such as one that a peer has sent, is the code of an error.
 constexpr bool is_error_code(std::int64_t number) noexcept {
   return number > static_cast<std::int64_t>(Code::ok) &&
          number <= static_cast<std::int64_t>(kLastCode);
@@ -47,7 +47,7 @@ constexpr bool is_error_code(std::int64_t number) noexcept {
 /// The name of the code in logs and messages, such as "peer_lost".
 XYLEM_API std::string_view name(Code code) noexcept;
 
-/// The facts of one failure. `peer` is the world rank that caused it, if there is one.
+/// One failure. `peer` is the world rank that caused it, if a rank did.
 struct Error {
   Code code = Code::internal;
   std::string message;
@@ -55,7 +55,8 @@ struct Error {
   bool holds_buffers = false;  ///< See Status::holds_buffers().
 };
 
-/// The outcome of an operation without a value. Cheap to copy, and safe to share between threads.
+/// The outcome of an operation that returns no value. Cheap to copy, and safe to share between
+/// threads.
 class [[nodiscard]] XYLEM_API Status {
  public:
   Status() noexcept = default;
@@ -71,15 +72,15 @@ class [[nodiscard]] XYLEM_API Status {
   std::string_view message() const noexcept {
     return error_ ? std::string_view(error_->message) : std::string_view();
   }
-  /// The world rank that caused the failure, if there is one.
+  /// The world rank that caused the failure, if a rank did.
   std::optional<std::uint32_t> peer() const noexcept {
     return error_ ? error_->peer : std::nullopt;
   }
   /// True if the operation's buffers may still be read or written: do not free or reuse them before
-  /// the process ends. This happens in three cases. The fabric cannot withdraw a message (UCX) and
-  /// the peer neither answers nor has died. A device does not finish its work. Or a call failed
-  /// that the devices of one process carry out by themselves (Communicator::bind): a device of
-  /// another rank may then have begun to use the buffers.
+  /// the process ends. There are three causes. (1) UCX could not cancel a message whose peer does
+  /// not answer, but is not known to have died. (2) A device does not finish its work. (3) A call
+  /// failed that the devices of one process execute together (Communicator::bind), and a device of
+  /// another rank may have begun to use the buffers.
   bool holds_buffers() const noexcept { return error_ && error_->holds_buffers; }
   /// "peer_lost: rank 3 died (...)", or "ok".
   std::string to_string() const;
@@ -93,7 +94,7 @@ inline Status failure(Code code, std::string message, std::optional<std::uint32_
   return Status(Error{code, std::move(message), peer});
 }
 
-/// A value, or the reason why there is none.
+/// A value, or the failed Status that explains why there is no value.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -105,11 +106,11 @@ class [[nodiscard]] Result {
   bool is_ok() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return is_ok(); }
 
-  /// The reason; OK if there is a value.
+  /// The failure; OK if there is a value.
   Status status() const { return is_ok() ? Status() : std::get<1>(state_); }
   Code code() const noexcept { return is_ok() ? Code::ok : std::get<1>(state_).code(); }
 
-  /// Precondition: there is a value. A call without one is a bug in the caller: std::get() throws.
+  /// The value. Requires is_ok(): otherwise the caller has a bug, and std::get() throws.
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
   T&& value() && { return std::get<0>(std::move(state_)); }

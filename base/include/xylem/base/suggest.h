@@ -8,8 +8,9 @@
 
 namespace xylem {
 
-/// The candidate that needs the fewest inserted, deleted and replaced characters, ignoring case.
-/// Empty if that number exceeds a third of the length of the longer name.
+/// The candidate with the smallest edit distance to `text` (inserted, deleted and replaced
+/// characters, ignoring case). Empty if this distance exceeds a third of the length of the longer
+/// of the two.
 std::string_view nearest_name(std::string_view text, std::span<const std::string_view> candidates);
 
 }  // namespace xylem

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Xylem's C API (C11). It offers the C++ API under C names: start a runtime, get its world
-// communicator, call operations, wait for their work. What docs/errors.md and docs/threading.md say
-// holds for both APIs.
+// communicator, call operations, wait for their work. docs/errors.md and docs/threading.md describe
+// both APIs.
 //
 //  * A function that can fail returns XYLEM_OK or a code that tells the caller what to do next;
 //    xylem_last_error() gives the reason.
@@ -11,8 +11,8 @@
 //  * Buffers belong to the caller, and are in host memory or in memory of a CUDA device. Calls
 //    detect where a buffer is (docs/gpu.md). Buffers must stay valid and untouched until the work
 //    that uses them has ended.
-//  * Structs that begin with `struct_size` may get more fields at their end; fields that a caller
-//    does not know count as zero.
+//  * Later versions may add fields at the end of structs that begin with `struct_size`. Fields
+//    beyond the `struct_size` that the caller sets count as zero.
 #pragma once
 
 // NOLINTBEGIN(modernize-*, readability-identifier-naming): this is C
@@ -67,7 +67,7 @@ XYLEM_C_API const char* xylem_status_name(xylem_status status);
 /// call fails on this thread. Never null.
 XYLEM_C_API const char* xylem_last_error(void);
 
-/// Stands for no rank, or for any rank.
+/// As a result: no rank. As the source of a receive: any rank (XYLEM_ANY_SOURCE).
 #define XYLEM_NO_RANK UINT32_MAX
 /// The world rank that caused the last error on this thread; XYLEM_NO_RANK if no rank did.
 XYLEM_C_API uint32_t xylem_last_error_peer(void);
@@ -87,11 +87,12 @@ XYLEM_C_API xylem_status xylem_allocate(size_t bytes, void** memory);
 /// `device` is the number of the device in this process. Requires no runtime. Fails with
 /// XYLEM_INVALID_ARGUMENT for 0 bytes, with XYLEM_EXHAUSTED if the device has too little memory,
 /// and with XYLEM_UNSUPPORTED if there is no such device, no driver, or no support for CUDA in the
-/// library; xylem_last_error() says which.
+/// library; xylem_last_error() gives the reason.
 XYLEM_C_API xylem_status xylem_allocate_on_device(size_t bytes, int32_t device, void** memory);
-/// Frees memory from xylem_allocate() or xylem_allocate_on_device(). No operation may be using it.
-/// Returns XYLEM_INVALID_ARGUMENT for other memory. Freeing memory of a device blocks until the
-/// device has completed all enqueued work, including work on streams that wait for calls.
+/// Frees memory from xylem_allocate() or xylem_allocate_on_device(). No operation on the memory may
+/// be in progress. Returns XYLEM_INVALID_ARGUMENT for other memory. Freeing memory of a device
+/// blocks until the device has completed all enqueued work, including work on streams that wait for
+/// Xylem's operations.
 XYLEM_C_API xylem_status xylem_deallocate(void* memory);
 
 // ---- Elements and reductions ----
@@ -149,15 +150,15 @@ typedef struct xylem_store {
   size_t struct_size;  ///< sizeof(xylem_store)
   void* context;       ///< Passed to both functions.
   xylem_status (*set)(void* context, const char* key, const void* value, size_t size);
-  /// Waits up to `timeout_ms` until the key is set, and otherwise returns XYLEM_TIMED_OUT. Writes
-  /// at most XYLEM_STORE_VALUE_MAX bytes to `value`, and their number to `*size`.
+  /// Blocks until the key is set, at most for `timeout_ms`; after that returns XYLEM_TIMED_OUT.
+  /// Writes the value, at most XYLEM_STORE_VALUE_MAX bytes, to `value`, and its length to `*size`.
   xylem_status (*get)(
       void* context, const char* key, uint64_t timeout_ms, void* value, size_t* size);
 } xylem_store;
 
-/// Settings for the start of a runtime. A field that is zero or null is not set; the value then
-/// comes from the environment (docs/configuration.md), the launcher or the default, in this order.
-/// Texts are copied.
+/// Settings for the start of a runtime. If a field is zero or null, the value comes from the
+/// environment (docs/configuration.md), the launcher or the default, in this order. The comment of
+/// a field names its environment variable. Texts are copied.
 typedef struct xylem_options {
   size_t struct_size;         ///< sizeof(xylem_options)
   uint32_t rank;              ///< XYLEM_RANK; set together with `size`.
@@ -167,8 +168,8 @@ typedef struct xylem_options {
   const xylem_store* store;   ///< Used instead of `rendezvous`.
   const char* job;            ///< XYLEM_JOB
   const char* secret;         ///< XYLEM_SECRET
-  uint64_t start_timeout_ms;  ///< XYLEM_START_TIMEOUT, 60 s
-  uint64_t timeout_ms;        ///< XYLEM_TIMEOUT, 30 min: for each operation
+  uint64_t start_timeout_ms;  ///< XYLEM_START_TIMEOUT; default: 60 s.
+  uint64_t timeout_ms;        ///< XYLEM_TIMEOUT, for each operation; default: 30 min.
   const char* transport;      ///< XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   const char* algorithm;      ///< XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   const char* interfaces;     ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
@@ -182,15 +183,17 @@ typedef struct xylem_options {
 XYLEM_C_API xylem_status xylem_runtime_create(const xylem_options* options,
                                               xylem_runtime** runtime);
 
-/// Leaves the job in an orderly way, after everything sent has left this process. Returns
-/// XYLEM_BUSY while any operation is pending. Returns XYLEM_TIMED_OUT if a peer that has not left
-/// did not accept the data sent to it within a minute, or within the time-out of the options: the
-/// runtime has shut down, and the rest of the data is lost. The handle must still be destroyed.
+/// Leaves the job in an orderly way, after all sent data has left this process. Returns XYLEM_BUSY
+/// while any operation is pending. Returns XYLEM_TIMED_OUT if a peer that has not left did not
+/// accept the data sent to it within a minute, or within xylem_options::timeout_ms if that is
+/// shorter. In this case the runtime has shut down, and the rest of the data is lost. The handle
+/// must still be destroyed.
 XYLEM_C_API xylem_status xylem_runtime_shutdown(xylem_runtime* runtime);
 
 /// Shuts down the runtime, unless xylem_runtime_shutdown() has done so, and aborts pending
-/// operations. Then frees the handle and its world. Other communicators and work remain valid, but
-/// everything on them fails. Null is ignored.
+/// operations. Then frees the handle and its world communicator. The handles of other communicators
+/// and of works must still be destroyed or released; all operations on these communicators fail.
+/// Null is ignored.
 XYLEM_C_API void xylem_runtime_destroy(xylem_runtime* runtime);
 
 /// The communicator of all ranks. It belongs to the runtime: never destroy it.
@@ -198,8 +201,9 @@ XYLEM_C_API xylem_communicator* xylem_runtime_world(xylem_runtime* runtime);
 
 XYLEM_C_API uint32_t xylem_runtime_rank(const xylem_runtime* runtime);
 XYLEM_C_API uint32_t xylem_runtime_size(const xylem_runtime* runtime);
-/// This rank's number among the ranks of the job on this host, and the number of these ranks.
+/// This rank's index among the ranks of the job on this host.
 XYLEM_C_API uint32_t xylem_runtime_local_rank(const xylem_runtime* runtime);
+/// The number of ranks of the job on this host.
 XYLEM_C_API uint32_t xylem_runtime_local_size(const xylem_runtime* runtime);
 /// Host name of a rank of the job, owned by the runtime; null if there is no such rank.
 XYLEM_C_API const char* xylem_runtime_host(const xylem_runtime* runtime, uint32_t rank);
@@ -217,8 +221,9 @@ XYLEM_C_API uint32_t xylem_communicator_id(const xylem_communicator* communicato
 XYLEM_C_API uint32_t xylem_communicator_world_rank(const xylem_communicator* communicator,
                                                    uint32_t rank);
 
-/// Ranks with equal color form a communicator, ordered by (key, rank). Collective; blocks. A rank
-/// with `color` < 0 joins none and gets null with XYLEM_OK. The caller must destroy the result.
+/// Forms a communicator of the ranks that pass equal `color`, ordered by (`key`, rank). Collective;
+/// blocks. A rank with `color` < 0 joins no communicator and gets null with XYLEM_OK. The caller
+/// must destroy the result.
 XYLEM_C_API xylem_status xylem_communicator_split(xylem_communicator* communicator,
                                                   int32_t color,
                                                   int32_t key,
@@ -232,24 +237,25 @@ XYLEM_C_API xylem_status xylem_communicator_duplicate(xylem_communicator* commun
 /// waiting: if `work` is null, the function blocks until the stream has reached the call and the
 /// call has ended. `stream` is a CUstream, which is a cudaStream_t; null is the legacy default
 /// stream. The caller keeps the stream alive until all its work has completed. `device` is the
-/// number of its device in this process. Buffers must be in memory of that device or in pinned
-/// memory. docs/gpu.md says more. Not collective. The caller must destroy the result, which leaves
-/// the communicator itself as it is.
+/// number of the stream's device in this process. Buffers must be in memory of that device or in
+/// pinned memory. See docs/gpu.md. Not collective. The caller must destroy the result; this does
+/// not end the communicator.
 XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* communicator,
                                                       void* stream,
                                                       int32_t device,
                                                       xylem_communicator** result);
 /// Binds a CUDA device to a communicator on each rank, so that its collectives on streams may run
-/// on the devices alone, without the CPU. `device` is its number in this process, or -1 on a rank
-/// without one. Collective; blocks. `*is_mesh`, if given, becomes 1 if the devices reach each
-/// other's memory: these calls then run on the devices from now on. Otherwise it becomes 0, and
-/// nothing changes. The consequences are those of Communicator::bind() (communicator.h).
+/// on the devices alone, without the CPU. `device` is the number of the device in this process, or
+/// -1 on a rank without a device. Collective; blocks. If the devices reach each other's memory,
+/// later collectives on streams of these devices run on the devices; `*is_mesh` becomes 1.
+/// Otherwise nothing changes, and `*is_mesh` becomes 0. `is_mesh` may be null. Communicator::bind()
+/// (communicator.h) describes the consequences.
 XYLEM_C_API xylem_status xylem_communicator_bind(xylem_communicator* communicator,
                                                  int32_t device,
                                                  int* is_mesh);
-/// Ends this rank's part in a communicator and frees the handle; not collective. While operations
-/// are pending it returns XYLEM_BUSY and the handle remains valid. Null is ignored. A handle from
-/// xylem_communicator_on_stream() is only freed.
+/// Ends a communicator on this rank and frees the handle; not collective. While operations are
+/// pending, returns XYLEM_BUSY, and the handle remains valid. For a handle from
+/// xylem_communicator_on_stream(), only frees the handle. Null is ignored.
 XYLEM_C_API xylem_status xylem_communicator_destroy(xylem_communicator* communicator);
 /// Ends all pending operations, on all ranks, with XYLEM_CANCELLED, and makes later operations on
 /// the communicator fail. Returns within a second.
@@ -266,8 +272,8 @@ typedef struct xylem_plan {
   char reason[512];
 } xylem_plan;
 
-/// `collective` is a name such as "all_reduce", `count` the number of elements in one rank's share,
-/// and `root` 0 if the collective has none.
+/// Describes how a call would be executed. `collective` is a name such as "all_reduce", `count` the
+/// number of elements in one rank's share, and `root` 0 if the collective has none.
 XYLEM_C_API xylem_status xylem_communicator_plan(xylem_communicator* communicator,
                                                  const char* collective,
                                                  uint64_t count,
@@ -386,10 +392,11 @@ XYLEM_C_API xylem_status xylem_scatter(xylem_communicator* communicator,
                                        uint32_t root,
                                        xylem_work** work);
 
-/// A barrier: it ends on no rank before it has begun on all ranks.
+/// A barrier: ends only after all ranks have called it.
 XYLEM_C_API xylem_status xylem_barrier(xylem_communicator* communicator, xylem_work** work);
 
-/// The reductions with XYLEM_PREMUL_SUM and this rank's factor; each rank may have another factor.
+/// The reductions above with XYLEM_PREMUL_SUM. `factor` is this rank's factor; ranks may pass
+/// different factors.
 XYLEM_C_API xylem_status xylem_all_reduce_premul_sum(xylem_communicator* communicator,
                                                      const void* input,
                                                      void* output,
@@ -420,16 +427,16 @@ XYLEM_C_API xylem_status xylem_reduce_scatter_v_premul_sum(xylem_communicator* c
                                                            double factor,
                                                            xylem_work** work);
 
-/// As the `from` of a receive: the receive matches the first message with the tag, from any rank.
+/// As `from` of xylem_recv(): the receive matches the first message with its tag from any rank.
 #define XYLEM_ANY_SOURCE XYLEM_NO_RANK
 
-/// Point to point. A message matches the receive with the same (source, tag), in the order of the
-/// sends and of the receives. It may be shorter than the buffer of the receive: the rest of the
-/// buffer stays as it is, and xylem_work_count() returns the length. If it is longer, the receive
-/// ends with XYLEM_MISMATCH and writes nothing. The send then ends with XYLEM_MISMATCH, too, unless
-/// it has ended already; the communicator remains usable. If the types differ, all ranks get
-/// XYLEM_MISMATCH. A send ends when its buffer may be reused, possibly before the receive is
-/// called.
+/// Point to point. Messages from one rank with one tag match the receives with this source and tag
+/// in the order of the calls. A message may be shorter than the buffer of its receive: the rest of
+/// the buffer is not written, and xylem_work_count() returns the length of the message. If the
+/// message is longer, the receive ends with XYLEM_MISMATCH and writes nothing. The send then ends
+/// with XYLEM_MISMATCH, too, unless it has ended already; the communicator remains usable. If the
+/// types differ, all ranks get XYLEM_MISMATCH. A send ends when its buffer may be reused, possibly
+/// before the receive is called.
 XYLEM_C_API xylem_status xylem_send(xylem_communicator* communicator,
                                     const void* buffer,
                                     size_t count,
@@ -449,25 +456,27 @@ XYLEM_C_API xylem_status xylem_recv(xylem_communicator* communicator,
 
 // ---- Work ----
 //
-// Any thread may test or wait, and several may at the same time. After work has ended, with or
-// without an error, no transport accesses its buffers.
+// Any thread may test a work or wait for it; several threads may do so at the same time. After a
+// work has ended, no transport accesses its buffers, except after an error for which
+// xylem_last_error_holds_buffers() is not 0.
 
-/// True if the operation has ended; also makes some progress. True for null.
+/// Whether the operation has ended. If it has not, makes progress on the job's operations first.
+/// True for null.
 XYLEM_C_API bool xylem_work_test(const xylem_work* work);
 /// Waits until the operation has ended, at most until its deadline (xylem_options::timeout_ms), and
 /// returns its outcome.
 XYLEM_C_API xylem_status xylem_work_wait(const xylem_work* work);
-/// Waits at most `limit_ns`. XYLEM_TIMED_OUT then means that the operation continues; the work
-/// remains valid.
+/// Like xylem_work_wait(), but waits for at most `limit_ns`. Returns XYLEM_TIMED_OUT if the
+/// operation has not ended by then. The operation continues, and the work remains valid.
 XYLEM_C_API xylem_status xylem_work_wait_for(const xylem_work* work, uint64_t limit_ns);
-/// Gives the operation a deadline `limit_ns` after its beginning, instead of
-/// xylem_options::timeout_ms. At the deadline it ends with XYLEM_TIMED_OUT on all ranks, like any
-/// other operation. No effect on an operation that has ended. Null is ignored.
+/// Sets the operation's deadline to `limit_ns` after its beginning, instead of
+/// xylem_options::timeout_ms. At the deadline the operation ends with XYLEM_TIMED_OUT on all ranks.
+/// No effect on an operation that has ended. Null is ignored.
 XYLEM_C_API void xylem_work_set_timeout(const xylem_work* work, uint64_t limit_ns);
 /// Outcome of an operation that has ended; XYLEM_BUSY while it is in progress.
 XYLEM_C_API xylem_status xylem_work_status(const xylem_work* work);
-/// World rank of the sender of a received message; the own rank for other operations. Valid only
-/// after success.
+/// World rank of the sender of a received message; this rank's world rank for other operations.
+/// Valid only after success.
 XYLEM_C_API uint32_t xylem_work_source(const xylem_work* work);
 /// Number of elements of a received message; 0 for other operations, and for null. Valid only after
 /// success.

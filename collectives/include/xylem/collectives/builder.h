@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Builder: composes a schedule step by step. It derives the dependencies from the hazards between
-// chunks (read after write, write after read, write after write), both out of place and in place,
-// so a planner only states which data moves where. The builder proves nothing; verify() does,
+// Builder: composes a schedule step by step. It derives the dependencies from the hazards on chunks
+// (read after write, write after read, write after write), both out of place and in place, so a
+// planner only states which data moves where. The builder proves nothing; verify() does,
 // independently of it.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace xylem::collectives {
 
-/// `count` consecutive chunks of a buffer of `rank`; kNone means the builder's own rank.
+/// `count` consecutive chunks of `buffer`, from chunk `first` on, at `rank`. The rank kNone means
+/// the rank whose schedule the Builder makes.
 struct Chunks {
   Buffer buffer = Buffer::input;
   std::uint32_t first = 0;
@@ -34,8 +35,8 @@ inline Chunks scratch(std::uint32_t first, std::uint32_t count = 1) {
 
 class Builder {
  public:
-  /// `blocks` is the number of parts of the data for all_reduce, reduce and broadcast. For other
-  /// collectives the shape determines it: pass 0.
+  /// For all_reduce, reduce and broadcast, `blocks` is the number of parts into which the data is
+  /// divided. For other collectives the shape determines the number of blocks: pass 0.
   Builder(std::string_view algorithm,
           const Shape& shape,
           std::uint32_t rank,
@@ -45,7 +46,8 @@ class Builder {
   /// Reserves memory for this many steps and operands. Useful for plans with thousands of steps.
   void reserve(std::size_t steps, std::size_t operands);
 
-  /// Adds scratch chunks that hold blocks first_block, first_block + 1, …, and returns them.
+  /// Adds `count` scratch chunks that hold blocks first_block, first_block + 1, …, and returns
+  /// them.
   Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1);
 
   StepId send(std::uint32_t peer, Chunks source, std::uint8_t channel = 0);
@@ -56,27 +58,27 @@ class Builder {
   StepId put(std::uint32_t peer, Chunks target, Chunks source, std::uint8_t channel = 0);
   StepId signal(std::uint32_t peer, std::uint8_t channel = 0);
   StepId wait(std::uint32_t peer, std::uint32_t value, std::uint8_t channel = 0);
-  /// Adds a dependency that no hazard implies: `step` runs after `before`. `step` must be the
-  /// newest step.
+  /// Adds a dependency that no hazard implies: `step` runs after `before`. `step` must be the step
+  /// that was added last.
   void after(StepId step, StepId before);
 
-  /// The complete schedule. The builder must not be used afterwards.
+  /// Returns the complete schedule. The builder must not be used afterwards.
   Schedule take() &&;
 
  private:
-  /// The accesses to one chunk that a later step may have to follow.
+  /// The accesses to one chunk on which the next step that accesses the chunk may depend.
   struct Hazards {
     StepId writer = kNone;  ///< Last writer.
-    /// Last writer if the call is in place. A copy that then copies the chunk onto itself does not
-    /// count.
+    /// Last writer in an in-place call. A copy that copies the chunk onto itself in such a call
+    /// does not count as a writer.
     StepId in_place_writer = kNone;
-    /// Newest reader since the last write, an index into readers_.
+    /// Newest reader since the last write, as an index into readers_; kNone if there is none.
     std::uint32_t last_reader = kNone;
   };
   /// The readers of one chunk form a list, newest first.
   struct Reader {
     StepId step = kNone;
-    std::uint32_t earlier = kNone;  ///< Index into readers_.
+    std::uint32_t earlier = kNone;  ///< Index into readers_; kNone for the oldest reader.
   };
 
   Step& append(StepKind kind, std::span<const Chunks> sources, const Chunks* target);
@@ -99,8 +101,8 @@ class Builder {
   Schedule schedule_;
   std::vector<Hazards> hazards_[3];  // hazards_[b][c] is for chunk c of buffer b.
   std::vector<Reader> readers_;
-  // For in-place calls: the output chunk of each input chunk, and the reverse; kNone if there is
-  // none.
+  // For in-place calls: the output chunk that shares memory with each input chunk, and the input
+  // chunk that shares memory with each output chunk; kNone if there is none.
   std::vector<std::uint32_t> output_of_, input_of_;
 };
 

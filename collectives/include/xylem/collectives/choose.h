@@ -19,18 +19,18 @@ namespace xylem::collectives {
 
 struct Choice {
   const Planner* planner = nullptr;
-  Shape shape;  ///< The shape to plan for: that of the call, with per_host set.
+  Shape shape;  ///< The shape of the call, with per_host set.
   double predicted_us = 0;
-  const Planner* runner_up = nullptr;  ///< Null if there is no other planner.
+  const Planner* runner_up = nullptr;  ///< The next best planner, or null.
   double runner_up_us = 0;
-  /// One sentence that gives the reason, such as "fewer latencies in a row: 3 us of them against 9
-  /// us with ring".
+  /// The reason for the choice, such as "fewer latencies in a row: 3 us of them against 9 us with
+  /// ring".
   std::string reason;
-  /// `is_staged`: the model requires staged schedules (ComputeCost::host_GBps). `stages_local`:
-  /// messages within a host are staged, too.
+  /// `is_staged`: the model requires staged schedules (ComputeCost::host_GBps). `stages_local`: if
+  /// schedules are staged, messages within a host are staged, too.
   bool is_staged = false, stages_local = false;
 
-  /// The schedule of a rank, staged if `is_staged`. Precondition: there is a planner.
+  /// The schedule of a rank, staged if `is_staged`. Precondition: `planner` is not null.
   Schedule schedule(std::uint32_t rank) const;
 };
 
@@ -39,18 +39,19 @@ struct Choice {
 std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
 /// Chooses plans for one communicator, and caches choices by shape, size class and forced name. A
-/// size class contains the sizes from one power of two up to the next; its time is predicted for
-/// the smallest. Not thread-safe.
+/// size class contains the sizes from one power of two up to the next. All sizes of a class get the
+/// choice for the smallest size of the class. Not thread-safe.
 class Chooser {
  public:
   /// Chooses among `candidates`, which must outlive the Chooser.
   explicit Chooser(CostModel model, std::span<const Planner> candidates = planners())
       : model_(std::move(model)), candidates_(candidates) {}
 
-  /// `bytes` is Counts::count times the element size (for uneven calls, the mean). `forced` is the
-  /// name of a planner, or empty. Shape::per_host is computed from the model's hosts; the caller's
-  /// value is ignored. Fails with invalid_argument, naming the existing planners, if `forced` is
-  /// not a planner of this collective.
+  /// `bytes` is Counts::count times the element size. For uneven calls, it is a size on which all
+  /// ranks agree, such as the mean over the ranks. `forced` is the name of a planner, or empty.
+  /// Shape::per_host is computed from the model's hosts; the caller's value is ignored. Fails with
+  /// invalid_argument, naming the existing planners, if `forced` is not a planner of this
+  /// collective.
   Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
 
   const CostModel& model() const noexcept { return model_; }

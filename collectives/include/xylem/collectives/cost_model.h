@@ -14,34 +14,38 @@ struct LinkCost {
   double bandwidth_GBps = 1;  ///< 10^9 bytes per second.
 };
 
-/// What copies and reduces at a rank: its core or, for calls on the memory of a device, that
-/// device.
+/// What copies and reduces at a rank: the core of the rank or, if the buffers of the call are in
+/// the memory of a device, the device.
 struct ComputeCost {
-  double reduce_GBps = 10;  ///< Bytes of output that a reduction of two sources makes per time.
+  double reduce_GBps = 10;  ///< Rate of the output of a reduction of two sources.
   double copy_GBps = 10;
-  /// True for a device. It works beside the core of its rank, which only gives it each slice.
+  /// True for a device. The core of the rank enqueues each slice on the device, and is free for
+  /// other work while the device copies or reduces.
   bool is_device = false;
-  /// For a device: the time of the core to give it one slice, beyond CostModel::step_us.
+  /// For a device: the time that the core needs to enqueue one slice, in addition to
+  /// CostModel::step_us.
   double enqueue_us = 0;
-  /// For a device: the time until it begins a slice that it was given, plus the time until the core
-  /// notices that the slice is done. Slices overlap in it.
+  /// For a device: the time from the enqueueing of a slice until the device begins it, plus the
+  /// time from the end of the slice until the core detects the end. The latencies of different
+  /// slices may overlap.
   double latency_us = 0;
-  /// For a device: the rate at which it reads host memory, which is also the rate at which it can
-  /// write host memory at the same time. If it is above 0, schedules are staged (staging.h):
-  /// messages use only scratch, which is memory of the host. If it is 0, messages go directly from
-  /// and to the memory of the device.
+  /// For a device: the rate at which it reads host memory. It can write host memory at the same
+  /// rate at the same time. If the rate is above 0, schedules are staged (staging.h): messages use
+  /// only scratch, and scratch is host memory. If the rate is 0, messages are sent directly from
+  /// the memory of the device, and received directly into it.
   double host_GBps = 0;
-  /// If schedules are staged: whether messages within a host are, too.
+  /// If schedules are staged: whether messages within a host are staged, too.
   bool stages_local = true;
 
   bool is_staged() const noexcept { return is_device && host_GBps > 0; }
 };
 
-/// The constants of one job. All ranks agree on them when a communicator is made.
+/// The constants for the plans of one communicator. All its ranks use the same values.
 struct CostModel {
   LinkCost local;   ///< Between two ranks of one host.
-  LinkCost remote;  ///< Between hosts; the ranks of a host share it.
-  /// Bandwidth of one rank's own NICs, to or from other hosts; 0: as much as its host has.
+  LinkCost remote;  ///< Between hosts; the ranks of a host share its bandwidth.
+  /// Bandwidth of the NICs of one rank, in each direction; 0: one rank can use the whole bandwidth
+  /// of its host.
   double rank_remote_GBps = 0;
   ComputeCost compute;    ///< The same at all ranks.
   double step_us = 0.05;  ///< Time to dispatch one slice of a step.
@@ -50,24 +54,24 @@ struct CostModel {
   double exchange_step_us = 0.05;
   std::uint64_t slice_bytes = 256 * 1024;
   std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all ranks on one host.
-  /// For each host, the number of cores for all its ranks together. With more ranks than cores, the
-  /// ranks take turns. Empty, or 0: one core for each rank.
+  /// For each host, the number of cores that its ranks share. If there are fewer cores than ranks,
+  /// the ranks of one core run one at a time. Empty, or 0 for a host: one core for each rank.
   std::vector<std::uint32_t> host_cores;
-  /// Time until a core continues with its next rank: sched_yield and cold caches. The next rank may
-  /// only find that it has to wait, and pass the core on.
+  /// Time to switch a core from one rank to the next: sched_yield and cold caches. A core also
+  /// switches to ranks that have nothing to do, and they yield at once.
   double switch_us = 1.5;
 
   bool are_together(std::uint32_t a, std::uint32_t b) const {
     return host.empty() || host[a] == host[b];
   }
-  /// The link that messages between two ranks take.
+  /// The cost of messages between two ranks.
   const LinkCost& link(std::uint32_t a, std::uint32_t b) const {
     return are_together(a, b) ? local : remote;
   }
 };
 
-/// Assumed constants, used until something is measured: typical shared-memory and TCP transports,
-/// with all ranks on one host.
+/// The constants of typical shared-memory and TCP transports, with all ranks on one host. They are
+/// used if nothing has been measured.
 CostModel assumed_costs();
 
 }  // namespace xylem::collectives

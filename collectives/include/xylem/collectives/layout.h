@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: binds chunks to bytes when a call is launched. It computes where each chunk of one rank's
-// schedule lies in its buffer.
+// Layout: assigns a range of bytes to each chunk of one rank's schedule, when a call is launched.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -24,11 +23,11 @@ struct Extent {
 ///   all_reduce, reduce, broadcast: the size of the buffer;
 ///   all_gather, gather: the size of one rank's input;
 ///   reduce_scatter, scatter: the size of one rank's output;
-///   all_to_all: what one rank sends to one other.
+///   all_to_all: the size of what one rank sends to one other rank.
 /// For uneven calls, `input_counts` and `output_counts` have n entries: the elements of each input
 /// and output chunk of this rank. all_gather_v and gather use `output_counts`, equal on all ranks;
-/// reduce_scatter_v and scatter use `input_counts`, equal on all ranks; all_to_all_v uses both,
-/// each rank its own.
+/// reduce_scatter_v and scatter use `input_counts`, equal on all ranks; all_to_all_v uses both, and
+/// they may differ between ranks.
 struct Counts {
   std::uint64_t count = 0;
   std::span<const std::uint64_t> input_counts{};
@@ -37,7 +36,8 @@ struct Counts {
 };
 
 /// The parts of all_reduce, reduce and broadcast begin at multiples of this many bytes, so that no
-/// two ranks reduce into the same cache line. In a small buffer the last parts are empty.
+/// two ranks reduce into the same cache line. If the buffer has fewer cache lines than parts, the
+/// last parts are empty.
 inline constexpr std::uint64_t kPartAlignment = 64;
 
 class Layout {
@@ -46,7 +46,7 @@ class Layout {
   /// without gaps, so the chunks of an operand are one range of bytes.
   Layout(const Schedule& schedule, const Counts& counts);
 
-  /// The range of `chunk_count` chunks from `chunk` on.
+  /// The range of the `chunk_count` chunks that begin with `chunk`.
   Extent extent(Buffer buffer, std::uint32_t chunk, std::uint32_t chunk_count) const noexcept;
   /// The size of a whole buffer.
   std::uint64_t bytes(Buffer buffer) const noexcept;

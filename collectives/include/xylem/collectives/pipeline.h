@@ -16,9 +16,10 @@ namespace xylem::collectives {
 
 /// The relation between a step and another step for which it waits.
 enum class EdgeKind : std::uint8_t {
-  /// Slice k waits for slice k. Both steps move the same list of blocks, so their slices coincide.
+  /// Slice k of the later step waits for slice k of the earlier step. Both steps move the same list
+  /// of blocks, so slice k is the same part of the data in both.
   slice,
-  /// The first slice waits for the last slice.
+  /// The first slice of the later step waits for the last slice of the earlier step.
   whole,
   /// Slice k of the step that writes a scratch chunk waits until slice k − W of the chunk's reader
   /// has completed, where W is the window. The chunk is a ring buffer of W slices, so scratch does
@@ -43,19 +44,21 @@ struct Pipeline {
 
 /// A scratch chunk is a ring buffer if it has exactly one writer, every operand that contains it
 /// contains no other chunk (chunk_count 1), and each reader follows the writer by a slice edge.
-/// Chunks of the user's buffers are never ring buffers. Nor is any chunk of a schedule that puts,
-/// signals, waits or names another rank's memory: in such a plan other ranks may access the chunk,
-/// and expect all of it to be in memory.
+/// Chunks of the user's buffers are never ring buffers. A schedule with put, signal or wait steps,
+/// or with operands in another rank's memory, has no ring buffers: other ranks may access its
+/// scratch chunks, and expect whole chunks in memory.
 ///
-/// In addition to these edges, slices are ordered within a step, and between the steps of the same
-/// (peer, channel): the last slice of one send comes before the first slice of the next, and
-/// likewise for receives.
+/// In addition to the edges of the Pipeline, the slices of a step start in order, and so do the
+/// sends to one (peer, channel): the last slice of a send starts before the first slice of the next
+/// send. The same holds for receives.
 Pipeline pipeline(const Schedule& schedule);
 
-/// Total size of the scratch chunks that are not ring buffers and so grow with the message.
+/// Total bytes of the scratch chunks that are not ring buffers, and whose size therefore grows with
+/// the message.
 std::uint64_t scratch_beyond_rings(const Schedule& schedule, const Counts& counts);
 
-/// True if both steps move the same blocks in the same order, so that their slices coincide.
+/// True if both steps move the same blocks in the same order, so that slice k is the same part of
+/// the data in both.
 bool same_blocks(const Schedule& schedule, const Step& a, const Step& b) noexcept;
 
 }  // namespace xylem::collectives

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planners: pure functions from a shape and a rank to a schedule. Each planner is one file in
-// src/planners/ and one line of collectives/CMakeLists.txt; no other code mentions it.
+// Planners: pure functions from a shape and a rank to a schedule. Each algorithm is one file in
+// src/planners/ and one line of collectives/CMakeLists.txt; no other code names it.
 #pragma once
 
 #include "xylem/collectives/schedule.h"
@@ -20,7 +20,7 @@ struct Planner {
   std::string_view summary;  ///< One sentence, for `xylem info`.
   /// Pure, so it may be called from several threads at once.
   Schedule (*plan)(const Shape& shape, std::uint32_t rank);
-  /// The symmetry of its plans, which verify() checks; null if there is none worth stating.
+  /// The symmetry of its plans, which verify() checks; null if the planner states none.
   Symmetry (*symmetry)(const Shape& shape) = nullptr;
   bool takes_hosts = false;  ///< Its plans depend on Shape::per_host.
 };
@@ -31,13 +31,13 @@ std::span<const Planner> planners() noexcept;
 /// plans, each rank can run its steps one after the other, in list order. Their names begin with
 /// "mapped".
 std::span<const Planner> mapped_planners() noexcept;
-/// The same for ranks that also map each other's input and output buffers. There is none for
-/// all_to_all, where a rank may have overwritten its input before others have read it, and none for
-/// barrier.
+/// The planners for ranks that map each other's input and output buffers in addition to scratch.
+/// There is no such planner for all_to_all, since an in-place call would overwrite input that other
+/// ranks have not read yet. There is none for barrier, which has no buffers.
 std::span<const Planner> mapped_direct_planners() noexcept;
 /// The planner of mapped_planners() or mapped_direct_planners() with this name, or null.
 const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept;
-/// The planner of this name, or null.
+/// The planner of planners() with this name, or null.
 const Planner* find_planner(Collective collective, std::string_view name) noexcept;
 
 }  // namespace xylem::collectives

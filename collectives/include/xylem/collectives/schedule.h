@@ -34,9 +34,9 @@ inline constexpr std::size_t kCollectiveCount = 9;
 
 std::string_view name(Collective collective) noexcept;
 Result<Collective> parse_collective(std::string_view text);
-/// Whether the call has a root: reduce, broadcast, gather, scatter.
+/// Whether the collective has a root: reduce, broadcast, gather, scatter.
 bool has_root(Collective collective) noexcept;
-/// Whether the call combines elements: all_reduce, reduce, reduce_scatter.
+/// Whether the collective combines elements: all_reduce, reduce, reduce_scatter.
 bool reduces(Collective collective) noexcept;
 
 /// The facts on which a plan depends; all ranks agree on them. `root` is 0 if the collective has
@@ -68,15 +68,15 @@ enum class StepKind : std::uint8_t {
   /// signal, so one run of the schedule raises the counter by the highest value for which the peer
   /// waits.
   signal,
-  wait,  ///< Waits until the counter (peer → this rank, channel) is at least `value`.
+  wait,  ///< Waits until the counter (peer → this rank, channel) has grown by `value` in this run.
 };
 std::string_view name(StepKind kind) noexcept;
 
 using StepId = std::uint32_t;
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-/// Consecutive chunks in one rank's buffer; their number is the step's `chunk_count`. Another rank
-/// than the schedule's own is allowed only if the transport maps that rank's memory.
+/// Consecutive chunks in one rank's buffer; their number is the step's `chunk_count`. `rank` may
+/// differ from the rank of the schedule only if the memory of `rank` is mapped by this process.
 struct Operand {
   std::uint32_t rank = 0;
   std::uint32_t chunk = 0;
@@ -85,15 +85,17 @@ struct Operand {
   friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-/// One operation. It may start when its predecessors allow: slice k needs slice k of a predecessor
-/// that moves the same blocks, and all slices of any other predecessor (see pipeline.h).
+/// One action: a send, receive, copy, reduction, put, signal or wait. Its slice k starts after
+/// slice k of each predecessor that moves the same blocks, and after all slices of each other
+/// predecessor (see pipeline.h).
 ///
 /// Sends to the same (peer, channel) start in list order, and so do receives, signals and waits:
-/// the k-th send matches the k-th receive.
+/// the k-th send of one rank matches the k-th receive of the other.
 struct Step {
   StepKind kind = StepKind::copy;
   std::uint8_t channel = 0;
-  /// For reduce only: the result is complete. An average divides here, before rounding.
+  /// For reduce only: the result contains the contributions of all ranks. If the call computes an
+  /// average, this step also divides, before it rounds the result.
   bool finish = false;
   std::uint8_t reserved = 0;
   std::uint16_t source_count = 0;
@@ -102,7 +104,7 @@ struct Step {
   std::uint32_t target = kNone;  ///< Index into Schedule::operands, for recv, copy, reduce, put.
   std::uint32_t first_source = kNone;  ///< Index of the first source, for send, copy, reduce, put.
   std::uint32_t chunk_count = 0;  ///< Number of chunks of every operand; 0 for signal and wait.
-  /// Index into Schedule::predecessors; each of these is less than this step's id.
+  /// Index into Schedule::predecessors; the id of each predecessor is less than that of this step.
   std::uint32_t first_predecessor = 0;
   std::uint32_t value = 0;  ///< For wait only.
 
@@ -115,7 +117,7 @@ static_assert(sizeof(Step) == 32 && std::is_trivially_copyable_v<Step>);
 ///
 /// **Blocks** are the pieces of the call's data, numbered in the same way on all ranks. Each chunk
 /// of each buffer holds one block, and both ends of a message name chunks with the same blocks.
-/// With n ranks:
+/// With n ranks, where (0) means that chunk 0 is the only chunk:
 ///
 ///   collective                   blocks            input chunk i     output chunk i
 ///   all_reduce, reduce, broadcast  `blocks` parts    block i           block i
@@ -160,8 +162,8 @@ bool is_exchange(const Schedule& schedule);
 
 /// Number of chunks of a buffer at `rank`; 0 if the buffer does not exist there.
 std::uint32_t chunk_count(const Schedule& schedule, std::uint32_t rank, Buffer buffer) noexcept;
-/// The block that a chunk holds. Precondition: the chunk exists and, if it is in scratch, belongs
-/// to the schedule's own rank.
+/// The block that a chunk holds. Precondition: the chunk exists, and a scratch chunk is in the
+/// scratch of the schedule's rank.
 std::uint32_t block_of(const Schedule& schedule, const Operand& operand) noexcept;
 
 }  // namespace xylem::collectives

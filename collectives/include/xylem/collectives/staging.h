@@ -22,9 +22,10 @@ struct Staging {
   /// receives[r]: data from rank r is received into scratch, and then copied to its target. Empty:
   /// for no rank.
   std::vector<bool> receives{};
-  /// A receive into scratch that other steps also write gets additional scratch, from which its
-  /// data is copied to the target. So every scratch chunk is filled either by messages or by
-  /// computation, and the two kinds can be in different memory.
+  /// If copies or reductions also write the scratch target of a receive, the receive gets
+  /// additional scratch, from which its data is copied to the target. So every scratch chunk is
+  /// written either by messages only or by computation only, and the two kinds of chunks can be in
+  /// different memory.
   bool separates_scratch = false;
 
   bool changes_anything() const noexcept {
@@ -32,13 +33,12 @@ struct Staging {
   }
 };
 
-/// Sends and receives of all `ranks` use only scratch.
+/// The staging in which all sends and receives of a communicator of `ranks` ranks use only scratch.
 Staging staged_messages(std::uint32_t ranks);
 
 /// Returns the staged schedule. It has the same result as `schedule`, and passes verify() if
-/// `schedule` does. The scratch chunks that it adds are ring buffers where the steps allow that
-/// (pipeline.h), so their size does not grow with the message. Precondition: no step uses memory of
-/// another rank.
+/// `schedule` does. If the steps allow it (pipeline.h), the added scratch chunks are ring buffers,
+/// whose size does not grow with the message. Precondition: no step uses memory of another rank.
 Schedule stage(const Schedule& schedule, const Staging& staging);
 
 }  // namespace xylem::collectives

@@ -28,14 +28,15 @@ class Symmetry {
     std::uint32_t rank_stride = 1;  ///< What increasing this digit by one adds to a rank.
     /// What increasing this digit by one adds to a block; 0 if blocks keep their numbers. Used for
     /// collectives whose blocks are parts of the data of all ranks. In other collectives a block
-    /// belongs to a rank and is renamed like it.
+    /// belongs to a rank and is renamed like the rank.
     std::uint32_t block_stride = 0;
 
     friend bool operator==(const Digit&, const Digit&) = default;
   };
 
-  /// The digits, from the fastest rank digit to the slowest, without gaps between them, and without
-  /// overlap in blocks. Anything else is an error of the planner and aborts.
+  /// The digits in ascending order of `rank_stride`, which must be `rank_stride` × `radix` of the
+  /// digit before. The digits must not overlap in blocks. A violation is a bug of the planner and
+  /// aborts the process.
   explicit Symmetry(std::vector<Digit> digits);
 
   std::uint32_t ranks() const noexcept { return ranks_; }
@@ -51,13 +52,14 @@ class Symmetry {
     return move(rank, shift, &Digit::rank_stride);
   }
   std::uint32_t inverse(std::uint32_t shift) const noexcept;
-  /// The image of a block of this shape. For blocks that are parts, divides(number of parts) is
-  /// required.
+  /// The image of `block` in a collective of this shape. If blocks are parts (has_free_parts()),
+  /// divides(number of parts) must hold.
   std::uint32_t image_of_block(const Shape& shape, std::uint32_t block, std::uint32_t shift) const;
-  /// Whether the cycle of every digit, in blocks, divides this number of parts.
+  /// Whether `parts` is a multiple of `radix` × `block_stride` of every digit that renames blocks.
   bool divides(std::uint32_t parts) const noexcept;
 
-  /// The images of 0, 1, … images.size() − 1, taken as ranks or as blocks that are parts.
+  /// Write the images of the numbers 0 … images.size() − 1 to `images`. rank_images() takes the
+  /// numbers as ranks, and part_images() as blocks that are parts.
   void rank_images(std::span<std::uint32_t> images, std::uint32_t shift) const {
     fill(images, shift, &Digit::rank_stride);
   }
@@ -79,8 +81,8 @@ class Symmetry {
   std::uint32_t ranks_ = 1;
 };
 
-/// Whether the collective's blocks are parts of the data of all ranks, in a number that the planner
-/// chooses. Otherwise each block belongs to one rank, or to a pair of ranks.
+/// Whether the collective's blocks are parts of the data of all ranks, and the planner chooses the
+/// number of parts. Otherwise each block belongs to one rank, or to a pair of ranks.
 bool has_free_parts(Collective collective) noexcept;
 
 }  // namespace xylem::collectives

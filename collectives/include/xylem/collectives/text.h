@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as text, for people, golden files and plans from outside. parse_schedule(print(s)) ==
-// s.
+// Schedules as text: for people, golden files and plans that users write. Parsing a printed
+// schedule returns an equal one: parse_schedule(print(s)) == s.
 //
 //   schedule all_reduce ring rank 0 of 2 root 0 blocks 2 channels 1
 //   scratch 0 1
@@ -28,8 +28,9 @@ std::string print(const Schedule& schedule);
 /// proven: call verify().
 Result<Schedule> parse_schedule(std::string_view text);
 /// Reads several plans. The text holds the schedules of all ranks of each plan, one after another
-/// and in any order, and has at most one plan for a shape. In the result, `plans[p][r]` is rank r's
-/// schedule of plan p. Fails like parse_schedule(), also if a rank has no schedule or has two.
+/// and in any order, and has at most one plan for each collective, number of ranks and root. In the
+/// result, `plans[p][r]` is rank r's schedule of plan p. Fails with `bad_schedule`, also if a rank
+/// has no schedule or has two.
 Result<std::vector<std::vector<Schedule>>> parse_plans(std::string_view text);
 
 }  // namespace xylem::collectives

@@ -4,10 +4,10 @@
 // collective promises.
 //
 //   1. order          two accesses to the same chunk, one of them a write, are always ordered by
-//                     dependencies or messages; other ranks access a rank's memory only while it
-//                     takes part;
-//   2. aliasing       the same holds, with the same values, under each aliasing that the collective
-//                     allows, with any mixture of ranks in place and not in place;
+//                     dependencies or messages; other ranks access a rank's memory only between
+//                     the first and the last step of that rank;
+//   2. aliasing       claim 1 also holds under each aliasing that the collective allows, and every
+//                     step sees the same values, with any mixture of ranks in and out of place;
 //   3. contributions  every output chunk ends with exactly the right contributions, each once; a
 //                     reduction is finished exactly once; all ranks of an all_reduce compute the
 //                     same expression, so the same bits; no rank leaves a barrier before all ranks
@@ -30,13 +30,13 @@ namespace xylem::collectives {
 /// `ranks[i]` is the schedule of rank i.
 Status verify(std::span<const Schedule> ranks);
 
-/// Proves the same claims for all ranks of a plan whose schedules together would not fit into
-/// memory. `plan` makes them one by one on the threads of `run` (if null, on the calling thread).
+/// Proves claims 1 to 5 for all ranks of a plan whose schedules together would not fit into memory.
+/// `plan` makes the schedules one by one on the threads of `run` (if null, on the calling thread).
 /// First, each rank's schedule is shown to be the image of its representative's schedule (claim
 /// "symmetry"). Then the claims are proven for the representatives, and so hold for all images.
-/// Some plans need all schedules at once and are refused here: plans that use other ranks' memory,
-/// plans with a root, barriers, and plans whose order or progress depends on differences between
-/// ranks.
+/// This proof refuses some plans that the proof above may accept: plans that use other ranks'
+/// memory, plans with a root, barriers, and plans whose order or progress depends on differences
+/// between ranks.
 Status verify(const Symmetry& symmetry,
               const ScheduleMaker& plan,
               const ParallelFor& run = nullptr);

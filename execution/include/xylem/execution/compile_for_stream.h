@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiles schedules over mapped memory into stream programs.
+// Compiles a schedule whose ranks access each other's memory into a StreamProgram, which a mesh of
+// devices runs (stream_program.h).
 #pragma once
 
 #include "xylem/base/status.h"
@@ -16,22 +17,23 @@ namespace xylem::execution {
 
 struct StreamProgramOptions {
   collectives::Counts counts{};
-  std::uint64_t scratch_bytes = 0;   ///< Size of the scratch of each rank.
+  std::uint64_t scratch_bytes = 0;   ///< Bytes of scratch that each rank has.
   std::uint32_t scratch_chunks = 0;  ///< The most scratch chunks of any rank.
   std::uint32_t divisor = 1;
-  bool is_scaled = false;  ///< Copies from the input multiply by the factor of the call.
-  /// Whether the ranks reach each other's buffers, so that steps may use them.
+  bool is_scaled = false;  ///< Copies from the input multiply it by StreamCall::factor.
+  /// True if each device can access the inputs and outputs of all ranks. Then steps may use the
+  /// inputs and outputs of other ranks.
   bool is_direct = false;
   std::uint64_t call = 0;  ///< See StreamProgram::call.
-  KernelId reduce = 0;     ///< For collectives that reduce.
-  KernelId copy = 0;       ///< Copies elements.
-  KernelId signal = 0;     ///< Sets flags.
-  KernelId scale = 0;      ///< If `is_scaled`.
+  KernelId reduce = 0;     ///< The kernel that reduces, if the collective does.
+  KernelId copy = 0;       ///< The kernel that copies elements.
+  KernelId signal = 0;     ///< The kernel that sets flags of peers.
+  KernelId scale = 0;      ///< The kernel that multiplies, if `is_scaled`.
 };
 
-/// Fails with `unsupported` if a mesh cannot run the schedule: if it sends messages, uses the
-/// callers' buffers of other ranks although `is_direct` is false, or breaks the rules of signals in
-/// collectives/src/planners/phases.h.
+/// Compiles a schedule. Fails with `unsupported` if a mesh cannot run it: because it has sends or
+/// receives, because it uses inputs or outputs of other ranks although `is_direct` is false, or
+/// because it breaks the rules for signals in collectives/src/planners/phases.h.
 Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
     const collectives::Schedule& schedule, const StreamProgramOptions& options);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compute: a device that copies, reduces and scales bytes for the engine. Work is done later, in
-// the order of its queues, and more work may be enqueued behind work that is still pending.
-// Executions without a device are computed by the CPU at once (host_compute.h).
+// Compute: a device that copies, reduces and scales bytes for the engine. A Compute has queues. It
+// runs the work of a queue later, in the order in which the work was enqueued. More work may be
+// enqueued while earlier work is pending. An execution without a Compute is computed at once by the
+// CPU (host_compute.h).
 #pragma once
 
 #include "xylem/base/status.h"
@@ -17,8 +18,9 @@
 
 namespace xylem::execution {
 
-/// Names one piece of work of a Compute. The work of a queue is numbered from 1 and completes in
-/// that order. A ticket with number 0 stands for work that is done.
+/// Identifies a piece of work of a Compute. The pieces of work of a queue are numbered from 1, and
+/// complete in the order of their numbers. A ticket with number 0 stands for work that has
+/// completed. A gate has a ticket, too (gate_after(), gate_before()).
 struct Ticket {
   std::uint64_t number = 0;
   std::uint32_t queue = 0;
@@ -27,11 +29,12 @@ struct Ticket {
   friend bool operator==(const Ticket&, const Ticket&) = default;
 };
 
-/// A device reduces at most this many sources at once.
+/// A reduction on a device has at most this many sources.
 inline constexpr std::uint32_t kMostSourcesOnDevice = 128;
 
-/// One slice of a copy, a reduction or a scaling. The Compute must reach all memory that is named
-/// here. This memory must stay valid until the work has completed.
+/// A copy, a reduction or a scaling of one or more adjacent slices. The Compute must be able to
+/// access all memory to which the members point. This memory must stay valid until the work has
+/// completed.
 struct ComputeWork {
   enum class Kind : std::uint8_t {
     copy,    ///< target = sources[0].
@@ -39,27 +42,31 @@ struct ComputeWork {
     scale,   ///< target = sources[0] · factor, by `scale`.
   };
   Kind kind = Kind::copy;
-  /// Use non-temporal stores for `target`: it is too large for the caches and not read again soon.
+  /// Write `target` with non-temporal stores, because the output is too large for the caches and is
+  /// not read again soon.
   bool non_temporal = false;
-  /// Use non-temporal stores for `shared`: its readers share no cache with this core.
+  /// Write `shared` with non-temporal stores, because the cores that read it share no cache with
+  /// this core.
   bool shared_non_temporal = false;
   std::uint32_t element_bytes = 1;
   std::uint64_t bytes = 0;
   std::byte* target = nullptr;
-  /// Receives the same bytes as the target. Only for reductions on the CPU, and null otherwise.
+  /// A second target, which receives the same bytes as `target`; null if there is none. Only a
+  /// reduction on the CPU may have a second target.
   std::byte* shared = nullptr;
-  /// The Compute may change these pointers, and does not read them after enqueue() has returned.
+  /// The addresses of the sources. The Compute may modify this array during enqueue(), and does not
+  /// access it afterwards.
   std::span<const void*> sources{};
   ReduceKernel reduce = nullptr;
   ScaleKernel scale = nullptr;
-  KernelId kernel = 0;  ///< The same as `reduce` or `scale`, for devices.
+  KernelId kernel = 0;  ///< The device kernel that computes the same as `reduce` or `scale`.
   Finish finish{};
   double factor = 1;
 };
 
-/// Does the copies, reductions and scalings of an engine. The thread that drives the engine makes
-/// the calls, one at a time; any thread may call gate_after(), gate_before(), open() of a gate of
-/// gate_before(), and the functions for scratch.
+/// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
+/// gate_before(), open(), and the functions that allocate and free scratch. Only the thread that
+/// drives the engine may call the other functions.
 class Compute {
  public:
   Compute() = default;
@@ -68,50 +75,54 @@ class Compute {
   /// Precondition: no work is pending.
   virtual ~Compute() = default;
 
-  /// How many queues enqueue() accepts; at least one.
+  /// The number of queues, at least one. They are numbered from 0.
   virtual std::uint32_t queues() const noexcept = 0;
-  /// Enqueues a piece of work. It begins when the earlier work of its queue and all of `after` have
-  /// completed; the tickets in `after` belong to work of any queues of this Compute. Cannot fail:
-  /// see health().
+  /// Enqueues a piece of work. It begins when the earlier work of its queue and all work in `after`
+  /// have completed; `after` may contain tickets of any queue of this Compute. This function always
+  /// returns a ticket; health() reports errors.
   virtual Ticket enqueue(std::uint32_t queue,
                          const ComputeWork& work,
                          std::span<const Ticket> after) noexcept = 0;
-  /// Whether the work has completed: its result can be read by the CPU and by transports, and the
-  /// Compute touches none of its memory any more.
+  /// For the ticket of work: true if the work has completed. The CPU and transports can then read
+  /// its result, and the Compute does not access its memory. For the ticket of a gate: true if the
+  /// gate has opened.
   virtual bool has_completed(Ticket ticket) noexcept = 0;
-  /// Declares that the result of the work is not needed any more. Work that has not begun need not
-  /// run, but its ticket still completes in order.
+  /// Declares that nobody needs the result of the work. The Compute may skip the work if it has not
+  /// begun. The ticket still completes in its order.
   virtual void cancel(Ticket ticket) noexcept = 0;
-  /// A gate that opens when a stream of the device (Stream::handle) has completed all work that was
-  /// enqueued on it so far. Fails if the device has no streams, or if the gate cannot be enqueued.
+  /// Makes a gate that opens when `stream`, a stream of the device (Stream::handle), has completed
+  /// all work that was enqueued on it before this call. Fails if the device has no streams, or if
+  /// the gate cannot be enqueued.
   virtual Result<Ticket> gate_after(void* stream);
-  /// A gate that blocks all work enqueued on the stream from now on, until open() is called. It
-  /// must be opened exactly once.
+  /// Makes a gate that blocks all work that is enqueued on `stream` after this call, until open()
+  /// opens the gate. Call open() exactly once for each such gate.
   virtual Result<Ticket> gate_before(void* stream);
-  /// Opens a gate of gate_before(), whose ticket completes by this call only.
+  /// Opens a gate that gate_before() has made. The ticket of such a gate completes only by this
+  /// call.
   virtual void open(Ticket gate) noexcept = 0;
-  /// Releases a gate for which an execution waited: the execution does not use its ticket any more.
-  /// Call this once for each such gate, even if the gate has not opened.
+  /// Releases a gate that gate_after() has made. Nobody may use the ticket of the gate afterwards.
+  /// Call this exactly once for each such gate, even if the gate has not opened.
   virtual void forget(Ticket gate) noexcept = 0;
-  /// Memory that the CPU, the transports and this Compute reach, for programs that this Compute
-  /// runs; aligned to cache lines. Null if there is none. Pass it to free_scratch() when no work
-  /// uses it.
+  /// Allocates scratch for programs that this Compute runs. The CPU, the transports and this
+  /// Compute can access it. It is aligned to cache lines. Null if there is no memory. Pass the
+  /// memory to free_scratch() when no work uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
   virtual void free_scratch(std::byte* memory) noexcept;
-  /// Memory of this device for scratch that neither the CPU nor transports write. Peers can read it
-  /// if device_memory() shares it with them. Null if there is no such memory: use scratch of the
-  /// host (allocate_scratch()) instead.
+  /// Allocates memory of this device, for scratch that neither the CPU nor a transport writes.
+  /// Peers can read it if device_memory() shares it with them. Null if no such memory is available:
+  /// use scratch of the host (allocate_scratch()) instead.
   virtual std::byte* allocate_device_scratch(std::uint64_t /*bytes*/) noexcept { return nullptr; }
   virtual void free_device_scratch(std::byte* /*memory*/) noexcept {}
-  /// Shares memory of this device with peers, and opens memory of peers for this device. Null if
-  /// the device cannot share memory: then its messages go through the host. Lives as long as the
-  /// Compute.
+  /// The object that shares memory of this device with peers, and opens memory of peers for this
+  /// device. It lives as long as the Compute. Null if the device cannot share memory: its messages
+  /// are then copied through host memory.
   virtual transport::DeviceMemory* device_memory() noexcept { return nullptr; }
-  /// Makes this device's part of a new mesh, for a rank. Destroy it before the Compute. The call
-  /// may wait for work that runs on the device. Fails with `unsupported` if the device cannot be in
-  /// a mesh.
+  /// Makes the part of a new mesh that belongs to this device and to `rank`. Destroy the Mesh
+  /// before the Compute. This function may wait for work that runs on the device. It fails with
+  /// `unsupported` if the device cannot be in a mesh.
   virtual Result<std::unique_ptr<Mesh>> make_mesh(std::uint32_t rank);
-  /// The first fault of the device. After a fault all tickets complete, and results are undefined.
+  /// OK, or the first fault of the device. After a fault, all tickets complete, and results are
+  /// undefined.
   virtual Status health() const = 0;
 };
 

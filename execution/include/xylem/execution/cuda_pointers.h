@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaPointers: in which memory an address lies, as the CUDA driver knows it. The driver is asked
-// only if it is loaded in this process already, by whomever. This header needs nothing of CUDA.
+// CudaPointers: finds out by a query of the CUDA driver whether an address lies in host memory or
+// in the memory of a CUDA device. It queries the driver only if the driver is already loaded in
+// this process, by Xylem or by other code. This header includes nothing of CUDA.
 //
-// Every call of the user asks whether the driver is loaded, so the answer must cost next to nothing
-// where it is not. The dynamic loader keeps the libraries of the process in a list and appends new
-// ones at its end. CudaPointers keeps a reference to the library that was the last one when it
-// looked for the driver. As long as that library has no successor, no library was loaded since, and
-// the driver is not there. The reference keeps that library in the process until this object ends,
-// even if the program closes it.
+// Each call of the user checks whether the driver is loaded, so this check must be cheap on
+// machines without the driver. The dynamic loader keeps a list of the loaded libraries, and appends
+// each new library. When CudaPointers looks for the driver, it takes a reference to the last
+// library of the list. As long as this library has no successor, no library has been loaded since,
+// so the driver is still not loaded. Because of the reference, this library stays loaded until
+// CudaPointers is destroyed, even if the application closes it.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -18,25 +19,26 @@
 #include <limits>
 #include <memory>
 
-// Of <link.h>: the loader's entry for one library.
+// From <link.h>: the entry of one library in the dynamic loader's list.
 struct link_map;  // NOLINT(readability-identifier-naming)
 
 namespace xylem::execution {
 
-/// The memory of an address for which the driver's query fails, as after the loss of a device. No
-/// call can use it. The host must not touch it either, since it may be memory of a device.
+/// Stands for the memory of an address for which the driver's query fails, for example after the
+/// loss of a device. No call accepts such memory. The host must not access it, since it may be
+/// memory of a device.
 inline constexpr Memory kUnknownToDriver{MemoryKind::cuda,
                                          std::numeric_limits<std::int32_t>::min()};
 
-/// What the driver knows of an address.
+/// The driver's answer to the query about an address.
 struct CudaPointer {
-  /// Memory of the host, or of a CUDA device, or kUnknownToDriver. Managed memory counts as memory
-  /// of the device on which it was allocated.
+  /// Host memory, memory of a CUDA device, or kUnknownToDriver. Managed memory counts as memory of
+  /// the device on which it was allocated.
   Memory memory{};
-  bool is_pinned = false;  ///< Memory of the host that every CUDA device reaches.
+  bool is_pinned = false;  ///< True for host memory that every CUDA device can access.
 };
 
-/// All threads may call it.
+/// Finds out in which memory an address lies. Any thread may call these functions.
 class CudaPointers {
  public:
   CudaPointers();
@@ -44,8 +46,9 @@ class CudaPointers {
   CudaPointers& operator=(const CudaPointers&) = delete;
   ~CudaPointers();
 
-  /// True if the driver is loaded. It may be loaded after this object was made. No lock is taken,
-  /// unless libraries were loaded since the last call. False if Xylem is built without CUDA.
+  /// True if the driver is loaded in this process, even if it was loaded after this object was
+  /// made. False if Xylem is built without CUDA. Takes a lock only if libraries may have been
+  /// loaded since the last call.
   bool is_driver_loaded() noexcept {
     if (is_driver_loaded_.load(std::memory_order_acquire)) return true;
     link_map** const next = after_last_.load(std::memory_order_acquire);
@@ -55,8 +58,8 @@ class CudaPointers {
     return look_for_driver();
   }
 
-  /// Asks the driver. Without a driver, and before the program has called cuInit(), all memory is
-  /// memory of the host. Makes no context.
+  /// Queries the driver. If no driver is loaded, or if nobody has called cuInit() yet, each address
+  /// counts as host memory. Creates no context.
   CudaPointer find(const void* address) noexcept;
 
  private:
@@ -64,8 +67,9 @@ class CudaPointers {
 
   bool look_for_driver() noexcept;
 
-  std::atomic<bool> is_driver_loaded_ = false;  ///< Stays true once it is.
-  /// Where the entry of the last library points to its successor. Null: not known.
+  std::atomic<bool> is_driver_loaded_ = false;  ///< Never changes back to false.
+  /// The address of the successor pointer in the entry of the last library. Null if the last
+  /// library is not known.
   std::atomic<link_map**> after_last_ = nullptr;
   const std::unique_ptr<Loaded> loaded_;
 };

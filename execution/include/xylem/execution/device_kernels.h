@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The numbers and names of the kernels on devices (execution/src/cuda/kernels/arguments.h).
+// The numbers and names of the device kernels (execution/src/cuda/kernels/arguments.h).
 #pragma once
 
 #include "xylem/base/data_type.h"
@@ -18,15 +18,18 @@ KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
 /// The kernel that scales like scale_kernel(type).
 KernelId device_scale_kernel(DataType type) noexcept;
 
-/// A kernel that copies if it has one source. Elements have this size: 1, 2, 4 or 8 bytes.
+/// A kernel for elements of this size: 1, 2, 4 or 8 bytes. It copies if it is launched with one
+/// source.
 KernelId device_copy_kernel(std::size_t element_bytes) noexcept;
-/// The same kernels for any number of targets, which may be buffers of other ranks of a mesh.
+/// Kernels that compute the same as those of device_reduce_kernel() and device_copy_kernel(), but
+/// write any number of targets. Targets and sources may be buffers of other ranks of a mesh.
 KernelId device_exchange_kernel(RedOp op, DataType type) noexcept;
 KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept;
-/// The kernel that sets flags.
+/// The kernel that signals other ranks of a mesh by setting flags.
 KernelId device_signal_kernel() noexcept;
 
-/// The names of all kernels, in the order of their numbers; empty where no kernel has the number.
+/// The names of all kernels: element `id` is the name of the kernel with the KernelId `id`, or
+/// empty if there is none.
 std::vector<std::string> device_kernel_names();
 
 }  // namespace xylem::execution

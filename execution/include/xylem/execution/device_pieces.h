@@ -3,18 +3,19 @@
 // DevicePieces: enqueues the copies and reductions of executions on devices.
 //
 // A slice of a copy or reduction is enqueued as soon as all slices that it reads have been enqueued
-// or have completed. The device keeps the order by the tickets that are still pending. Messages
-// that wait for a slice are issued when it has completed.
+// or have completed. It is enqueued with the tickets of the slices that are still pending, and the
+// device runs it after them. A message that depends on a slice is issued when the slice has
+// completed.
 //
 // Enqueuing work on a device takes microseconds, whatever its size. So adjacent slices are enqueued
 // together, as one piece. While fewer than two pieces of a step are pending, slices are enqueued as
-// soon as they are ready. Otherwise further slices are collected. They become the next piece when
-// one of the two has completed, or when they have reached 1 MiB. So a slow call has small pieces,
-// whose results are used early, and a fast call has large ones. Other ranks see slices, whatever
-// the size of the pieces.
+// soon as they are ready. While two pieces are pending, ready slices are collected. They become the
+// next piece when one of the two has completed, or when they have reached 1 MiB. So pieces are
+// small while few slices are ready, which makes their results available early. Under load, pieces
+// are large. A message to another rank always carries one slice, whatever the size of the pieces.
 //
-// A message in device memory is a view (transport/views.h): the work reads it there, and the view
-// is released when the work has completed.
+// A message in device memory is received as a view (transport/views.h). The work reads the message
+// where it is, and the view is released when the work has completed.
 #pragma once
 
 #include "xylem/execution/held_views.h"
@@ -31,19 +32,21 @@ class DevicePieces {
  public:
   DevicePieces(PendingWork& pending, HeldViews& views) : pending_(pending), views_(views) {}
 
-  /// Enqueues the next piece of a copy or reduction, whose slices before `ready` may be enqueued.
+  /// Enqueues the next piece of a copy or reduction, if the rules above permit a further piece.
+  /// Only slices before `ready` may be enqueued.
   void enqueue(Execution& execution, StepId id, std::uint32_t ready);
-  /// Enqueues copies of those slices of a receive that have arrived in device memory
-  /// (Run::unfetched). Each is copied to its place.
+  /// Enqueues copies of the slices of a receive that have arrived in device memory
+  /// (Run::unfetched). Each slice is copied to its place in the target of the receive.
   void fetch(Execution& execution, StepId id);
-  /// Enqueues the copy of a point-to-point call. False if the copy is complete already.
+  /// Enqueues the copy of a point-to-point call. False if the copy has completed within this call.
   bool enqueue_copy(Execution& execution, const OnDevice::Copy& copy);
 
-  /// Releases the views that completed work of a device has read. If the work is a slice of a
-  /// collective, and the execution has not failed, call advance() afterwards.
+  /// Call this when work of a device has completed. It releases the views that the work has read.
+  /// If the work is a slice of a collective, and the execution has not failed, call advance()
+  /// afterwards.
   void release(const PendingWork::Work& work);
-  /// Handles a completed slice: slices that wait for it may be issued now, and so may further
-  /// slices of the same step.
+  /// Records that a slice of a collective has completed. Queues the steps that wait for this slice,
+  /// and the step itself if it has further slices.
   void advance(const PendingWork::Work& work);
 
  private:

@@ -3,9 +3,11 @@
 // Exchanges: a fast path for small calls. The programs of exchanges (Program::is_exchange) have one
 // slice in each step, at most one message to and from each peer, and messages that wait for no
 // computation. So all messages are issued at once, and the local steps run when the last message
-// has completed. This needs no states of steps and no rounds, and moves the same bytes.
+// has completed. An exchange needs no StepState and no rounds. It moves the same bytes as a program
+// that runs in rounds.
 //
-// If all ranks share memory and call at the same time, the exchange ends within the call:
+// If all ranks share memory and make the call at the same time, the exchange completes within the
+// call:
 //
 //   try_start() ──► all messages have arrived: the exchange is complete
 //        └──► otherwise: post_rest() ──► on_message() for each message ──► complete
@@ -22,12 +24,13 @@
 
 namespace xylem::execution {
 
-/// An exchange whose peers all share memory with this rank, so that it may end within its call.
+/// An exchange whose peers all share memory with this rank, so that it may complete within the
+/// call.
 struct Exchange {
   struct Message {
     StepId step = 0;
     transport::EndpointId endpoint = 0;
-    transport::Tag tag = 0;  ///< Without the parts that differ from call to call.
+    transport::Tag tag = 0;  ///< A message_tag(), without the parts that differ in each call.
     std::uint64_t bytes = 0;
   };
   /// Sends of the same bytes to several peers: one inline message for each, or one slot for all.
@@ -37,10 +40,10 @@ struct Exchange {
 
   const Program* program = nullptr;
   transport::Transport* transport = nullptr;  ///< Null if there are no messages.
-  transport::Views* views = nullptr;          ///< Those of the transport.
+  transport::Views* views = nullptr;          ///< Transport::views() of `transport`.
   std::uint64_t inline_bytes = 0;
   std::vector<Message> sends, receives;
-  std::vector<transport::EndpointId> endpoints;  ///< One for each send.
+  std::vector<transport::EndpointId> endpoints;  ///< endpoints[i] is the endpoint of sends[i].
   std::vector<Cast> casts;
 
   /// Makes the Exchange of a program, without the parts that connect() fills in. Empty if the
@@ -48,8 +51,8 @@ struct Exchange {
   static std::optional<Exchange> of(const Program& program,
                                     std::uint32_t rank,
                                     std::span<const transport::Tag> groups);
-  /// Fills in the transport and the endpoints of the peers. False unless all messages can go
-  /// through the shared memory of one transport.
+  /// Fills in the transport and the endpoints of the peers. Returns true if all messages can go
+  /// through the shared memory of one transport. Otherwise this Exchange cannot be used.
   bool connect(const Peers& peers) noexcept;
 };
 
@@ -59,16 +62,16 @@ class ExchangeRunner {
   ExchangeRunner(EngineListener& listener, MessagePool& messages, HeldViews& views)
       : listener_(listener), messages_(messages), views_(views) {}
 
-  /// How try_start() polls for messages that are about to arrive. By default it does not poll.
+  /// Sets how try_start() polls for messages that are about to arrive. By default it does not poll.
   void set_poll_budget(PollBudget budget) noexcept { poll_budget_ = budget; }
   const PollBudget& poll_budget() const noexcept { return poll_budget_; }
 
-  /// Engine::try_start().
+  /// See Engine::try_start().
   bool try_start(Execution& execution, const Exchange& exchange);
   /// Posts the messages that try_start() has not sent or received. The exchange is complete when
   /// Run::steps_left is 0, possibly within this call.
   void post_rest(Execution& execution);
-  /// Handles a message of an exchange that has completed.
+  /// Handles a completed message of an exchange.
   void on_message(Message& message);
 
  private:

@@ -22,16 +22,18 @@ ReduceKernel reduce_kernel(RedOp op, DataType type) noexcept;
 /// float64), rounded once.
 ScaleKernel scale_kernel(DataType type) noexcept;
 
-/// Names of the instruction sets that this CPU can run, best first ("AVX3", "AVX2", "SSE4", …); the
-/// first is used. While a target is forced, only its name.
+/// Names of the instruction sets for which kernels exist and which this CPU can run, best first
+/// ("AVX3", "AVX2", "SSE4", …). The kernels use the first. While force_kernel_target() forces an
+/// instruction set, the list has only its name.
 std::vector<std::string_view> kernel_targets();
-/// Tests only: makes reduce_kernel() and scale_kernel() use the named target until called with ""
-/// again. False, and none is forced, if this CPU cannot run it. Kernels looked up before stay as
-/// they were. Not thread-safe.
+/// For tests only. Makes reduce_kernel() and scale_kernel() return kernels for the named
+/// instruction set, until this is called with "". Returns false, and forces no instruction set, if
+/// this CPU cannot run the named one. Kernels that were looked up before do not change. Not
+/// thread-safe.
 bool force_kernel_target(std::string_view target);
 
-/// Convert many values of a 16-bit or 8-bit float as the kernels do; exposed for the exhaustive
-/// tests and the benchmark.
+/// Convert values from and to a 16-bit or 8-bit float type, exactly as the kernels do. For
+/// exhaustive tests and for the benchmark.
 void widen(float* target, const void* source, std::size_t count, DataType narrow_type);
 void narrow(void* target, const float* source, std::size_t count, DataType narrow_type);
 

@@ -15,10 +15,10 @@ namespace xylem::execution {
 /// How one peer is reached.
 struct Link {
   transport::Transport* transport = nullptr;  ///< Null until the peer is first needed.
-  transport::Views* views = nullptr;          ///< Those of the transport, if it has any.
+  transport::Views* views = nullptr;          ///< Transport::views(); null if there are none.
   transport::EndpointId endpoint = 0;
-  std::uint64_t view_bytes = 0;    ///< Copied from `views`; 0 without views.
-  std::uint64_t inline_bytes = 0;  ///< Copied from the transport's Capabilities.
+  std::uint64_t view_bytes = 0;    ///< Views::view_bytes(); 0 without views.
+  std::uint64_t inline_bytes = 0;  ///< Capabilities::inline_bytes of the transport.
 };
 
 /// The link over an endpoint of a transport.
@@ -28,7 +28,7 @@ inline Link link_over(transport::Transport& transport, transport::EndpointId end
   return {&transport, views, endpoint, view_bytes, transport.capabilities().inline_bytes};
 }
 
-/// The members of a communicator, as seen by one of them.
+/// The members of a communicator, and how one of them reaches the others.
 struct Peers {
   std::uint32_t rank = 0;  ///< The rank of this member.
   /// groups[r] is the group_tag() of collectives in messages to rank r.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mesh: the devices of a communicator's ranks, which reach each other's memory. It enqueues stream
-// programs on streams. So a call runs in the order of the caller's stream, without the CPU.
+// Mesh: the devices of a communicator's ranks, if each can access the memory of the others. A mesh
+// enqueues stream programs on streams. So a call runs in the order of the caller's stream, and the
+// CPU moves no data.
 #pragma once
 
 #include "xylem/base/memory.h"
@@ -20,8 +21,10 @@ namespace xylem::execution {
 /// The data about a rank that the other ranks of a mesh need. Plain bytes, which ranks exchange.
 struct MeshMember {
   transport::DevicePlace flags, scratch;
-  std::array<std::byte, 16> nonce{};   ///< Also in the memory of the flags: join() compares both.
-  std::array<std::byte, 16> device{};  ///< Names the physical device.
+  /// A random value, which is also stored beside the flags. join() compares the two to check that
+  /// it has opened the right memory.
+  std::array<std::byte, 16> nonce{};
+  std::array<std::byte, 16> device{};  ///< Identifies the physical device.
   std::uint64_t scratch_bytes = 0;
 };
 static_assert(std::is_trivially_copyable_v<MeshMember>);
@@ -29,7 +32,7 @@ static_assert(std::is_trivially_copyable_v<MeshMember>);
 /// A call on a mesh.
 struct StreamCall {
   void* stream = nullptr;    ///< The caller's stream (Stream::handle).
-  bool holds_stream = true;  ///< Whether work enqueued on the stream later waits for the call.
+  bool holds_stream = true;  ///< Whether later work on the stream waits for the call.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
@@ -37,19 +40,19 @@ struct StreamCall {
 
 /// The result of enqueuing a call on a stream.
 struct Enqueued {
-  void* stream = nullptr;    ///< Where the call runs: the caller's stream, or the mesh's own.
+  void* stream = nullptr;    ///< Runs the call: the caller's stream, or the mesh's own.
   std::uint64_t number = 0;  ///< Number of the call, from 1; 0 if it is captured.
-  /// The stream is being captured into a graph: the call runs whenever the graph does.
+  /// The stream is being captured into a graph: the call runs each time the graph is launched.
   bool is_captured = false;
   bool is_direct =
       false;  ///< The devices of peers use the buffers of the call (Mesh::is_direct()).
-  /// OK if the whole call was enqueued. Otherwise only a part of it was, for this reason, and the
-  /// communicator must be stopped.
+  /// OK if the whole call was enqueued. Otherwise the error because of which only a part of it was
+  /// enqueued: stop the mesh (stop()).
   Status broken;
 };
 
-/// One rank's part of a mesh. Any thread may call block(); the token holder calls the functions
-/// that stop the mesh.
+/// One rank's part of a mesh. Any thread may call block() and on_ended(). Only the token holder may
+/// call stop() and release().
 class Mesh {
  public:
   Mesh() = default;
@@ -58,40 +61,45 @@ class Mesh {
   /// Resources that streams or graphs may still use are kept until the process ends.
   virtual ~Mesh() = default;
 
+  /// The data of this rank that the other ranks pass to join().
   virtual MeshMember member() const noexcept = 0;
-  /// How much scratch each rank has.
+  /// The size of the scratch of each rank.
   virtual std::uint64_t scratch_bytes() const noexcept = 0;
-  /// Whether the ranks reach each other's buffers, too, so that programs may be direct. The same on
-  /// all ranks, after join().
+  /// Whether each device can also access the inputs and outputs of other ranks, so that programs
+  /// may be direct (StreamProgram::is_direct). Valid after join(), and the same on all ranks.
   virtual bool is_direct() const noexcept = 0;
-  /// Opens the memory of all ranks, in rank order. Fails with `unsupported` if this device does not
-  /// reach that of a peer, or if a peer in another process has the same device: it is not known
-  /// whether a device can run one process while a stream of another process waits.
+  /// Opens the memory of all ranks, which `members` describes in rank order. Fails with
+  /// `unsupported` if this device cannot access the memory of a peer's device. Also fails if a peer
+  /// in another process has the same device, since a waiting stream of one process might keep the
+  /// device from running the other.
   virtual Status join(std::span<const MeshMember> members) = 0;
 
-  /// How fast this device reads memory of the next rank, in 10^9 bytes per second. All ranks must
-  /// measure at the same time, between join() and the first call. Waits for the device.
+  /// Measures how fast this device reads memory of the next rank, in 10^9 bytes per second. All
+  /// ranks must measure at the same time, between join() and the first call. Blocks until the
+  /// device has completed the measurement.
   virtual Result<double> measure() = 0;
 
-  /// Enqueues a call on its stream, without waiting for the stream. On failure nothing has been
-  /// enqueued; `cancelled` means that the mesh was stopped. One thread at a time.
+  /// Enqueues a call on its stream, without waiting for the stream. If this fails, nothing has been
+  /// enqueued; the code `cancelled` means that the mesh was stopped. Only one thread at a time may
+  /// call it.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
-  /// Makes a stream of the device wait for the call with this number. False if so many calls have
-  /// followed that the mesh does not remember this one.
+  /// Makes a stream of the device wait for the call with this number (Enqueued::number). False if
+  /// many calls have followed, so that the mesh has no record of the call.
   virtual Result<bool> block(void* stream, std::uint64_t number) = 0;
 
-  /// Call this when a call has ended, so that the device knows which streams still wait. Any thread
-  /// may call it.
+  /// Call this when a call has ended, so that the mesh can check whether streams still wait for its
+  /// calls. Any thread may call it.
   virtual void on_ended() noexcept = 0;
 
-  /// Kernels that begin from now on do nothing, so they touch no memory of peers, and streams do
-  /// not wait any more. Call release() until it returns true.
+  /// Stops the mesh after an error: enqueue() fails from now on. Then call release() repeatedly,
+  /// until it returns true.
   virtual void stop() noexcept = 0;
-  /// Unblocks streams that wait for peers, if the mesh was stopped. True if the streams have
-  /// completed all calls; calls in graphs (has_graphs()) do not count.
+  /// If the mesh was stopped, unblocks the streams that wait for peers, and makes kernels that
+  /// begin afterwards do nothing, so that they do not access memory of peers. Returns true if the
+  /// streams have completed all calls; calls in graphs (has_graphs()) do not count.
   virtual bool release() noexcept = 0;
-  /// Whether calls were captured.
+  /// Whether any call was captured into a graph.
   virtual bool has_graphs() const noexcept = 0;
 };
 

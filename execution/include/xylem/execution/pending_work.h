@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PendingWork: the events for which executions wait and that no transport reports. These are the
-// completion of work on devices, and the opening of gates.
+// PendingWork: the events for which executions wait and which no transport reports. These are the
+// completion of work on devices, and the opening of gates. PendingWork polls for them.
 #pragma once
 
 #include "xylem/execution/execution.h"
@@ -13,8 +13,8 @@
 
 namespace xylem::execution {
 
-/// An execution does not end while it has pending work or a closed gate here: each counts in
-/// Execution::outstanding.
+/// Polls for pending work and closed gates. An execution does not end while it has pending work or
+/// a closed gate: each of them counts in Execution::outstanding.
 class PendingWork {
  public:
   /// A slice that a device has not completed, or a copy of a point-to-point call (then `step` is
@@ -24,7 +24,7 @@ class PendingWork {
     StepId step = kPointToPoint;
     std::uint32_t slice = 0;
     Ticket ticket{};
-    HeldView view{};      ///< Read by the work, if view.views is set. Released after the work.
+    HeldView view{};      ///< If view.views is set: the work reads it. Released after the work.
     bool evicts = false;  ///< The work copies a view of Run::views to its own place.
     /// False if the next work of the queue is another slice of the same piece, which completes at
     /// the same time.
@@ -32,18 +32,20 @@ class PendingWork {
   };
 
   bool empty() const noexcept { return count_ == 0; }
-  /// Waits for a ticket of the execution's device. The work of a queue is added in the order in
-  /// which it was enqueued.
+  /// Adds work that has been enqueued on the execution's device. Add the work of a queue in the
+  /// order in which it was enqueued.
   void add(const Work& work);
-  /// Waits for the gate of an execution (OnDevice::gate), until `limit`.
+  /// Adds the closed gate of an execution (OnDevice::gate). poll() reports the gate when it has
+  /// opened, or when `limit` has passed.
   void add_gate(Execution& execution, Deadline limit);
-  /// Calls `on_gate(execution, is_open)` for each gate that is open or late, and `on_work(work)`
-  /// for each piece of work that has completed. Each is removed before its call, and the execution
-  /// may end within the call. Returns the number of calls.
+  /// Calls `on_gate(execution, is_open)` for each gate that has opened or whose limit has passed,
+  /// and `on_work(work)` for each piece of work that has completed. Each gate and each piece of
+  /// work is removed before its callback, and the callback may end the execution. Returns the
+  /// number of callbacks.
   template <typename OnGate, typename OnWork>
   unsigned poll(const OnGate& on_gate, const OnWork& on_work);
-  /// Stops waiting for the gate of an execution, and cancels its work (Compute::cancel). The work
-  /// stays pending until its tickets have completed.
+  /// Removes the gate of an execution, and cancels its work (Compute::cancel). The work stays
+  /// pending until its tickets have completed.
   void cancel(Execution& execution);
 
  private:
@@ -58,7 +60,8 @@ class PendingWork {
     std::deque<Work> work;
   };
 
-  /// Calls `handle` for a gate or work of an execution that is not pending any more.
+  /// Decrements the counts for a gate or a piece of work that has ended, and calls `handle`. The
+  /// execution stays alive until `handle` has returned.
   template <typename Handle>
   void end(Execution& execution, const Handle& handle) {
     execution.acquire();
@@ -88,8 +91,8 @@ unsigned PendingWork::poll(const OnGate& on_gate, const OnWork& on_work) {
     end(*execution, [&] { on_gate(*execution, is_open); });
     ++ended;
   }
-  // on_work() may add work, and so queues. References to elements of a deque stay valid then, but
-  // iterators do not.
+  // on_work() may add work, and thereby queues. An insertion at the end of a deque keeps references
+  // to its elements valid, but not iterators.
   for (std::size_t i = 0; i < queues_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     auto& [compute, number, pending] = queues_[i];
     while (!pending.empty() && compute->has_completed(pending.front().ticket)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long to poll for messages that are about to arrive, before waiting is left to the caller.
+// PollBudget: how long a call polls for messages that are about to arrive, before it returns to its
+// caller.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -13,7 +14,7 @@
 
 namespace xylem::execution {
 
-/// Tells the processor that this is a waiting loop.
+/// Hints to the processor that the thread is in a spin loop.
 inline void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -22,12 +23,13 @@ inline void relax() noexcept {
 #endif
 }
 
-/// If peers call at the same time, their messages arrive within moments, and polling for these
-/// moments is quickest. If they do not, polling only delays the caller. So after a few misses,
-/// polling is tried only now and then, less and less often.
+/// If peers make the same call at the same time, their messages arrive within microseconds, and
+/// polling is the fastest way to receive them. Otherwise polling only delays the caller. So after
+/// three consecutive attempts without a message, only every 16th call polls. This interval doubles
+/// with each attempt, up to 1024 calls, until an attempt succeeds.
 ///
-/// If ranks share cores, the sender of the awaited message may not be running. Then each poll
-/// yields the core.
+/// If several ranks share a core, the sender of the message may not be running. Use yielding()
+/// then: it yields the core before each poll.
 class PollBudget {
  public:
   /// Does not poll.
@@ -41,9 +43,10 @@ class PollBudget {
     return {kPolls, true};
   }
 
-  /// A PollBudget with the same limits, but without what this one has learnt.
+  /// A PollBudget with the same limits, but with reset counts of misses and calls.
   PollBudget fresh() const noexcept { return {most_, yields_}; }
-  /// Calls `take` until it returns true, for a limited time. Returns the result of the last call.
+  /// Calls `take` until it returns true, for a limited time. Returns the result of the last call of
+  /// `take`.
   template <typename Take>
   bool await(const Take& take) {
     if (take()) {
@@ -91,7 +94,7 @@ class PollBudget {
   std::uint32_t most_ = 0;
   bool yields_ = false;
   std::uint32_t misses_ = 0;  ///< Number of consecutive attempts without a message.
-  std::uint32_t calls_ = 0;   ///< Number of calls since the last attempt to poll.
+  std::uint32_t calls_ = 0;   ///< Number of calls of await() since the last attempt to poll.
   std::uint32_t interval_ = kSeldom;
 };
 

@@ -2,7 +2,7 @@
 //
 // Program: a schedule bound to sizes, in the form in which the engine runs it. It contains no
 // addresses, so one program serves every call of the same operation, type, count, reduction and
-// root. Communicators keep the programs that they used last.
+// root. Communicators keep their most recently used programs.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -26,14 +26,14 @@ namespace xylem::execution {
 
 using collectives::StepId;
 
-/// Run::base has the address of each buffer (collectives::Buffer), and that of scratch in the
-/// memory of a device.
+/// Run::base is indexed by collectives::Buffer, and by kDeviceScratch for scratch in the memory of
+/// a device.
 inline constexpr std::uint8_t kDeviceScratch = 3;
 inline constexpr std::size_t kBases = 4;
 
-/// The window of programs that a device computes whose messages all stay in device memory. They
-/// take no slots, so more can be in flight, and a device gets larger pieces of work. Ranks need not
-/// agree on it.
+/// The window of a program that a device computes, if all of its messages stay in device memory.
+/// Such messages occupy no slots. So more of them can be in flight, and the device gets larger
+/// pieces of work. The ranks of a call may have different windows.
 constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
   return std::max(window, std::min(2 * window, kMaxWindow));
 }
@@ -44,9 +44,9 @@ struct OperandLayout {
   std::uint64_t offset = 0;
   collectives::Buffer buffer = collectives::Buffer::input;
   bool ring = false;
-  std::uint8_t base = 0;  ///< Index into Run::base: that of `buffer`, or kDeviceScratch.
+  std::uint8_t base = 0;  ///< Index into Run::base: `buffer` or kDeviceScratch.
   /// For a ring that a receive fills: slice k may be read where it arrived, through the view
-  /// Run::views[view + k % window], instead of here.
+  /// Run::views[view + k % window], instead of from the ring.
   std::uint32_t view = collectives::kNone;
 
   bool same_memory(const OperandLayout& other) const noexcept {
@@ -59,37 +59,39 @@ struct ProgramStep {
   collectives::StepKind kind = collectives::StepKind::copy;
   bool finish = false;
   std::uint16_t source_count = 0;
-  std::uint32_t lane = 0;  ///< Index into Program::lanes; kNone for copy and reduce.
-  /// At least one. A wait has one slice for each signal that no earlier wait has received.
+  std::uint32_t lane = 0;  ///< Index into Program::lanes; kNone for local steps.
+  /// Number of slices, at least one. A wait has one slice for each signal that no earlier wait has
+  /// received.
   std::uint32_t slices = 1;
   std::uint32_t ordinal = 0;  ///< Position of slice 0 among the messages of its lane.
-  std::uint32_t first_edge = 0, edge_count = 0;            ///< Into Program::edges.
-  std::uint32_t first_successor = 0, successor_count = 0;  ///< Into Program::successors.
-  std::uint32_t first_source = 0;                          ///< Into Program::sources.
+  std::uint32_t first_edge = 0, edge_count = 0;            ///< A range of Program::edges.
+  std::uint32_t first_successor = 0, successor_count = 0;  ///< A range of Program::successors.
+  std::uint32_t first_source = 0;                          ///< Index into Program::sources.
   std::uint64_t bytes = 0;
   OperandLayout target;
-  /// Index into Program::casts, if the step belongs to a cast. The sends of a cast belong to it,
-  /// and so does the step that produces what they send. A copy of the same bytes for which no step
-  /// waits belongs to it, too: it is made along with the sends, or after them while the bytes are
-  /// in the cache.
+  /// Index into Program::casts; kNone if the step belongs to no cast. The steps of a cast are its
+  /// sends, the step that produces the bytes that they send, and a copy of the same bytes for which
+  /// no step waits (is_unawaited).
   std::uint32_t cast = collectives::kNone;
-  /// True for a copy for which no step waits. Each slice of it is copied along with the first send
-  /// of `cast` that writes a slot, or after all sends of `cast`.
+  /// True for a copy for which no step waits. If the copy belongs to a cast, each slice is copied
+  /// together with the first send of the cast that writes a slot. If no send writes a slot, the
+  /// slice is copied after all sends of the cast.
   bool is_unawaited = false;
 
-  /// True if messages carry the step. A send or receive of no bytes needs no message.
+  /// True if the step sends or receives messages. A send or receive of no bytes needs no message.
   bool is_message() const noexcept {
     return lane != collectives::kNone && (bytes > 0 || kind == collectives::StepKind::signal ||
                                           kind == collectives::StepKind::wait);
   }
-  /// True if a Compute does the step: a copy or reduction of at least one byte.
+  /// True for a copy or reduction of at least one byte.
   bool is_computed() const noexcept { return lane == collectives::kNone && bytes > 0; }
 };
 
-/// Sends of the same bytes to several peers, or of what a step has just produced. If the transport
-/// shares memory, a slice is written once, and all receivers read it.
+/// Sends of the same bytes to several peers, or a send of bytes that another step produces or
+/// copies. If the transport shares memory, a slice is written once, and all receivers read it
+/// there.
 struct Cast {
-  std::uint32_t first_send = 0, send_count = 0;  ///< Into Program::cast_sends.
+  std::uint32_t first_send = 0, send_count = 0;  ///< A range of Program::cast_sends.
   StepId copy = collectives::kNone;              ///< The unawaited copy of the same bytes, if any.
 };
 
@@ -98,9 +100,9 @@ struct Lane {
   std::uint32_t peer = 0;    ///< Rank in the communicator.
   std::uint32_t number = 0;  ///< Number of the lane in tags: the channel, plus 16 for signals.
   bool outgoing = false;
-  std::uint32_t first_step = 0, step_count = 0;  ///< Into Program::lane_steps.
+  std::uint32_t first_step = 0, step_count = 0;  ///< A range of Program::lane_steps.
 
-  /// The ranks that the lane's messages come from and go to.
+  /// The rank that sends the messages of a lane, and the rank that receives them.
   struct Ends {
     std::uint32_t source = 0, target = 0;
   };
@@ -114,7 +116,7 @@ struct Program {
   std::uint64_t slice_bytes = 0;
   std::uint32_t element_bytes = 1;
   std::uint32_t window = 1;  ///< Slices in flight per lane; also the number of slices of a ring.
-  /// For each of Run::base, how many bytes lie there. The offsets of scratch on a device begin
+  /// base_bytes[b] is the number of bytes at Run::base[b]. The offsets of scratch on a device begin
   /// where those of scratch on the host end.
   std::array<std::uint64_t, kBases> base_bytes{};
   Arithmetic arithmetic;
@@ -127,10 +129,10 @@ struct Program {
   std::vector<Cast> casts;
   std::vector<StepId> cast_sends;
   std::uint32_t view_count = 0;
-  std::vector<StepId> local_steps;  ///< Copies and reductions.
+  std::vector<StepId> local_steps;  ///< Steps without a lane, such as copies and reductions.
   /// True if the schedule is an exchange and each step has one slice: see exchange.h.
   bool is_exchange = false;
-  /// Which sent data may stay in place until its receiver has read it.
+  /// Which sent data may stay where it is until its receiver has read it.
   transport::InPlace in_place = transport::InPlace::never;
 
   std::uint64_t bytes_of(collectives::Buffer buffer) const noexcept {
@@ -141,8 +143,9 @@ struct Program {
   }
   std::uint64_t device_scratch_bytes() const noexcept { return base_bytes[kDeviceScratch]; }
 
-  /// Whether data that is sent from `source` may stay in place. That is `in_place`, except for
-  /// scratch of the host, since peers do not map it.
+  /// Whether data that is sent from `source` may stay where it is until its receiver has read it.
+  /// This is `in_place`, except that scratch of the host never stays if `in_place` is shared_only,
+  /// since peers do not map it.
   transport::InPlace in_place_of(const OperandLayout& source) const noexcept {
     const bool is_scratch = source.base == static_cast<int>(collectives::Buffer::scratch);
     return is_scratch && in_place == transport::InPlace::shared_only ? transport::InPlace::never
@@ -177,18 +180,18 @@ struct Program {
   }
 };
 
-/// Which steps may work on messages in the memory where these travel.
+/// Which steps may read or write messages directly in the memory of the transport.
 enum class Fusion : std::uint8_t {
   none,
   /// Copies and reductions may read received messages where they arrived. For programs that a
   /// device computes.
   views,
-  /// Also, results may be written where peers read them, and small programs may run as exchanges.
-  /// For the CPU.
+  /// As `views`; also, results may be written where peers read them, and small programs may run as
+  /// exchanges. For programs that the CPU computes.
   all,
 };
 
-/// The sizes and functions that a schedule is bound to.
+/// The sizes, functions and choices with which a schedule is compiled.
 struct ProgramOptions {
   collectives::Counts counts{};
   std::uint64_t slice_bytes =
@@ -196,14 +199,14 @@ struct ProgramOptions {
   std::uint32_t window = 8;
   Arithmetic arithmetic{};
   Fusion fusion = Fusion::all;
-  /// [rank]: whether messages to it can be sent from the memory of the device that computes the
-  /// program. Then scratch in which no messages arrive is in that memory. Empty: no message can,
-  /// and all scratch is on the host.
+  /// device_sends[r]: whether messages to rank r can be sent from the memory of the device that
+  /// computes the program. A chunk of scratch is in device memory if no message arrives in it, and
+  /// if all messages from it can be sent from there. If this is empty, all scratch is on the host.
   std::vector<bool> device_sends{};
 };
 
-/// Fails with `unsupported` for operands in other ranks' memory and for put, since no transport of
-/// this build maps the memory of peers.
+/// Compiles a schedule. Fails with `unsupported` if a step is a put or has an operand in the memory
+/// of another rank, since no transport maps the buffers of peers.
 Result<std::shared_ptr<const Program>> compile(const collectives::Schedule& schedule,
                                                const ProgramOptions& options);
 

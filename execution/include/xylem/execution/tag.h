@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Message tags. The fields that distinguish messages under way at the same time are exact. The rest
-// is a fingerprint of the call, so that a message of a disagreeing call matches a posted receive
-// only by chance, as rarely as stated below.
+// Message tags. Some fields distinguish the messages that are under way at the same time; these
+// fields are exact. The rest of a tag is a fingerprint of the call. So a message of a call that
+// disagrees matches a posted receive only by chance, with the probabilities that are stated below.
 //
 //   63  62 61      52 51          36 35      28 27      23 22       16 15            0
 //   [kind ][ slot    ][ source rank ][ sequence ][ lane    ][ ordinal  ][ fingerprint ]
 //      2       10           16            8           5          7             16
 //
-// slot: the number of the communicator at the receiver. Each member of a communicator has chosen a
-// number that it uses for no other communicator, so members need not agree on one.
+// slot: the number by which the receiver identifies the communicator. Each member of a communicator
+// chooses a number that it uses for no other communicator. Members may choose different numbers.
 //
-// Transports that compare more bits (shm, tcp) have 24 more bits of the fingerprint above these.
-// There, two different calls match once in 2^40, elsewhere once in 65,536.
+// Transports that compare tags of more than 64 bits (shm, tcp) use 24 further bits of the
+// fingerprint, above bit 63. With these transports, the fingerprints of two different calls are
+// equal with probability 1 in 2^40; with other transports, 1 in 65,536.
 //
-// lane: the channel, and one bit for signals. ordinal: the position of the message in its (peer,
-// lane) order, modulo 128. Messages 128 positions apart match in the order sent, since receives are
-// posted in that order and transports keep it among equal tags. Point-to-point messages use
-// sequence, lane and ordinal as one 20-bit number.
+// lane: the channel, and one bit for signals. ordinal: the position of the message among the
+// messages of its (peer, lane), modulo 128. So messages 128 positions apart have equal tags. They
+// match in the order in which they are sent, since receives are posted in this order, and
+// transports keep the order of messages with equal tags. Point-to-point messages use sequence, lane
+// and ordinal as one 20-bit number.
 #pragma once
 
 #include "xylem/base/hash.h"
@@ -43,7 +45,7 @@ inline constexpr std::uint32_t kMaxWindow = 64;
 /// operations wait. It is well below the 256 operations that `sequence` distinguishes.
 inline constexpr std::uint32_t kMaxOperations = 64;
 
-/// The bits for the kind and the communicator of a message.
+/// The bits of a tag for the kind and the communicator of the message.
 inline constexpr transport::Tag kGroupMask = transport::Tag{0xfff} << 52;
 
 constexpr transport::Tag group_tag(TagKind kind, std::uint32_t slot) noexcept {
@@ -54,8 +56,8 @@ constexpr std::uint16_t fold(std::uint64_t hash) noexcept {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-/// The part of the tag that the `ordinal`-th message on a lane from `source` has in every call.
-/// `group` is the group_tag() of collectives.
+/// The part of a tag that is the same in every call, for the message with the position `ordinal` in
+/// a lane from the rank `source`. `group` is the group_tag() of collectives.
 constexpr transport::Tag message_tag(transport::Tag group,
                                      std::uint32_t source,
                                      std::uint32_t lane,
@@ -78,7 +80,8 @@ constexpr transport::Tag collective_tag(transport::Tag message,
          (static_cast<transport::Tag>(check) << transport::kNameBits);
 }
 
-/// The tag of the body of the `number`-th message from `source` to its receiver.
+/// The tag of the body of a point-to-point message. `number` is its position among all messages
+/// from `source` to its receiver.
 constexpr transport::Tag body_tag(std::uint32_t slot,
                                   std::uint32_t source,
                                   std::uint64_t number,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify_program: proves that compiled programs still do what their schedules say. verify() proves
-// the schedules. This function proves that the fusions, which are fields of the programs, change
-// neither results nor progress. It proves these claims:
+// verify_program: proves that compiled programs compute what their schedules describe. verify()
+// proves the schedules. This function proves that the fusions, which are fields of the programs,
+// change neither results nor progress. It proves these claims:
 //
 //   rings      A step that writes into a ring of slices waits until the previous slice in the same
 //              place has been read by all steps that read the ring.

@@ -8,10 +8,10 @@
 // compute with, fp32 for floats of 16 and 8 bits. load() and store() convert between them. store()
 // rounds once, to nearest even, and turns every NaN into one positive quiet NaN.
 //
-// Some devices also convert floats of 16 and 8 bits in pairs, which takes them a fraction of the
-// instructions. An element type then has load_pair(), store_pair() or both. load_pair() takes two
-// elements from the lower bits of its argument, the first from the lowest. store_pair() is right if
-// both values are plain.
+// Some devices also convert floats of 16 and 8 bits in pairs, with a fraction of the instructions.
+// An element type then has load_pair(), store_pair() or both. load_pair() converts the two elements
+// in the lower bits of its argument; the first element has the lowest bits. store_pair() has the
+// right result only if is_plain() is true for both values.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ XYLEM_DEVICE bool is_nan(T value) {
 
 // Element types.
 
-/// An integer or a bool. A byte other than 0 is read as true.
+/// An integer or a bool. A bool whose byte is not 0 is read as true.
 template <class T>
 struct Integer {
   using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
@@ -79,7 +79,7 @@ struct Floating {
 
 /// Rounds a magnitude, which is fp32 bits without a sign, to nearest even in a format with these
 /// numbers of exponent and mantissa bits. A carry goes into the exponent, so the least number that
-/// is too large becomes infinity. Greater ones need another treatment.
+/// is too large becomes infinity. The caller must handle all greater numbers.
 template <std::uint32_t ExponentBits, std::uint32_t MantissaBits>
 XYLEM_DEVICE std::uint32_t rounded(std::uint32_t magnitude) {
   constexpr std::uint32_t kShift = 23u - MantissaBits;
@@ -91,8 +91,8 @@ XYLEM_DEVICE std::uint32_t rounded(std::uint32_t magnitude) {
     return bit_cast<std::uint32_t>(bit_cast<float>(magnitude) + bit_cast<float>(kSameSpacing)) -
            kSameSpacing;
   }
-  // Changes the bias. Adds half a unit less one, plus the bit that will be last, so that a tie is
-  // rounded up only from an odd value.
+  // Changes the bias of the exponent. Adds half a unit, less one, plus the last bit that is kept,
+  // so that a tie is rounded up only from an odd value.
   constexpr std::uint32_t kHalfUnit = 1u << (kShift - 1u);
   return (magnitude - (kBiasGap << 23) + (kHalfUnit - 1u) + (magnitude >> kShift & 1u)) >> kShift;
 }
@@ -107,7 +107,7 @@ struct BFloat16 {
   }
   static XYLEM_DEVICE Stored store(Value value) {
     const auto bits = bit_cast<std::uint32_t>(value);
-    // Adds half a unit less one, plus the bit that will be last, so that a tie is rounded up only
+    // Adds half a unit, less one, plus the last bit that is kept, so that a tie is rounded up only
     // from an odd value. A carry goes into the exponent.
     const std::uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
     return static_cast<Stored>(is_nan(value) ? 0x7FC0u : rounded >> 16);
@@ -123,9 +123,10 @@ struct BFloat16 {
 #endif
 };
 
-/// On a device, instructions convert. They have the same results as the arithmetic for the host:
-/// widening is exact; narrowing (rn) rounds to nearest even, keeps subnormals since it has no .ftz,
-/// and turns overflow into infinity. Which NaN they make does not matter, since store() chooses it.
+/// On a device, instructions do the conversions. They have the same results as the arithmetic for
+/// the host: widening is exact; narrowing (rn) rounds to nearest even, keeps subnormals since it
+/// has no .ftz, and turns overflow into infinity. Instructions may produce any NaN, since store()
+/// replaces each NaN.
 struct Float16 {
   using Stored = std::uint16_t;
   using Value = float;
@@ -181,13 +182,13 @@ struct Float16 {
 
  private:
   static constexpr Stored kQuietNan = 0x7E00;
-  static constexpr std::uint32_t kInfinity = 0x7C00;              ///< In fp16; below in fp32.
-  static constexpr std::uint32_t kBiasGap = (127u - 15u) << 23;   ///< Between the exponents.
+  static constexpr std::uint32_t kInfinity = 0x7C00;              ///< Bits of fp16; below: fp32.
+  static constexpr std::uint32_t kBiasGap = (127u - 15u) << 23;   ///< Difference of the biases.
   static constexpr std::uint32_t kSmallest = (127u - 14u) << 23;  ///< 2^-14, the least normal.
   static constexpr std::uint32_t kTooLarge = (127u + 16u) << 23;  ///< 2^16.
 };
 
-/// E5M2 is the upper byte of an fp16. What is too large for it becomes an infinity.
+/// E5M2 is the upper byte of an fp16. A value that is too large becomes an infinity.
 struct Float8E5M2 {
   using Stored = std::uint8_t;
   using Value = float;
@@ -203,7 +204,8 @@ struct Float8E5M2 {
     return static_cast<Stored>(is_nan(value) ? 0x7Fu : bits | (all >> 24 & 0x80u));
   }
 
-  /// The instruction has no infinities: what rounds to one becomes the greatest number.
+  /// The instruction of store_pair() makes no infinities: it stores the greatest number in their
+  /// place. So a value that rounds to an infinity is not plain.
   static XYLEM_DEVICE bool is_plain(Value value) {
     constexpr float kRoundsToInfinity = 61440.0f;
     return -kRoundsToInfinity < value && value < kRoundsToInfinity;
@@ -222,14 +224,15 @@ struct Float8E5M2 {
 #endif
 };
 
-/// E4M3 has no infinity, and one NaN, all bits but the sign. What is too large becomes ±448.
+/// E4M3 has no infinity. Its NaN has all bits set, with either sign. A value that is too large
+/// becomes ±448.
 struct Float8E4M3 {
   using Stored = std::uint8_t;
   using Value = float;
 
   static XYLEM_DEVICE Value load(Stored stored) {
-    // Exponent and mantissa are those of an fp16 that is smaller by the difference of the biases,
-    // 2^8. Subnormals, too.
+    // Exponent and mantissa are those of an fp16 whose value is smaller by the factor 2^8, due to
+    // the different biases. This also holds for subnormals.
     const std::uint32_t magnitude = stored & 0x7Fu;
     const std::uint32_t half =
         magnitude == 0x7Fu ? 0x7E00u : (stored & 0x80u) << 8 | magnitude << 7;
@@ -277,8 +280,9 @@ struct Product {
   }
 };
 
-/// The two selections of floats differ in two cases only. If both operands are zeros, their or is
-/// -0 if either is -0. If one is NaN, the or with its bits is a NaN.
+/// For floats, combines two selections of the lesser operand by a bitwise or. The selections differ
+/// in two cases only. If both operands are zeros, the or is -0 if either is -0. If one operand is
+/// NaN, the selections are b and a, and an or with the bits of a NaN is a NaN.
 struct Min {
   template <class T>
   static XYLEM_DEVICE T combine(T a, T b) {
@@ -319,7 +323,7 @@ struct Xor {
   }
 };
 
-// What ends a reduction: operations on the results of a pack.
+// Operations that end a reduction. They modify the `Lanes` values of a Pack.
 
 struct Keep {
   template <std::uint32_t Lanes, class T>
@@ -336,7 +340,8 @@ struct MultiplyBy {
   }
 };
 
-/// Divides floats rounded to nearest even, integers truncated toward zero.
+/// Divides. Quotients of floats are rounded to nearest even, quotients of integers are truncated
+/// toward zero.
 template <class Value>
 struct DivideBy {
   std::uint32_t divisor;
@@ -347,8 +352,8 @@ struct DivideBy {
     if constexpr (std::is_floating_point_v<Value>) {
       const auto d = static_cast<Value>(divisor);
       if ((divisor & (divisor - 1)) == 0) {
-        // The reciprocal of a power of two is exact, so the product has the quotient's bits. Its
-        // exponent is that of the divisor, mirrored at the exponent of 1.
+        // The reciprocal of a power of two is exact, so the product has the bits of the quotient.
+        // The reciprocal's exponent is that of the divisor, mirrored at the exponent of 1.
         constexpr auto kTwice = bit_cast<Bits<Value>>(Value{1}) * 2;
         const MultiplyBy<Value> multiply{bit_cast<Value>(kTwice - bit_cast<Bits<Value>>(d))};
         return multiply.template apply<Lanes>(values);
@@ -374,9 +379,10 @@ struct DivideBy {
     if constexpr (sizeof(Value) > 2) {
       return magnitude / divisor;
     } else {
-      // The product exceeds the quotient by less than 2^-16, as the magnitude is below 2^16. A
-      // quotient lacks at least 1 / divisor to the next integer. So the product does not reach it
-      // if the divisor is below 2^16; if it is not, both are below 1.
+      // magnitude · inverse / 2^32 exceeds the exact quotient by less than 2^-16, since the
+      // magnitude is below 2^16. The exact quotient lies at least 1 / divisor below the next
+      // integer. So both have the same integer part if the divisor is below 2^16. Otherwise both
+      // are below 1.
       return static_cast<Magnitude>(std::uint64_t{magnitude} * inverse >> 32);
     }
   }

@@ -11,25 +11,25 @@
 
 namespace xylem::execution::cuda {
 
-/// The share of a launch that one thread has: elements first, first + stride, … And how it reaches
-/// memory: the addresses in a kernel's parameters are device addresses, which the host must not
-/// touch.
+/// The elements of a launch that one thread computes: first, first + stride, … Also, how the thread
+/// accesses memory: the addresses in a kernel's parameters are device addresses, which the host
+/// must not access.
 struct HostPlace {
   std::uint64_t first = 0;
   std::uint64_t stride = 1;
-  /// The host's address of the same byte, and of those that follow it in its allocation. Call this
-  /// only for addresses that the thread accesses: if the device cannot access the address, the
-  /// launch fails with CUDA_ERROR_ILLEGAL_ADDRESS. Then reach() returns memory without a use, and
-  /// the kernel goes on as usual.
+  /// Translates a device address to a host address, which is valid for the rest of the allocation,
+  /// too. Call this only for addresses that the thread accesses: if the device cannot access the
+  /// address, the launch fails with CUDA_ERROR_ILLEGAL_ADDRESS. In this case reach() returns dummy
+  /// memory, and the kernel continues as usual.
   void* (*reach)(const void* device_address) = nullptr;
 };
 
 struct HostKernel {
   const char* name = nullptr;
-  /// The size of the kernel's parameter; it has exactly one, a struct. A launch copies so many
-  /// bytes, as a launch on a device copies the parameters.
+  /// The size of the kernel's only parameter, a struct. A launch copies this many bytes, as a
+  /// launch on a device copies the parameters.
   std::size_t parameter_bytes = 0;
-  /// `parameters` as those of cuLaunchKernel: one pointer to each parameter.
+  /// `parameters` is as in cuLaunchKernel: one pointer to each parameter.
   void (*run)(void** parameters, const HostPlace& place) = nullptr;
 };
 

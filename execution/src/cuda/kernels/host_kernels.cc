@@ -13,10 +13,11 @@
 namespace xylem::execution::cuda {
 namespace {
 
-// A kernel's body sees the host's addresses only. A thread that has no share touches no memory, so
-// that addresses are not translated, which may be null in a launch of no elements.
+// The body of a kernel gets only host addresses. A thread that computes no elements translates no
+// addresses, since they may be null in a launch of no elements.
 
-/// Whether the kernel must do nothing. Then it reaches no other memory, which may be gone.
+/// Whether the kernel must do nothing, because the stop word is set. Then it must not access any
+/// other memory, which may have been freed.
 bool is_stopped_at(const std::uint32_t* stop, const HostPlace& place) {
   return stop != nullptr && is_stopped(static_cast<const std::uint32_t*>(place.reach(stop)));
 }
@@ -51,14 +52,15 @@ T* reached(T* address, const HostPlace& place) {
   return static_cast<T*>(place.reach(address));
 }
 
-/// True in the thread that ends last.
+/// True in the thread of a launch that ends last.
 bool is_last_thread(std::uint32_t* ended, const HostPlace& place) {
   if (__atomic_add_fetch(ended, 1, __ATOMIC_ACQ_REL) != place.stride) return false;
   __atomic_store_n(ended, 0, __ATOMIC_RELAXED);
   return true;
 }
 
-/// Makes the pointers of all operands. False if a rank has published another call.
+/// Sets pointers[k] to the host address of operand k, if this thread computes elements. False if a
+/// rank has published another call.
 bool find_operands(const ExchangeArguments& a, const HostPlace& place, void** pointers) {
   const std::uint32_t operands = a.target_count + a.source_count;
   const PeerCall* peer_call[kMostOperands] = {};
@@ -90,7 +92,7 @@ void run_signal(void** parameters, const HostPlace& place) {
   SignalArguments arguments = *static_cast<const SignalArguments*>(parameters[0]);
   if (place.first >= arguments.count || is_stopped_at(arguments.stop, place)) return;
   arguments.stop = nullptr;
-  // What this thread does not set is not reached.
+  // Only the addresses that this thread accesses are translated.
   for (std::uint64_t i = place.first; i < arguments.count; i += place.stride) {
     arguments.flags[i] = reached(arguments.flags[i], place);
     if (arguments.peer_calls[i] != nullptr)

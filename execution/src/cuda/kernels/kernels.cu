@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device kernels, under the names by which they are found in the module (arguments.h).
+// The device kernels, under the names by which the driver finds them (arguments.h).
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/element.h"
 #include "cuda/kernels/reduce.h"
@@ -10,9 +10,10 @@
 namespace xylem::execution::cuda {
 namespace {
 
-/// So many blocks of kMostThreads threads are to fit on a processor at once, since what is under
-/// way between them and memory decides how fast they are. Eight are all that Ampere and Hopper
-/// hold, which leaves a thread 32 registers; elements of 8 bits, 16 in a vector, need more.
+/// This many blocks of kMostThreads threads shall fit on a multiprocessor at once: the more threads
+/// there are, the more bytes are in flight from and to memory, which determines the speed. Ampere
+/// and Hopper hold at most eight such blocks, which leaves each thread 32 registers. Kernels for
+/// elements of 8 bits, 16 in a vector, need more registers, so fewer of their blocks fit.
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900)
 constexpr unsigned kMostBlocks = 8;
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -28,8 +29,8 @@ __device__ Place place_of_thread() {
           gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
 }
 
-/// True in all threads of the block that ends last. Everything that the threads of the launch have
-/// written before is then known to them.
+/// True in all threads of the block that ends last. These threads then observe everything that the
+/// threads of the launch have written before.
 __device__ bool is_last_block(std::uint32_t* ended) {
   __shared__ bool is_last;
   __threadfence_system();

@@ -23,7 +23,7 @@
 
 namespace xylem::execution::cuda {
 
-/// The share of a launch that one thread has: first, first + stride, …
+/// The vectors or elements of a launch that belong to one thread: first, first + stride, …
 struct Place {
   std::uint64_t first;
   std::uint64_t stride;
@@ -31,11 +31,12 @@ struct Place {
 
 inline constexpr std::uint32_t kVectorBytes = 16;
 
-/// A thread loads this much of each of so many sources before it uses the first.
+/// A thread loads a vector from each of this many sources before it uses the first.
 inline constexpr std::uint32_t kSourcesAtOnce = 2;
 
-/// Elements that are read and written together. They are held in words as large as the registers of
-/// a device: in lanes of 8 or 16 bits, each would occupy a register from when it arrives.
+/// Elements that are read and written together. They are held in words of 32 bits, if the elements
+/// are smaller, because the registers of a device have this size. In lanes of 8 or 16 bits, each
+/// element would occupy a register as soon as it is loaded.
 template <class Element, std::uint32_t Lanes>
 struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack {
   using Stored = typename Element::Stored;
@@ -95,9 +96,9 @@ struct [[gnu::may_alias]] alignas(Lanes * sizeof(typename Element::Stored)) Pack
   }
 };
 
-/// An address of data, which is never in the memory of a block. The compiler knows that of kernels'
-/// parameters, but not of addresses that a kernel computes; its instructions for any memory are
-/// slower.
+/// Returns an address, and lets the compiler assume that it is in global memory. The compiler knows
+/// this of addresses in a kernel's parameters, but not of addresses that a kernel computes. Its
+/// instructions for the latter would be slower.
 template <class T>
 XYLEM_DEVICE T* of_data(T* address) {
 #ifdef __CUDA_ARCH__
@@ -106,7 +107,7 @@ XYLEM_DEVICE T* of_data(T* address) {
   return address;
 }
 
-/// Where the result goes.
+/// The target of a reduction that has only one target.
 struct OneTarget {
   void* target;
 
@@ -115,11 +116,11 @@ struct OneTarget {
     *reinterpret_cast<Vector*>(static_cast<std::byte*>(target) + offset) = result;
   }
   XYLEM_DEVICE std::uintptr_t first() const { return reinterpret_cast<std::uintptr_t>(target); }
-  /// The bits in which addresses differ.
+  /// The bits in which the addresses of targets differ.
   XYLEM_DEVICE static std::uintptr_t differences() { return 0; }
 };
 
-/// At least one.
+/// The targets of a reduction, at least one.
 struct ManyTargets {
   void* const* targets;
   std::uint32_t count;
@@ -151,9 +152,9 @@ struct Fold {
   std::uint32_t source_count;
   Finish finish;
 
-  /// Computes the elements that lie `offset` bytes from the beginning, as many as Lanes. Sources
-  /// are loaded in groups, before the first of a group is used, so that a thread waits for all of
-  /// them at once: the bytes that are under way decide how fast a device reads.
+  /// Computes `Lanes` elements, which begin at byte `offset`. Sources are loaded in groups: a
+  /// thread issues all loads of a group before it uses the first result, so that all of them are in
+  /// flight at once. The number of bytes in flight determines how fast a device reads.
   template <std::uint32_t Lanes>
   XYLEM_DEVICE void apply(std::uint64_t offset) const {
     using Vector = Pack<Element, Lanes>;
@@ -182,8 +183,8 @@ struct Fold {
     target.store(offset, result);
   }
 
-  /// Bytes from the last boundary to each address if that is the same for all of them; otherwise
-  /// kVectorBytes.
+  /// The number of bytes between the preceding boundary of 16 bytes and each address, if it is the
+  /// same for all addresses; otherwise kVectorBytes.
   XYLEM_DEVICE std::uint32_t misalignment() const {
     const std::uintptr_t address = target.first();
     std::uintptr_t differences = target.differences();
@@ -194,7 +195,8 @@ struct Fold {
   }
 };
 
-/// Applies a thread's share of a fold of `count` elements.
+/// Computes the vectors and elements of a fold that belong to a thread; the fold has `count`
+/// elements.
 template <class Element, class Op, class Finish, class Target>
 XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish, Target>& fold,
                            std::uint64_t count,
@@ -216,7 +218,7 @@ XYLEM_DEVICE void for_each(const Fold<Element, Op, Finish, Target>& fold,
   }
 }
 
-/// Whether the kernel must do nothing.
+/// Whether the stop word is set, so that the kernel must do nothing.
 XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
   if (stop == nullptr) return false;
 #ifdef __CUDA_ARCH__
@@ -226,7 +228,8 @@ XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
 #endif
 }
 
-/// Sets a flag that a stream awaits, after everything that this thread knows to have been written.
+/// Sets a flag for which a stream waits. Everything that this thread has written, or has seen
+/// written by others, becomes visible before the flag.
 XYLEM_DEVICE void set_flag(std::uint32_t* flag) {
 #ifdef __CUDA_ARCH__
   __threadfence_system();
@@ -268,7 +271,7 @@ XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
                            place);
 }
 
-/// Whether operand k is a buffer of a rank that has published its address.
+/// Whether operand k is a buffer of another rank, which has published the address (PeerCall).
 XYLEM_DEVICE bool is_of_peer(const ExchangeArguments& a, std::uint32_t k) {
   return a.operands[k].buffer != ExchangeArguments::kHere;
 }
@@ -278,7 +281,8 @@ XYLEM_DEVICE const PeerCall* peer_call_of(const ExchangeArguments& a, std::uint3
   return a.peer_calls + a.operands[k].buffer / 2;
 }
 
-/// The address of operand k. `peer_call`: the call of its rank, or null.
+/// The address of operand k. `peer_call` is the published call of its rank, or null if the operand
+/// is a buffer of this rank.
 XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
                               std::uint32_t k,
                               const PeerCall* peer_call) {
@@ -290,7 +294,7 @@ XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-/// `pointers`: of all operands.
+/// pointers[k] is the address of operand k.
 template <class Element, class Op>
 XYLEM_DEVICE void exchange_n(const ExchangeArguments& a,
                              void* const* pointers,

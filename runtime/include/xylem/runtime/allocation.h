@@ -13,37 +13,39 @@
 namespace xylem {
 
 class Allocation;
-/// Allocates zeroed memory and reserves all of it at once. If the machine has less memory, the call
-/// fails with `exhausted`, so no later access ends in a signal. (The kernel enforces limits of
-/// control groups by itself, and may end the process.) Each allocation keeps a file descriptor
-/// open. Fails with `invalid_argument` for 0 bytes, and with `unsupported` where the system denies
-/// anonymous shared memory. It needs no Runtime, and any thread may call it. Fails with
-/// `invalid_argument` in a child that was forked while its parent had a Runtime.
+/// Allocates zeroed host memory, with all of its pages. If the machine has too little memory, the
+/// call fails with `exhausted`, so no later access raises SIGBUS. (The memory limit of a control
+/// group is not checked: the kernel may kill a process that exceeds it.) Each allocation keeps a
+/// file descriptor open. Fails with `invalid_argument` for 0 bytes, and with `unsupported` where
+/// the system denies anonymous shared memory. The call needs no Runtime, and any thread may make
+/// it. Fails with `invalid_argument` in a child that was forked while its parent had a Runtime.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes);
 /// Allocates memory of a GPU: `where` is {MemoryKind::cuda, device}. Its contents are undefined.
 /// The memory is made by cuMemAlloc in the device's primary context, so the CUDA runtime can use
-/// it, too. The context is retained until the memory is freed. With {MemoryKind::host} this is the
-/// same as allocate(bytes). Fails with `exhausted` if the device has too little memory, and with
-/// `unsupported` if there is no such device, no driver, or no support for CUDA in this build; the
-/// message says which. Needs no Runtime, and any thread may call it.
+/// it, too. The context is retained until the memory is freed. With {MemoryKind::host} the call
+/// does the same as allocate(bytes). Fails with `exhausted` if the device has too little memory,
+/// and with `unsupported` if there is no such device, no driver, or no support for CUDA in this
+/// build; the message says which. The call needs no Runtime, and any thread may make it.
 XYLEM_API Result<Allocation> allocate(std::uint64_t bytes, const Memory& where);
 /// Frees memory that Allocation::release() returned. Fails with `invalid_argument` for any other
-/// memory. Any thread may call it. For memory of a GPU it blocks as the destructor of Allocation
-/// does.
+/// memory. Any thread may call this function. For memory of a GPU it blocks, as the destructor of
+/// Allocation does.
 XYLEM_API Status deallocate(void* memory);
 
-/// Memory for buffers. Buffers of operations may lie anywhere. A large message from an Allocation
-/// to a rank of this host is not copied into shared memory: the receiver reads the Allocation
-/// itself, and the send ends when the receiver has read it. Small messages, and messages from other
-/// memory, are copied into shared memory first.
+/// Memory for buffers. Buffers of operations may lie in any memory. A large message that is sent
+/// from an Allocation to a rank of this host is not copied into shared memory: the receiver reads
+/// the Allocation itself, and then the send ends. Small messages are copied into shared memory
+/// first. So are messages from other memory, except where the receiver copies them directly out of
+/// the sender's process (XYLEM_PULL_FROM).
 ///
-/// The destructor frees the memory; no operation may use it any more by then. Host memory is shared
-/// with children made by fork() for as long as they live.
+/// The destructor frees the memory. Before, all operations on the memory must have ended. fork()
+/// does not copy the host memory of an Allocation: parent and child share it, also after one of
+/// them has freed it.
 ///
 /// Like cudaFree(), freeing memory of a GPU blocks until the device has completed all enqueued
-/// work, including work on streams that wait for calls. If such a call cannot end before this
-/// thread continues, there is a deadlock. So free GPU memory only when no stream of the device
-/// waits for a call that needs this thread.
+/// work, including the work of streams that wait for calls (Communicator::on()). If such a call
+/// cannot end before the thread that frees the memory continues, the process deadlocks. So free GPU
+/// memory only while no stream of the device waits for a call that needs this thread.
 class XYLEM_API Allocation {
  public:
   Allocation() noexcept = default;
@@ -56,7 +58,7 @@ class XYLEM_API Allocation {
   /// Page-aligned, on a GPU aligned to 256 bytes; null for an empty Allocation.
   void* data() const noexcept { return data_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Where the memory is, for Buffer::memory.
+  /// The kind of the memory and its device, as Buffer::memory expects them.
   const Memory& memory() const noexcept { return memory_; }
   /// Returns data() and passes ownership of the memory to the caller, who must deallocate() it. The
   /// Allocation is empty afterwards.

@@ -29,20 +29,22 @@ class Group;
 struct EvenArguments;
 }  // namespace runtime
 
-/// Returned for a rank that does not exist, and by an empty handle.
+/// The value that functions return instead of a rank if there is no such rank, or if the handle is
+/// empty.
 inline constexpr std::uint32_t kNoRank = UINT32_MAX;
 
 /// A handle to a communicator; copies refer to the same communicator. Several threads may call
-/// operations; the order of the calls must agree across ranks.
+/// operations. Collectives must be called in the same order on all ranks.
 ///
 /// Buffers: `count` is in elements, and n is size(). Input and output must not overlap, unless the
 /// call is in place as its comment allows. The caller keeps the buffers alive and untouched until
-/// the Work has ended or, for a call on a stream, until the stream has continued after the call.
+/// the Work has ended or, for a call on a stream, until the stream begins the work enqueued after
+/// the call.
 ///
-/// A handle is empty if it was default-constructed, if split() returned it to a rank that takes no
-/// part, after destroy(), and if it is Runtime::world() after shutdown. The size of an empty handle
-/// is 0, its rank and id are kNoRank, and every call on it except destroy() fails at once with
-/// `invalid_argument`.
+/// A handle is empty in four cases: it was default-constructed; destroy() was called on it; split()
+/// returned it to a rank with a negative color; or Runtime::world() returned it after shutdown().
+/// The size of an empty handle is 0, its rank and id are kNoRank, and every call on it except
+/// destroy() fails at once with `invalid_argument`.
 class XYLEM_API Communicator {
  public:
   Communicator() noexcept = default;
@@ -57,55 +59,59 @@ class XYLEM_API Communicator {
 
   /// A handle to the same communicator whose calls run in the order of a stream. A call begins when
   /// the stream has completed the work enqueued before the call. Work enqueued after the call
-  /// begins when the call has ended. So neither the thread nor the program needs to wait for the
-  /// Work: the stream's order says when buffers may be used again.
+  /// begins when the call has ended. So the application need not wait for the Work before it
+  /// enqueues work on the same buffers.
   ///
-  /// The buffers of such calls are in the memory of the stream's device, or in pinned memory, which
-  /// the device then reads and writes. The call returns without waiting for the stream. Only the
-  /// driver may block, at the first use of a device, if the call needs more scratch than earlier
-  /// ones, or if the stream's queue is full. The time limit counts from the call. If a call fails,
-  /// the stream continues: the outputs are undefined, and if Status::holds_buffers() of the Work is
-  /// true, they may still be written. So check the Work's status. Sends to one rank begin in the
-  /// order of the calls, whatever their streams and tags.
+  /// The buffers of such calls are in the memory of the stream's device, or in pinned host memory.
+  /// The call returns without waiting for the stream. However, the driver may block the call in
+  /// three cases: it is the first on its device, it needs more scratch memory than earlier calls,
+  /// or the stream's queue is full. The time limit of the operation counts from the call. If a call
+  /// fails, the stream continues: the outputs are undefined, and if Status::holds_buffers() of the
+  /// Work is true, they may still be written. So check the Work's status. Sends to one rank begin
+  /// in the order of the calls, even if their streams or tags differ.
   ///
-  /// Calls on buffers of a device without a stream begin at once: wait for the device before them,
-  /// and for the Work before the device uses the buffers again.
+  /// Through a handle without a stream, a call on device buffers begins at once. So wait for the
+  /// device's work on the buffers before the call, and wait for the Work before the device uses the
+  /// buffers again.
   Communicator on(Stream stream) const { return in_order_of(stream, true); }
   /// Like on(), but work enqueued on the stream after a call does not wait for the call. So the
   /// stream can compute meanwhile, and several calls can be under way at once. Work::block() makes
-  /// a stream wait for the call where it needs the result.
+  /// a stream wait for the call where the stream needs the result.
   Communicator after(Stream stream) const { return in_order_of(stream, false); }
 
-  /// A handle to this communicator whose collectives have a label. They match only collectives with
-  /// the same label at the other ranks; different labels are a `mismatch`, which names both. Use it
-  /// where the order of calls depends on chance, as in callbacks: without labels, calls with equal
-  /// arguments in different orders would exchange their results unnoticed. 0 means no label. Local,
-  /// and costs nothing. All labels share the communicator's one order of calls.
+  /// A handle to this communicator whose collectives have a label. Such a collective matches only a
+  /// collective with the same label on the other ranks; otherwise both fail with `mismatch`, which
+  /// names both labels. Use labels where the order of calls may differ between ranks by chance, as
+  /// in callbacks. Without labels, two calls with equal arguments that ranks make in different
+  /// orders would match each other unnoticed. 0 means no label. labelled() only makes a handle: it
+  /// sends nothing. Labels do not make separate orders: all ranks must call the collectives of all
+  /// labels in one order.
   Communicator labelled(std::uint64_t label) const {
     Communicator other = *this;
     other.label_ = label;
     return other;
   }
 
-  /// Prepares a device: creates Xylem's streams on it and loads the kernels. Otherwise the first
-  /// call on its memory does that, and the driver may then wait for work that runs on the device.
-  /// Not collective; blocks.
+  /// Prepares a device: creates Xylem's streams on the device and loads the kernels. Without this,
+  /// the first call on the device's memory does so, and the driver may then block the call until
+  /// running work of the device has completed. Not collective; blocks.
   Status prepare(const Memory& device) const;
 
-  /// Binds a device to this communicator on each rank. Collective; blocks. Every rank names the
-  /// device whose streams it will use, or host memory if it has none. Prepares the devices, as
-  /// prepare() does.
+  /// Binds a device to this communicator on each rank. Collective; blocks. Every rank passes the
+  /// device whose streams it will use, or host memory if it has no device. bind() also prepares the
+  /// devices, as prepare() does.
   ///
-  /// True if the devices form a mesh: each reaches the memory of all others, and no two processes
-  /// share one. Then collectives on streams of these devices, except all_to_all_v, run on the
-  /// devices alone, without the CPU. All ranks must make such a call on a stream, or none. These
-  /// calls may be captured into a CUDA graph. All ranks must launch their graphs and make their
-  /// calls in the same order, and each must end before the next begins (docs/gpu.md). Destroy the
-  /// graphs before the communicator. If calls do not match, outputs may already have been written
-  /// when the Works report the `mismatch`.
+  /// Returns true if the devices form a mesh: each device reaches the memory of all others, and no
+  /// two processes share a device. Then collectives on streams of these devices, except
+  /// all_to_all_v, run on the devices alone, without the CPU. Either all ranks must make such a
+  /// call on a stream, or no rank. These calls may be captured into a CUDA graph. All ranks must
+  /// launch their graphs and make their calls in the same order, and each graph or call must end
+  /// before the next begins (docs/gpu.md). Destroy the graphs before the communicator. If calls do
+  /// not match, outputs may already have been written when the Works report the `mismatch`.
   ///
-  /// False if the devices form no mesh: nothing changes then, and the log (level info) says why.
-  /// Fails with `invalid_argument` if another device is bound already.
+  /// Returns false if the devices form no mesh: calls then run as without bind(), and the log
+  /// (level info) contains the reason. Fails with `invalid_argument` if another device is bound
+  /// already.
   Result<bool> bind(const Memory& device) const;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
@@ -124,7 +130,7 @@ class XYLEM_API Communicator {
   /// output + rank · input.count.
   Work all_gather(ConstBuffer input, Buffer output) const;
   /// Like all_gather, but rank i contributes counts[i] elements. `counts` must be the same on all
-  /// ranks, and may be freed when this returns.
+  /// ranks, and may be freed when the call returns.
   Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::uint64_t> counts) const;
 
   /// Rank i's output = part i of the reduced inputs: input.count = n · output.count. In place:
@@ -153,13 +159,13 @@ class XYLEM_API Communicator {
   /// output.count.
   Work scatter(ConstBuffer input, Buffer output, std::uint32_t root) const;
 
-  /// A barrier: it ends on no rank before it has begun on all ranks.
+  /// A barrier: the Work ends only after all ranks have called barrier().
   Work barrier() const;
 
   /// Point to point. Messages of one source and tag are received in the order in which they were
   /// sent. A send ends when its buffer may be reused, which may be before the receive is called.
-  /// `recv` without a source receives the first message with this tag from any rank; Work::source()
-  /// is the rank that sent it.
+  /// `recv` without `from` receives the first message with this tag from any rank; Work::source()
+  /// is then the sender's world rank.
   ///
   /// A message may be shorter than the buffer of its receive: the rest of the buffer stays
   /// unchanged, and Work::count() is the length. If the message is longer, the receive ends with
@@ -170,18 +176,19 @@ class XYLEM_API Communicator {
   Work recv(Buffer buffer, std::optional<std::uint32_t> from, std::uint32_t tag = 0) const;
 
   /// Ranks of equal `color` form a communicator, ordered by (key, rank). Collective; blocks. A rank
-  /// with `color` < 0 takes no part and gets an empty communicator.
+  /// with `color` < 0 joins no communicator and gets an empty handle.
   Result<Communicator> split(std::int32_t color, std::int32_t key) const;
   /// Makes a communicator of the same ranks. Collective; blocks.
   Result<Communicator> duplicate() const { return split(0, static_cast<std::int32_t>(rank())); }
   /// The companion of this communicator: the same ranks, for collectives whose order is independent
-  /// of that of the collectives on the communicator itself, such as those of callbacks. All ranks
-  /// must call the collectives on the companion in the same order, too. Local, and costs nothing:
-  /// every communicator has one companion, and each call returns the same one. Fails with
-  /// `unsupported` for a companion.
+  /// of that of the collectives on the communicator itself, such as collectives that callbacks
+  /// call. All ranks must call the collectives on the companion in the same order, too. companion()
+  /// sends nothing: every communicator has exactly one companion. Fails with `unsupported` if this
+  /// communicator is itself a companion.
   ///
-  /// The two fail together, and destroying the communicator ends the companion. A companion
-  /// supports neither send(), recv() nor bind(): use the communicator for these.
+  /// If the communicator or its companion fails, both fail. Destroying the communicator ends its
+  /// companion. A companion supports neither send(), recv() nor bind(): use the communicator for
+  /// these.
   Result<Communicator> companion() const;
   /// Ends this communicator on this rank; not collective. Fails with `busy` while operations are
   /// pending. Returns OK for an empty communicator.
@@ -195,8 +202,10 @@ class XYLEM_API Communicator {
   /// return quickly and must not call Xylem. A later `tell` replaces an earlier one.
   void on_failure(std::function<void(const Status&)> tell) const;
 
-  /// How a call of this shape is carried out. `count` is one rank's share, as in
-  /// collectives::Counts. `root` is 0 for operations without a root.
+  /// How a collective call with these arguments is carried out. `count` is a number of elements: of
+  /// the buffer for all_reduce, reduce and broadcast; of one rank's input for all_gather and
+  /// gather; of one rank's output for reduce_scatter and scatter; of one part for all_to_all.
+  /// `root` is 0 for operations without a root.
   Result<PlanInfo> plan_info(std::string_view collective,
                              std::uint64_t count,
                              DataType type,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What Xylem would do on this machine and why, for people who look for the cause of a problem.
-// `xylem info` prints it. Nothing here starts a job or waits for other ranks.
+// `xylem info` prints these data. None of the functions starts a job or waits for other ranks.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -16,7 +16,7 @@ namespace xylem {
 /// One row of the configuration.
 struct SettingInfo {
   std::string name;   ///< XYLEM_…
-  std::string value;  ///< In its unit; a secret is shown as "(set)".
+  std::string value;  ///< As text, such as "256 KiB"; a secret is shown as "(set)".
   std::string default_value;
   std::string origin;  ///< "default", "environment", "program".
   std::string unit;    ///< "bytes", "duration", …; empty for names and lists.
@@ -27,7 +27,7 @@ struct SettingInfo {
 /// What started this process, and its rank in the job.
 struct LauncherInfo {
   std::string name;  ///< "torchrun", "openmpi", "mpich", "slurm", "xylem", "options"; "none" for a
-                     ///< job of one.
+                     ///< job of one rank.
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
 };
@@ -36,7 +36,7 @@ struct LauncherInfo {
 struct InterfaceInfo {
   std::string name;
   std::string address;
-  bool chosen = false;  ///< Ranks on other hosts would reach this rank at this address.
+  bool chosen = false;  ///< Ranks on other hosts would connect to this rank at this address.
 };
 
 /// A transport of UCX and a device that it can use.
@@ -50,8 +50,8 @@ struct SharedMemoryInfo {
   std::uint32_t ranks = 0;
   std::uint64_t rank_bytes = 0;  ///< Shared memory of each rank, however many communicators it has.
   std::uint64_t slot_bytes = 0;  ///< Longer messages are sent in parts of this size.
-  /// Why XYLEM_SHARED_MEMORY is too small for so many ranks, so that they use the network. Empty if
-  /// it is large enough.
+  /// If XYLEM_SHARED_MEMORY is too small for `ranks` ranks, the reason; these ranks would then use
+  /// the network. Empty if it is large enough.
   std::string shortage;
 };
 
@@ -69,24 +69,24 @@ struct Info {
   LauncherInfo launcher;
   std::vector<SettingInfo> settings;
   std::vector<std::string> ucx_variables;  ///< Settings of UCX in the environment, as
-                                           ///< "UCX_TLS=tcp". They also change how bytes travel.
+                                           ///< "UCX_TLS=tcp". They affect transfers over UCX.
   std::vector<InterfaceInfo> interfaces;
-  std::string interface_reason;                 ///< Why this interface was chosen, or why none was.
-  std::vector<SharedMemoryInfo> shared_memory;  ///< For 2, 8, 64 ranks, and those of this job.
+  std::string interface_reason;                 ///< Why an interface is `chosen`, or why none is.
+  std::vector<SharedMemoryInfo> shared_memory;  ///< For 2, 8, 64 and `launcher.size` ranks.
   std::vector<DeviceInfo> devices;
   std::vector<AlgorithmInfo> algorithms;
   std::vector<std::string>
       kernel_targets;  ///< Instruction sets of the reduction kernels, the one in use first.
 };
 
-/// Fails as Runtime::create() would if the configuration is wrong.
+/// If the configuration is wrong, fails with the same error as Runtime::create().
 XYLEM_API Result<Info> info();
 
-/// The settings of info() alone, which are cheap to get.
+/// Only Info::settings, which takes less time than info().
 XYLEM_API Result<std::vector<SettingInfo>> setting_infos();
 
-/// The launcher's part of info() alone, which is cheap to get. It shows whether this process is
-/// already one rank of several.
+/// Only Info::launcher, which takes less time than info(). Its `size` exceeds 1 if this process is
+/// one of several ranks of a job.
 XYLEM_API Result<LauncherInfo> launcher_info();
 
 }  // namespace xylem

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options: what a program may set when it starts Xylem. Every field has an environment variable of
-// the same meaning (docs/configuration.md); a field that the program sets takes precedence over the
-// environment.
+// Options: what an application may set when it starts Xylem. Fields whose comment names an
+// environment variable take precedence over this variable (docs/configuration.md).
 #pragma once
 
 #include "xylem/runtime/store.h"
@@ -15,8 +14,9 @@
 
 namespace xylem {
 
-/// Unset fields come from the environment, then the launcher, then the defaults. Fields can be set
-/// by name: `Runtime::create({.rank = 0, .size = 1})`.
+/// If a field is unset, its value comes from the environment; if the variable is unset, too, from
+/// the launcher; and otherwise from the default. Fields can be set by name: `Runtime::create({.rank
+/// = 0, .size = 1})`.
 struct Options {
   std::optional<std::uint32_t> rank = std::nullopt;  ///< XYLEM_RANK
   std::optional<std::uint32_t> size = std::nullopt;  ///< XYLEM_SIZE
@@ -27,7 +27,8 @@ struct Options {
   std::shared_ptr<Store> store = nullptr;
   /// XYLEM_JOB: name that all ranks of one start share.
   std::optional<std::string> job = std::nullopt;
-  /// XYLEM_SECRET: proof of membership; ranks without it are refused.
+  /// XYLEM_SECRET: each rank must prove that it knows this text; otherwise the other ranks refuse
+  /// it.
   std::optional<std::string> secret = std::nullopt;
   /// The secret to use if neither `secret` nor XYLEM_SECRET is set: one that the ranks share by
   /// other means, such as their launcher's store.
@@ -35,7 +36,7 @@ struct Options {
 
   /// XYLEM_START_TIMEOUT, 60 s
   std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;
-  /// XYLEM_TIMEOUT, 30 min: limit of each operation
+  /// XYLEM_TIMEOUT, 30 min: time limit of each operation
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 
   /// XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp

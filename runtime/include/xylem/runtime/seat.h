@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seat: with seats, some ranks of a job can form a communicator without the others. The members
-// find each other by means of their own, such as the key-value store of a framework:
+// Seat: one rank's reservation for a communicator that only some ranks of the job form. These
+// members exchange their ranks and the numbers of their seats by other means than Xylem, such as
+// the key-value store of a framework:
 //
-//   each member: Runtime::take_seat() ──► publishes its rank in the job and its seat's number
+//   each member: Runtime::take_seat() ──► publishes its world rank and its seat's number
 //   all members: agree on a Formation ──► Runtime::form()
 //
 // Communicator::split() is simpler if all ranks of a communicator take part.
@@ -25,10 +26,10 @@ struct Context;
 struct Seats;
 }  // namespace runtime
 
-/// A place for one communicator at this rank. Each rank of a job has 1023 of them, besides that of
-/// the world. A seat is released with the communicator or, if it was not used, when its handle is
-/// destroyed. In the latter case it cannot be taken again for two seconds, since others may still
-/// send to it.
+/// A handle to one of this rank's 1023 slots for communicators (the world's slot is not among
+/// them). Runtime::form() assigns the seat to a communicator, which releases it when it ends. If
+/// the seat was not used, the destructor of the handle releases it. Such a seat cannot be taken
+/// again for two seconds, since other ranks may still send messages to it.
 class XYLEM_API Seat {
  public:
   Seat() noexcept = default;
@@ -46,25 +47,25 @@ class XYLEM_API Seat {
   Seat(std::shared_ptr<runtime::Context> context, std::uint32_t number) noexcept
       : context_(std::move(context)), number_(number) {}
   void give_back() noexcept;
-  /// Call this when the seat belongs to a group: the destructor does not release it then.
+  /// Call this when the seat has been assigned to a group. The destructor then does not release the
+  /// seat.
   void keep() noexcept { context_.reset(); }
 
   std::shared_ptr<runtime::Context> context_;
   std::uint32_t number_ = 0;
 };
 
-/// What the members of a new communicator have agreed on. Equal on all of them, except for
-/// `timeout`.
+/// What the members of a new communicator have agreed on. All members must pass the same values,
+/// except for `timeout`.
 struct Formation {
   struct Member {
-    std::uint32_t rank = 0;  ///< In the job.
+    std::uint32_t rank = 0;  ///< World rank: the rank in the job.
     std::uint32_t seat = 0;  ///< The number of the seat that this member has taken.
   };
-  /// A number drawn at random for this communicator. It distinguishes it from all others of the
-  /// job.
+  /// A random number that identifies the new communicator among all communicators of the job.
   std::uint64_t uid = 0;
   std::vector<Member> members;  ///< In the order of their ranks in the new communicator.
-  /// The limit of each operation; if unset, that of the job (Options::timeout).
+  /// The time limit of each operation; if unset, Options::timeout of the job.
   std::optional<std::chrono::milliseconds> timeout;
 };
 

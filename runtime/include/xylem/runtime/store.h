@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store: a key-value store through which ranks find each other at start. Pass your own to
-// Runtime::create() (torch's, etcd, …), or let Xylem serve one over TCP or in a shared directory.
+// Store: a key-value store through which ranks find each other at start. Pass your own store to
+// Runtime::create() (torch's, etcd, …), or let Xylem serve a store over TCP or in a shared
+// directory.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -23,7 +24,8 @@ class XYLEM_API Store {
  public:
   virtual ~Store() = default;
   virtual Status set(std::string_view key, std::span<const std::byte> value) = 0;
-  /// Waits until the key is set; fails with `timed_out`, naming the key, at the deadline.
+  /// Blocks until the key is set, and returns its value. Fails with `timed_out`, naming the key, at
+  /// the deadline.
   virtual Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What users name in a call: element types, reduction operations and buffers.
+// Types of the arguments of calls: streams and buffers.
 #pragma once
 
 #include "xylem/base/api.h"
@@ -47,25 +47,27 @@ concept Writable = Contiguous<Container> && !std::is_const_v<Element<Container>>
 
 /// A stream of a device, in whose order calls run (Communicator::on). Xylem never owns the stream:
 /// the caller keeps it alive until all its work has completed. Its priority must be lower than the
-/// device's greatest, which Xylem's own streams have. Streams of equal priority may share a
-/// hardware queue, and a stream that waits for a call would then block the work of that call.
+/// device's greatest priority, at which Xylem's own streams run. Streams of equal priority may
+/// share a hardware queue. A stream that waits for a call would then block Xylem's work for this
+/// call.
 struct Stream {
   void* handle = nullptr;  ///< For CUDA a CUstream, which is a cudaStream_t; null is the legacy
                            ///< default stream.
   Memory device{MemoryKind::cuda, 0};
 };
 
-/// Default of Buffer::memory: each call finds out where the memory is.
+/// Default of Buffer::memory: each call determines where `data` is.
 inline constexpr Memory kFoundByCall{MemoryKind::unknown, -1};
 
 /// `count` elements of `type` at `data`, which an operation writes. Xylem never owns the memory:
 /// the caller keeps it alive and untouched until the Work that uses it has ended. `data` may be
 /// null only if `count` is 0.
 ///
-/// `memory` need not be stated. If a CUDA driver is loaded in the process, each call then asks it
-/// where `data` is; otherwise `data` is in host memory. Memory that is stated to be the host's is
-/// not checked: if it is a device's, the process gets a signal. Managed memory (cudaMallocManaged)
-/// counts as memory of the device on which it was allocated. Pinned memory is host memory.
+/// `memory` may be left at its default. If a CUDA driver is loaded in the process, each call then
+/// asks the driver where `data` is; otherwise `data` counts as host memory. If `memory` is host
+/// memory, the call does not check this: if `data` is device memory in fact, the process ends by a
+/// signal. Managed memory (cudaMallocManaged) counts as memory of the device on which it was
+/// allocated. Pinned memory is host memory.
 ///
 /// A vector, array or std::span of numbers is a buffer: `all_reduce(gradients, gradients)`.
 /// Temporary containers are not, since the memory must outlive the call.
@@ -88,7 +90,7 @@ struct Buffer {
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
 
-/// As Buffer, for memory that an operation only reads.
+/// Like Buffer, for memory that an operation only reads.
 struct ConstBuffer {
   const void* data = nullptr;
   std::size_t count = 0;

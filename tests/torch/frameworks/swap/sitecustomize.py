@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets programs that ask torch.distributed for gloo get the backend that FRAMEWORKS_BACKEND names.
+"""Replaces gloo by the backend in FRAMEWORKS_BACKEND in programs that request gloo from
+torch.distributed.
 
-Python imports this module when it starts, if its folder is on PYTHONPATH. It writes each group and its test to the file
-FRAMEWORKS_GROUPS, so that a run tells whether the backend was used at all, and by which tests.
+Python imports this module when it starts, if its directory is in PYTHONPATH. The module writes each process group,
+and the test that has created it, to the file FRAMEWORKS_GROUPS. So a run shows which tests have used the backend.
 """
 
 import functools
@@ -31,7 +32,7 @@ def replace_gloo(module, function):
         result = function(*bound.args, **bound.kwargs)
         if GROUPS:
             group = result if function.__name__ == "new_group" else None
-            # A process that is no member of a new group gets something else.
+            # A process that is not a member of a new group gets another object.
             if group is None or isinstance(group, module.ProcessGroup):
                 with open(GROUPS, "a", encoding="utf-8") as file:
                     test = re.sub(r" \(\w+\)$", "", os.environ.get("PYTEST_CURRENT_TEST", ""))
@@ -42,7 +43,7 @@ def replace_gloo(module, function):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Changes the module when it is imported, which torch does itself."""
+    """Changes the module torch.distributed when torch imports it."""
 
     def find_spec(self, fullname, path, target=None):
         if fullname != CHANGED:

@@ -16,7 +16,7 @@ namespace xylem::topology {
 
 /// Facts about the network between the hosts, as a user states them.
 struct NetworkFacts {
-  /// The total bandwidth of the hosts' NICs, divided by that of the network; at least 1.
+  /// The total bandwidth of the hosts' NICs, divided by the bandwidth of the network; at least 1.
   double oversubscription = 1;
   std::optional<double> latency_us;  ///< The latency of an empty message from host to host.
   /// The rate of one NIC. Set if the network is slower than the NICs, or if the NICs do not report
@@ -26,15 +26,15 @@ struct NetworkFacts {
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
 };
 
-/// Reads clauses in any order, such as "oversubscription 2, latency 3 us, rail 200 Gb/s". The empty
-/// text states nothing.
+/// Reads clauses in any order, such as "oversubscription 2, latency 3 us, rail 200 Gb/s". Empty
+/// text yields the default facts.
 Result<NetworkFacts> read_network(std::string_view text);
 
-/// One NIC of every host: NICs with the same position among the NICs that serve GPUs. So a rail is
-/// the same network even on hosts that number or name their NICs differently.
+/// One NIC of every host: the NICs at the same position in NicAssignment::rails. So a rail is the
+/// same network even on hosts that number or name their NICs differently.
 struct Rail {
-  std::vector<std::uint32_t> nics;  ///< An index for each host.
-  std::optional<GBps> rate;  ///< The rate of its slowest NIC, or of the network if that is less.
+  std::vector<std::uint32_t> nics;  ///< For each host, the index of its NIC.
+  std::optional<GBps> rate;         ///< The lowest rate among its NICs and the network.
 
   friend bool operator==(const Rail&, const Rail&) = default;
 };
@@ -42,7 +42,7 @@ struct Rail {
 struct Cluster {
   std::vector<Topology> hosts;
   NetworkFacts network;
-  /// The rails. There are as many as the host with the fewest rails has.
+  /// There are as many rails as the host with the fewest rails has.
   std::vector<Rail> rails;
 
   /// The rate at which one host can send to others over all rails while all hosts send; absent if

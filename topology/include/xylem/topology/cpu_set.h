@@ -31,10 +31,11 @@ class CpuSet {
   /// Reads "0-15,128-143". The empty text is the empty set.
   static Result<CpuSet> parse(std::string_view text);
   /// Reads a bitmap, "0x0000ffff,,0x1" or "ffff,00000001": 32-bit words, most significant first; an
-  /// empty word is zero. Nothing if the text is malformed, infinite ("0xf...f") or beyond kMaxCpu.
+  /// empty word is zero. Returns nothing if the text is malformed, infinite ("0xf...f") or beyond
+  /// kMaxCpu.
   static std::optional<CpuSet> parse_bitmap(std::string_view text);
 
-  /// Adds `first` to `last`. Requires first <= last <= kMaxCpu.
+  /// Adds the CPUs from `first` to `last`. Requires first <= last <= kMaxCpu.
   void add(std::uint32_t first, std::uint32_t last);
 
   bool empty() const noexcept { return ranges_.empty(); }

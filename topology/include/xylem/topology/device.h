@@ -24,19 +24,19 @@ namespace xylem::topology {
 /// A processor in its socket.
 struct Package {
   std::uint32_t os_index = 0;
-  std::string cpu_model;               ///< Empty if the source does not name it.
-  std::optional<std::uint32_t> cores;  ///< Absent if the source lists no cores (trimmed files).
+  std::string cpu_model;               ///< Empty if unknown.
+  std::optional<std::uint32_t> cores;  ///< Absent if unknown, as in files without cores.
   CpuSet cpus;
 
   friend bool operator==(const Package&, const Package&) = default;
 };
 
-/// Memory and the CPUs near it. The operating system's numbers may have gaps (0 and 8 on POWER9).
+/// Memory and the CPUs near it. The numbers `os_index` may have gaps (0 and 8 on POWER9).
 struct NumaNode {
   std::uint32_t os_index = 0;
-  /// True if the source lists no nodes: then the whole machine counts as node 0.
+  /// True if this node represents the whole machine, because the source lists no NUMA nodes.
   bool implied = false;
-  std::optional<std::uint32_t> package;  ///< Index of its package.
+  std::optional<std::uint32_t> package;  ///< Index of the package of the node.
   std::optional<std::uint32_t> cores;
   CpuSet cpus;  ///< Empty for memory without CPUs (a GPU's, or CXL).
   Bytes memory;
@@ -44,9 +44,10 @@ struct NumaNode {
   friend bool operator==(const NumaNode&, const NumaNode&) = default;
 };
 
-/// Indices of the NUMA nodes to which something may be near, ascending. One index means that its
-/// place is known. Several mean that the source only says "one of these" (firmware without
-/// affinity, most virtual machines); Xylem does not guess.
+/// Indices of the NUMA nodes to which a device may be near, ascending. One index means that the
+/// place of the device is known. Several indices mean that the source states only that the device
+/// is near one of these nodes (firmware without affinity, most virtual machines); Xylem does not
+/// guess the node.
 using Locality = std::vector<std::uint32_t>;
 
 /// The point where a PCIe tree is attached to the package.
@@ -55,8 +56,8 @@ struct HostBridge {
   std::uint8_t first_bus = 0;
   std::uint8_t last_bus = 0;
   Locality numa;
-  /// True if the source does not distinguish host bridges: this one stands for all host bridges of
-  /// its NUMA node.
+  /// True if this HostBridge represents all host bridges of its NUMA node, because the source does
+  /// not distinguish them.
   bool implied = false;
 
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
@@ -67,11 +68,11 @@ struct PciDevice {
   PciAddress address;
   PciId id;
   std::uint16_t pci_class = 0;    ///< Class and subclass, such as 0x0302.
-  std::string vendor;             ///< Name from the PCI ID database; may be empty.
-  std::string model;              ///< The name of the model, from the same database; may be empty.
+  std::string vendor;             ///< Name of the vendor in the PCI ID database; may be empty.
+  std::string model;              ///< Name of the model in the PCI ID database; may be empty.
   std::optional<NodeRef> parent;  ///< A bridge or host bridge; absent if the tree is hidden.
   Locality numa;
-  Rate uplink;  ///< The link towards the parent. For a bridge that faces down, the link below it.
+  Rate uplink;  ///< The link towards the parent. For a downstream port, the link below it.
 
   friend bool operator==(const PciDevice&, const PciDevice&) = default;
 };
@@ -80,16 +81,16 @@ struct PciDevice {
 /// bridge with its downstream bridges below.
 struct Bridge {
   PciDevice pci;
-  std::uint8_t first_bus = 0;  ///< The buses below it.
+  std::uint8_t first_bus = 0;  ///< The buses below the bridge.
   std::uint8_t last_bus = 0;
-  /// True if the source shows no ports: this bridge stands for a whole switch.
+  /// True if this Bridge represents a whole switch, because the source does not show the ports.
   bool is_switch = false;
 
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
-/// A part of a GPU that programs see as a GPU (such as a partition of an MI300). It is where its
-/// GPU is.
+/// A part of a GPU that applications see as a GPU of its own (such as a partition of an MI300). A
+/// partition has the same place as its GPU.
 struct Partition {
   std::string name;
   std::string uuid;
@@ -99,22 +100,24 @@ struct Partition {
 
 struct Gpu {
   PciDevice pci;
-  std::string model;  ///< The driver's name for it, otherwise the name in the PCI ID database.
+  std::string model;  ///< Name by the driver, otherwise by the PCI ID database.
   std::string uuid;   ///< Empty if no driver reports it.
-  /// The target that its code is compiled for: "sm_90", "gfx942". Empty if no driver reports it.
+  /// The architecture for which code for this GPU is compiled: "sm_90", "gfx942". Empty if no
+  /// driver reports it.
   std::string architecture;
-  std::vector<std::string> os_names;  ///< "card1", "nvml0": to show to people, never used to match.
+  std::vector<std::string> os_names;  ///< "card1", "nvml0": for output only, never used to match.
   std::vector<Partition> partitions;  ///< Empty for an undivided GPU, otherwise two or more.
-  // The facts below come from a driver, and are absent if no driver reports them:
-  Bytes memory;      ///< The size of its own memory; 0: unknown.
-  Rate memory_rate;  ///< The bandwidth of its own memory, which reads and writes share.
-  /// The number of its NVLinks that are not up.
+  // The facts below are reported by a driver, and are otherwise unknown:
+  Bytes memory;      ///< The size of the GPU's memory; 0: unknown.
+  Rate memory_rate;  ///< The bandwidth of the GPU's memory, which reads and writes share.
+  /// The number of NVLinks of the GPU that are not up.
   std::optional<std::uint32_t> nvlinks_down;
-  /// The PCIe lanes that it and its slot support; its `uplink` may have fewer.
+  /// The number of PCIe lanes that the GPU and its slot support; `uplink` may have fewer.
   std::optional<std::uint32_t> pcie_lanes;
-  /// Whether processes can open each other's memory on it (CUDA IPC).
+  /// Whether processes can open each other's allocations on this GPU (CUDA IPC).
   std::optional<bool> ipc;
-  /// Whether NICs can read and write its memory (GPUDirect RDMA), as far as the GPU decides it.
+  /// Whether the GPU allows NICs to read and write its memory (GPUDirect RDMA). The NIC must
+  /// support this, too.
   std::optional<bool> rdma;
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
@@ -124,14 +127,15 @@ struct Gpu {
 enum class PeerAccess : std::uint8_t {
   unknown,
   yes,
-  no,              ///< The driver gives no reason.
+  no,              ///< Not possible; the driver reports no reason.
   no_by_chipset,   ///< The chipset does not support it.
   no_by_gpu,       ///< A GPU does not support it.
   no_by_topology,  ///< The paths of the machine do not support it.
-  disabled,        ///< By a setting of the driver.
+  disabled,        ///< Disabled by a setting of the driver.
 };
 
-/// What a driver reports about two GPUs. Pairs about which it reports nothing have no entry.
+/// What a driver reports about two GPUs. Pairs about which the driver reports nothing have no
+/// entry.
 struct GpuPair {
   std::uint32_t a = 0;  ///< Indices of the GPUs, a < b.
   std::uint32_t b = 0;
@@ -143,8 +147,8 @@ struct GpuPair {
 /// NVIDIA's driver on a machine with GPUs of NVIDIA; all texts are empty on other machines.
 struct NvidiaDriver {
   std::string version;       ///< "580.65.06"; empty if NVML does not report it.
-  std::string cuda_version;  ///< The newest CUDA that it supports: "13.0".
-  /// Why libraries of the driver could not be queried; empty if all of them could.
+  std::string cuda_version;  ///< The newest CUDA that the driver supports: "13.0".
+  /// Why libraries of the driver could not be queried; empty if all could be queried.
   std::string trouble;
 
   friend bool operator==(const NvidiaDriver&, const NvidiaDriver&) = default;
@@ -163,7 +167,7 @@ enum class GidType : std::uint8_t { unknown, infiniband, roce_v1, roce_v2 };
 enum class GidScope : std::uint8_t { ipv4, link_local, global };
 
 /// An entry of a port's table of global identifiers. The identifier itself is not stored, since
-/// addresses belong to a job and not to a machine.
+/// addresses are not properties of the hardware.
 struct Gid {
   std::uint32_t index = 0;  ///< The number for NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX.
   GidType type = GidType::unknown;
@@ -179,7 +183,7 @@ struct Port {
   PortState state = PortState::unknown;
   LinkLayer link_layer = LinkLayer::unknown;
   std::optional<GBps> rate;
-  /// The network interface that shares the port, named by the first GID; empty if none or unknown.
+  /// The network interface on the same port, as the first GIDs name it; empty if none or unknown.
   std::string interface = {};
   std::vector<Gid> gids = {};  ///< In the order of their indices.
 
@@ -187,19 +191,20 @@ struct Port {
 };
 
 /// The GID that can be routed farthest. On Ethernet: RoCE v2 with IPv4, then with global IPv6, then
-/// link-local, and last RoCE v1, which cannot be routed. On InfiniBand: the first GID. Null if
-/// there is none.
+/// link-local, and last RoCE v1, which cannot be routed. On InfiniBand: the first GID. Null if the
+/// port has no GID of a known type.
 const Gid* preferred_gid(const Port& port) noexcept;
 
 /// A network controller: one PCI function. A card with two functions counts as two NICs.
 struct Nic {
   PciDevice pci;
-  /// The name of its RDMA device, otherwise of its interface, otherwise its address.
+  /// The name of the NIC's RDMA device, otherwise of its interface, otherwise its PCI address.
   std::string name;
-  /// True if it has verbs (InfiniBand, RoCE, EFA) or is a Cassini, so that it can be a rail.
+  /// True if the NIC has verbs (InfiniBand, RoCE, EFA) or is a Cassini, so that it can be part of a
+  /// rail.
   bool fabric = false;
-  /// True if it has no PCI function (a container's interface). Then only `numa` is valid in `pci`,
-  /// and the address is 0.
+  /// True if the NIC has no PCI function (a container's interface). Then only `numa` is valid in
+  /// `pci`, and the address is 0.
   bool is_virtual = false;
   /// For a virtual function: the physical function to which it belongs.
   std::optional<PciAddress> physical_function;
@@ -208,7 +213,7 @@ struct Nic {
   friend bool operator==(const Nic&, const Nic&) = default;
 };
 
-/// A switch between GPUs (NVIDIA's, visible as a PCI device on the management bus).
+/// NVIDIA's switch between GPUs, visible as a PCI device on the management bus.
 struct NvSwitch {
   PciDevice pci;
 
@@ -222,17 +227,17 @@ std::string_view name(InterfaceState state) noexcept;
 enum class InterfaceKind : std::uint8_t { physical, bond, bridge, loopback, other_virtual };
 std::string_view name(InterfaceKind kind) noexcept;
 
-/// A network interface of the operating system. Its addresses are not stored, since they belong to
-/// a job and not to a machine.
+/// A network interface of the operating system. Its addresses are not stored, since they are not
+/// properties of the hardware.
 struct NetInterface {
   std::string name;
   InterfaceKind kind = InterfaceKind::physical;
   InterfaceState state = InterfaceState::unknown;
   std::optional<GBps> rate;
   std::optional<std::uint32_t> mtu;
-  std::string driver;                ///< Empty when unknown or virtual.
-  std::optional<std::uint32_t> nic;  ///< Index of the NIC behind it.
-  std::string bond = {};             ///< The bond of which it is a member; empty if none.
+  std::string driver;                ///< Empty if unknown or virtual.
+  std::optional<std::uint32_t> nic;  ///< Index of the NIC of the interface.
+  std::string bond = {};             ///< The bond that contains the interface; or empty.
 
   friend bool operator==(const NetInterface&, const NetInterface&) = default;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast GPUs reach memory: their own, and the host's.
+// How fast GPUs access memory: their own, and that of the host.
 #pragma once
 
 #include "xylem/topology/topology.h"
@@ -20,12 +20,13 @@ struct KnownRate {
 };
 
 /// The bandwidth of a GPU's own memory, which reads and writes share. It comes from the first of
-/// these that has it: the driver, the data sheet of the model, the least of the architecture, an
-/// assumption. `origin` says which of them.
+/// these sources that contains it: the driver, the data sheet of the model, the slowest memory of
+/// the architecture, an assumption. `origin` names the source.
 KnownRate memory_rate(const Gpu& gpu);
 
-/// The share of a GPU in the PCIe links between it and the processor, in each direction, if all
-/// GPUs below the same bridges use them at once. Nothing if the rate of no link is known.
+/// The bandwidth between a GPU and the processor over PCIe, in each direction, if all GPUs that
+/// share PCIe links with this GPU use these links at the same time. Nothing if the bandwidth of no
+/// link is known.
 std::optional<GBps> host_rate(const Topology& topology, std::uint32_t gpu);
 
 }  // namespace xylem::topology

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links and their bandwidth. A rate states where its number comes from. An unknown bandwidth is
+// Links and their bandwidth. A Rate states the origin of its bandwidth. An unknown bandwidth is
 // absent, never zero.
 #pragma once
 
@@ -16,14 +16,14 @@ namespace xylem::topology {
 
 /// The origin of a bandwidth.
 enum class Origin : std::uint8_t {
-  unknown,   ///< There is no number.
-  read,      ///< The source states the bandwidth itself.
+  unknown,   ///< The bandwidth is unknown.
+  read,      ///< Stated by the file or system that was read.
   derived,   ///< Computed from width and speed.
-  measured,  ///< Timed on this machine.
+  measured,  ///< Measured on this machine.
 };
 std::string_view name(Origin origin) noexcept;
 
-/// The capability of a link in one direction.
+/// The bandwidth of a link in one direction, with its origin.
 struct Rate {
   std::optional<GBps> bandwidth;
   Origin origin = Origin::unknown;     ///< The origin of `bandwidth`.
@@ -52,8 +52,8 @@ enum class NodeKind : std::uint8_t {
 };
 std::string_view name(NodeKind kind) noexcept;
 
-/// Identifies one part of a machine: the `index`-th in the list of its kind. Its text is "gpu0" or
-/// "host_bridge2".
+/// Identifies one part of a machine: the `index`-th in the list of its kind. Its text form is
+/// "gpu0" or "host_bridge2", for example.
 struct NodeRef {
   NodeKind kind = NodeKind::gpu;
   std::uint32_t index = 0;
@@ -72,8 +72,8 @@ enum class LinkKind : std::uint8_t {
 };
 std::string_view name(LinkKind kind) noexcept;
 
-/// A link outside the PCIe tree. It has no direction, so `a < b`; parallel links between a pair are
-/// one Link of greater width. PCIe links are not in this list: each is the `uplink` of its device.
+/// A link outside the PCIe tree. A Link has no direction, so `a < b`; parallel links between a pair
+/// are one Link of greater width. A PCIe link is no Link, but the `uplink` of its device.
 struct Link {
   NodeRef a;
   NodeRef b;

@@ -32,9 +32,9 @@ struct Path {
   LinkKind kind = LinkKind::pcie;
   /// Number of parallel NVLinks, if known; only for an `nvl` path.
   std::optional<std::uint32_t> nvlinks;
-  /// Number of PCIe bridges on the path below the nearest common one.
+  /// Number of PCIe bridges on the path below the nearest bridge that both ends share.
   std::uint32_t bridges = 0;
-  /// The least known bandwidth of the links on the path; absent if none is known.
+  /// The smallest known bandwidth of a link on the path; absent if no bandwidth is known.
   std::optional<GBps> bandwidth;
   /// The origin of `bandwidth`.
   Origin origin = Origin::unknown;
@@ -50,14 +50,14 @@ struct Path {
   friend bool operator==(const Path&, const Path&) = default;
 };
 
-/// The best path of any kind between two devices. Each is a GPU, a NIC or an NVSwitch, and its
-/// index must be valid in `topology`.
+/// The best path of any kind between two devices. Each device is a GPU, a NIC or an NVSwitch that
+/// exists in `topology`.
 Path path(const Topology& topology, NodeRef a, NodeRef b);
 
 /// The best path over PCIe and packages only, as `nvidia-smi topo -mp` shows it.
 Path pci_path(const Topology& topology, NodeRef a, NodeRef b);
 
-/// The NICs that a GPU should use, judged by place only.
+/// The NICs that are nearest to a GPU, regardless of their rates and states.
 struct NearestNics {
   PathClass path_class = PathClass::unknown;  ///< The class of the path to each of the NICs.
   std::vector<std::uint32_t> nics;  ///< Indices of all equally near NICs, ascending. Empty: no NIC.
@@ -66,8 +66,8 @@ struct NearestNics {
 };
 
 /// Chooses among Topology::fabric_nics() the NICs with the lowest path class and, among these, with
-/// the fewest bridges below the nearest common one. For paths through a host bridge and beyond, and
-/// where places are unknown, all NICs of the lowest class count as equally near.
+/// the fewest bridges (Path::bridges). For the class `phb` and all later ones, bridges do not
+/// count, and all NICs of the lowest class are equally near.
 NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
 /// Like the function above, but chooses only among `nics` (indices in ascending order).
 NearestNics nearest_nics(const Topology& topology,

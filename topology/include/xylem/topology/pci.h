@@ -15,9 +15,10 @@
 
 namespace xylem::topology {
 
-/// domain:bus:device.function. The order of addresses is the order of indices (GPU0, GPU1, …).
+/// domain:bus:device.function. Devices are numbered in the order of their addresses (GPU0, GPU1,
+/// …).
 struct PciAddress {
-  std::uint32_t domain = 0;  ///< Larger than 16 bits behind Intel's VMD.
+  std::uint32_t domain = 0;  ///< Needs more than 16 bits behind Intel's VMD.
   std::uint8_t bus = 0;
   std::uint8_t device = 0;    ///< 0 to 31.
   std::uint8_t function = 0;  ///< 0 to 7.
@@ -56,8 +57,8 @@ inline constexpr std::uint16_t k3dController = 0x0302;
 inline constexpr std::uint16_t kHostBridge = 0x0600;
 inline constexpr std::uint16_t kPciBridge = 0x0604;
 
-/// VGA chips of management controllers by ATI, now AMD (Rage XL, RV100, ES1000). Chips by other
-/// makers (ASPEED, Matrox) need no list, since only NVIDIA and AMD devices count as GPUs.
+/// VGA chips of management controllers by ATI (AMD) (Rage XL, RV100, ES1000). Chips by other makers
+/// (ASPEED, Matrox) need no list, since only NVIDIA and AMD devices count as GPUs.
 inline constexpr std::array<std::uint16_t, 3> kManagementVga{0x4752, 0x5159, 0x515e};
 
 /// A GPU is a display controller or accelerator by NVIDIA or AMD. This excludes FPGAs and the VGA

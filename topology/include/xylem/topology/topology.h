@@ -16,8 +16,8 @@
 
 namespace xylem::topology {
 
-/// These numbers are larger than those of any host. A source that exceeds one of them is damaged or
-/// hostile.
+/// Limits for the parts of a host; no real host reaches them. A source that exceeds a limit is
+/// damaged or hostile.
 inline constexpr std::size_t kMaxPackages = 1024;
 inline constexpr std::size_t kMaxNumaNodes = 1024;
 inline constexpr std::size_t kMaxBridges = 16384;
@@ -33,17 +33,18 @@ inline constexpr std::size_t kMaxBridgeDepth = 255;
 inline constexpr GBps kLeastBandwidth{1e-6};
 inline constexpr GBps kMostBandwidth{1e6};
 
-/// The facts while they are still being collected. A device's index is its position in its list.
+/// The facts about one host, before Topology::create() has checked them. The index of a device is
+/// its position in the list that contains it.
 struct Machine {
   std::string host;          ///< Host name, if the source has one.
   std::string product;       ///< "ThinkSystem SD665-N V3", if the source has one.
   std::string architecture;  ///< "x86_64", if the source has one.
   std::vector<Package> packages;
-  std::vector<NumaNode> numa_nodes;      ///< At least one; see NumaNode::implied.
+  std::vector<NumaNode> numa_nodes;      ///< At least one node; see NumaNode::implied.
   std::vector<HostBridge> host_bridges;  ///< Only host bridges that lead to a device listed below.
   std::vector<Bridge> bridges;  ///< Only bridges that lead to a device; ordered by address.
   std::vector<Gpu> gpus;  ///< Ordered by address, as nvidia-smi and the CUDA driver number them.
-  std::vector<Nic> nics;  ///< Ordered by address; after these the virtual ones, ordered by name.
+  std::vector<Nic> nics;  ///< Ordered by address, then virtual NICs ordered by name.
   std::vector<NvSwitch> nvswitches;      ///< Ordered by address.
   std::vector<NetInterface> interfaces;  ///< Ordered by name.
   std::vector<Link> links;               ///< Ordered by (a, b, kind), without duplicates.
@@ -62,7 +63,7 @@ class Topology {
   /// the error names the wrong fact.
   static Result<Topology> create(Machine machine);
 
-  /// Impossible statements of the source and how they were interpreted, for people:
+  /// Impossible statements of the source and how they were interpreted, as text for users:
   /// "machine.xml:12: …".
   const std::vector<std::string>& remarks() const noexcept { return remarks_; }
   void set_remarks(std::vector<std::string> remarks) { remarks_ = std::move(remarks); }
@@ -83,7 +84,8 @@ class Topology {
   /// the host has none, all NICs.
   std::vector<std::uint32_t> fabric_nics() const;
 
-  /// The PCI function of a GPU, NIC, NVSwitch or bridge. Requires such a node, in range.
+  /// The PCI function of a GPU, NIC, NVSwitch or bridge. Requires a node of one of these kinds that
+  /// exists.
   const PciDevice& pci(NodeRef node) const;
 
   friend bool operator==(const Topology& left, const Topology& right) {

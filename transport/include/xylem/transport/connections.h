@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections: the part of a transport whose endpoints need connections that its owner makes. The
-// transport opens no port and makes no connection. When an endpoint has something to send and no
-// connection, it requests one from its owner (ConnectionOwner::on_connection_needed()), and
-// continues after adopt(). Both ends may request a connection; one connection carries both
-// directions.
+// Connections: the interface of a transport that does not connect its endpoints itself. Such a
+// transport opens no port. When an endpoint has a message to send but no connection, the transport
+// requests a connection from its ConnectionOwner (on_connection_needed()), and sends the message
+// after adopt(). Both ends may request a connection; one connection carries both directions.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -17,10 +16,11 @@
 
 namespace xylem::transport {
 
-/// How payload is protected in transit. Frame heads are encrypted as well, except with `off`.
+/// How payload is protected in transit. With `auth` and `encrypt`, frame heads are encrypted and
+/// authenticated.
 enum class Protection : std::uint8_t {
   off,      ///< Neither authenticated nor encrypted.
-  auth,     ///< Sent in clear, but authenticated: a changed message does not complete with success.
+  auth,     ///< Authenticated, not encrypted: a receive of a modified message fails.
   encrypt,  ///< Authenticated and encrypted.
 };
 
@@ -33,35 +33,36 @@ struct Connection {
   SealKey outgoing{}, incoming{};
 };
 
-/// Makes the connections of a transport, and is informed when one is lost.
+/// Makes the connections of a transport, and is notified when a connection is lost.
 class ConnectionOwner {
  public:
-  /// An endpoint has something to send and no connection. The owner is expected to make one and to
-  /// pass it to adopt(). Called within send(), once for each endpoint. Must not call the transport.
+  /// Called within send(), once for each endpoint, when the endpoint has a message to send but no
+  /// connection. The owner then makes a connection and passes it to adopt(). This function must not
+  /// call the transport.
   virtual void on_connection_needed(EndpointId endpoint) = 0;
-  /// The connection of an endpoint has ended although the endpoint was not closed. The code of
-  /// `why` is peer_lost if the peer ended the connection, exhausted if there was no memory for an
-  /// incoming message, and link_lost otherwise. Called from the same places as Operation::done,
-  /// before the operations of the connection end.
+  /// Called when the connection of an open endpoint has ended. The code of `why` is peer_lost if
+  /// the peer closed the connection, exhausted if there was no memory for an incoming message, and
+  /// link_lost otherwise. Called within progress(), before the operations that end for this reason.
   virtual void on_lost(EndpointId endpoint, const Status& why) = 0;
 
  protected:
   ~ConnectionOwner() = default;
 };
 
-/// Belongs to its transport, and is called by the thread that may call the transport.
+/// Belongs to its transport. Only the thread that may call the transport may call it.
 class Connections {
  public:
   /// Sets the owner. Call it before the first send. Null means no owner. The owner must outlive the
   /// transport.
   virtual void set_owner(ConnectionOwner* owner) noexcept = 0;
-  /// Sets the connection of an endpoint. If the endpoint already had one, or is closed,
-  /// `connection` is closed instead. Fails with `exhausted` if the socket cannot be watched.
+  /// Sets the connection of an endpoint. If the endpoint has or had a connection, or is closed,
+  /// closes `connection` instead. Fails with `exhausted` if the socket cannot be added to the epoll
+  /// set.
   virtual Status adopt(EndpointId endpoint, Connection connection) = 0;
-  /// Ends connections with link_lost if the peer's host has been silent for too long (Silence);
-  /// on_lost() reports them. Call this a few times a second.
+  /// Ends each connection whose peer's host has been silent for too long (Silence), with link_lost.
+  /// progress() then calls on_lost() for these connections. Call end_silent() a few times a second.
   virtual void end_silent(Clock::time_point now) noexcept = 0;
-  /// Whether the endpoint has a connection or had one.
+  /// Whether the endpoint has or had a connection, or is closed.
   virtual bool was_connected(EndpointId endpoint) const noexcept = 0;
 
  protected:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// loopback: a transport within one process, for ranks that are threads. A seed can reorder
-// completions, so that tests cover interleavings that are rare on a real machine.
+// loopback: a transport within one process, for ranks that are threads. With a seed, it delivers
+// and completes messages in a pseudo-random order, so that tests cover interleavings that are rare
+// on a real machine.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -14,11 +15,11 @@ namespace xylem::transport {
 
 struct LoopbackOptions {
   std::uint64_t seed =
-      /// With 0, messages arrive and complete in order. Any other value is the seed of the order in
-      /// which progress() delivers and completes them.
+      /// 0: messages arrive and complete in order. Any other value seeds the order in which
+      /// progress() delivers and completes them.
       0;
-  /// Messages up to this size complete at the sender before they are received. Larger messages
-  /// complete when they are received.
+  /// The send of a message up to this size completes before the message is received. The send of a
+  /// larger message completes when the message is received.
   std::uint64_t eager_bytes = 8192;
 };
 

@@ -2,8 +2,9 @@
 //
 // Seal: authenticated encryption of the frames that travel in one direction over one connection.
 // Frames are numbered from 0, and the number is the nonce. So open() fails for a frame that was
-// changed, repeated or moved, or that follows a missing one. The cipher is AES-256-GCM (NIST SP
-// 800-38D) where both ends have instructions for it, and ChaCha20-Poly1305 (RFC 8439) otherwise.
+// changed, repeated or reordered, or if an earlier frame is missing. The cipher is AES-256-GCM
+// (NIST SP 800-38D) if the processors of both ends have instructions for it, and ChaCha20-Poly1305
+// (RFC 8439) otherwise.
 #pragma once
 
 #include <array>
@@ -22,12 +23,12 @@ using SealKey = std::array<std::byte, 32>;
 /// Whether this processor has the instructions that AES-256-GCM needs here.
 bool has_aes() noexcept;
 
-/// One end of one direction of a connection. Not thread-safe.
+/// The sender's or the receiver's state for one direction of a connection. Not thread-safe.
 class Seal {
  public:
   static constexpr std::size_t kTagBytes = 16;
 
-  /// Makes one end. Cipher::aes256_gcm requires has_aes().
+  /// Starts with frame number 0. Cipher::aes256_gcm requires has_aes().
   Seal(Cipher cipher, const SealKey& key);
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
@@ -35,15 +36,15 @@ class Seal {
   Seal& operator=(Seal&&) noexcept;
   ~Seal();
 
-  /// Encrypts `plain` into `sealed`, which has the same size and may be the same memory. Writes
-  /// kTagBytes to `tag`; the tag authenticates both the ciphertext and `clear`, which is not
+  /// Encrypts `plain` to `sealed`, which has the same size and may be the same memory. Writes
+  /// kTagBytes to `tag`, which authenticates the ciphertext and also `clear`. `clear` is not
   /// encrypted.
   void close(std::span<const std::byte> clear,
              std::span<const std::byte> plain,
              std::byte* sealed,
              std::byte* tag) noexcept;
-  /// Reverses close(). False if the frame is not exactly as it was sealed; `plain` then holds no
-  /// decrypted bytes.
+  /// Verifies and decrypts a frame that close() has sealed at the other end. False if any of its
+  /// bytes differ; `plain` then contains no decrypted bytes.
   bool open(std::span<const std::byte> clear,
             std::span<const std::byte> sealed,
             std::byte* plain,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of this process that its peers on the same host can read in place. A shm transport of this
-// process sends messages from such memory without copying them, where the caller allows it
-// (InPlace).
+// Memory of this process that its peers on the same host can read in place. If the caller of send()
+// permits it (InPlace), the shm transport does not copy messages in such memory.
 #pragma once
 
 #include "xylem/base/status.h"
@@ -11,13 +10,14 @@
 
 namespace xylem::transport {
 
-/// Allocates page-aligned, zeroed memory. All pages are allocated at once: if the machine has too
-/// little memory left, the call fails with `exhausted`, and no later access ends in SIGBUS. (Memory
-/// limits of a control group are still enforced by the kernel.) Fails with `invalid_argument` for 0
-/// bytes, and with `unsupported` where the system denies anonymous shared memory. Children made by
-/// fork() share the memory. Thread-safe.
+/// Allocates page-aligned, zeroed memory, with all its pages. If the machine or the process's
+/// control group has too little memory left, fails with `exhausted`, so that no later access ends
+/// in SIGBUS. (If other processes allocate memory at the same time, the kernel may still enforce
+/// the limit of the control group.) Fails with `invalid_argument` for 0 bytes, and with
+/// `unsupported` if the system denies anonymous shared memory. Children made by fork() share the
+/// memory. Thread-safe.
 Result<void*> allocate_shared(std::uint64_t bytes);
-/// Frees memory that allocate_shared() returned. No operation may be using it. Fails with
+/// Frees memory that allocate_shared() returned. No operation may be using the memory. Fails with
 /// `invalid_argument` for any other memory. Thread-safe.
 Status free_shared(void* memory);
 

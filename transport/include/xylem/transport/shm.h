@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // shm: tagged messages through shared memory, between the processes of one host. Every transport
-// owns one segment: an unnamed memfd, allocated in full when it is made. Only its owner writes it;
-// the peers map it to read. Nothing is left behind, however a process ends.
+// owns one segment: an unnamed memfd that is allocated in full when the transport is made. Only the
+// owner writes to the segment; the peers map it read-only. However a process ends, the system frees
+// its segment.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -17,26 +18,27 @@ namespace xylem::transport {
 
 /// How large messages are written into shared memory.
 enum class ShmWrites : std::uint8_t {
-  as_measured,   ///< With ordinary or non-temporal stores, whichever is faster for the peer.
+  as_measured,   ///< With ordinary or non-temporal stores, as measurements of each peer decide.
   non_temporal,  ///< Always with non-temporal stores. Only tests use this.
 };
 
 struct ShmOptions {
-  /// The most endpoints that this transport can have, and the most that other transports can have
-  /// to it.
+  /// The most endpoints that this transport can make, and also the most endpoints of other
+  /// transports that can lead to it.
   std::uint32_t endpoints = 1;
-  /// The size of the shared memory. With 0 it is 2 MiB, or more if the number of endpoints requires
-  /// it. More memory allows more large messages to be in flight.
+  /// The size of the segment. 0 means 2 MiB, or more if the number of endpoints requires it. With
+  /// more memory, more large messages can be in flight.
   std::uint64_t bytes = 0;
   ShmWrites writes = ShmWrites::as_measured;
-  /// If set, device memory may be sent. Peers whose devices reach it read it in place; for other
-  /// peers it is copied through the host. The object must outlive the transport.
+  /// If set, device memory may be sent. A peer whose device can access the memory reads it in
+  /// place; for other peers, the sender's device copies it to the host. The object must outlive the
+  /// transport.
   DeviceMemory* devices = nullptr;
 };
 
-/// The sizes that follow from given options.
+/// The sizes that result from ShmOptions.
 struct ShmSize {
-  std::uint64_t bytes = 0;  ///< The size of its segment.
+  std::uint64_t bytes = 0;  ///< The size of the segment.
   /// The largest message that fits into one slot; longer messages are sent in parts.
   std::uint64_t slot_bytes = 0;
 };

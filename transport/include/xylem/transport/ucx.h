@@ -3,8 +3,8 @@
 // ucx: tagged messages over UCP, on the network fabrics that UCX supports, for peers on other
 // hosts. One object is one UCP context with one worker. It never uses shared memory.
 //
-// UCX's library (libucp.so.0) is opened by the first call of make_ucx() or ucx_devices(). If there
-// is none, they fail with `unsupported`, and the message contains the reason.
+// The first call of make_ucx() or ucx_devices() opens UCX's library (libucp.so.0). If there is no
+// library, both functions fail with `unsupported`, and the message contains the reason.
 #pragma once
 
 #include "xylem/base/log.h"
@@ -29,7 +29,7 @@ struct UcxOptions {
   UcxReach reach = UcxReach::network;
   /// Network devices that UCX may use, by UCX's names ("eth0", "mlx5_0:1"). Empty: UCX chooses.
   std::vector<std::string> devices;
-  /// How soon the death of a silent peer is noticed.
+  /// The interval of UCX's keepalive messages, by which UCX detects that a silent peer has died.
   std::chrono::milliseconds keepalive{300};
 };
 
@@ -40,9 +40,10 @@ Result<std::unique_ptr<Transport>> make_ucx(const UcxOptions& options, const Log
 /// The version of UCX's library, such as "1.13.1"; empty if this process has not opened it.
 std::string ucx_version();
 
-/// One transport and device of UCX. `kind` tells what it is for, which its name does not show.
+/// One transport and device of UCX. `kind` states its purpose, which the names do not show.
 struct UcxDevice {
-  /// `accelerator`: copies to or from GPU memory, or between processes through GPU memory.
+  /// `accelerator` copies to or from GPU memory, or between processes through GPU memory. `self`
+  /// carries messages within one process.
   enum class Kind : std::uint8_t { network, shared_memory, accelerator, self };
   std::string transport;  ///< "tcp", "rc_verbs", "posix".
   std::string device;     ///< "eth0", "mlx5_0:1", "memory".
