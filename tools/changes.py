@@ -170,11 +170,13 @@ def git(*arguments):
 
 # A line of C++ that is a comment, or a comment behind a declaration. Comments with NOLINT do not match, since clang-tidy
 # reads them.
-COMMENT = re.compile(r"^[ \t]*//(?!.*NOLINT).*\n|[ \t]*///<.*$", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*//(?!.*NOLINT).*\n|[ \t]*///<(?!.*NOLINT).*$", re.MULTILINE)
 
 
 def without_comments(text):
     """The lines of C++ code that have an effect, also for clang-tidy."""
+    if 'R"' in text:  # A raw string may contain lines that look like comments.
+        return text.splitlines()
     return [line for line in COMMENT.sub("", text).splitlines() if line.strip()]
 
 
@@ -182,10 +184,12 @@ def differs_in_code(path, commit):
     """Whether a file differs from that of a commit in more than comments."""
     if not path.endswith((".cc", ".h", ".c", ".cu", ".inc")) or not os.path.exists(path):
         return True
-    known = subprocess.run(["git", "show", f"{commit}:{path}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    with open(path, "rb") as file:
+    known = subprocess.run(
+        ["git", "show", f"{commit}:{path}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, errors="replace"
+    )
+    with open(path, encoding="utf-8", errors="replace") as file:
         now = file.read()
-    return known.returncode != 0 or without_comments(known.stdout.decode()) != without_comments(now.decode())
+    return known.returncode != 0 or without_comments(known.stdout) != without_comments(now)
 
 
 def changed_since(commit):

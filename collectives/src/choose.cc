@@ -67,55 +67,55 @@ Schedule schedule_of(const Planner& planner,
   return stage(schedule, staging);
 }
 
-Schedule schedule_of(const Planner& planner, const PredictionInput& input, std::uint32_t rank) {
-  const ComputeCost& compute = input.model.compute;
-  return schedule_of(planner, input.shape, rank, compute.is_staged(), compute.stages_local);
+Schedule schedule_of(const Planner& planner, const PredictionInput& call, std::uint32_t rank) {
+  const ComputeCost& compute = call.model.compute;
+  return schedule_of(planner, call.shape, rank, compute.is_staged(), compute.stages_local);
 }
 
 // Whether all hosts have the same number of consecutive ranks.
-bool are_alike(const PredictionInput& input) {
-  const auto& host = input.model.host;
-  return host.empty() || input.shape.per_host > 1 || all_differ(host);
+bool are_alike(const PredictionInput& call) {
+  const auto& host = call.model.host;
+  return host.empty() || call.shape.per_host > 1 || all_differ(host);
 }
 
-bool shares_cores(const PredictionInput& input) {
-  return std::ranges::any_of(input.model.host_cores, [&](std::uint32_t cores) {
-    return cores > 0 && cores < input.shape.per_host;
+bool shares_cores(const PredictionInput& call) {
+  return std::ranges::any_of(call.model.host_cores, [&](std::uint32_t cores) {
+    return cores > 0 && cores < call.shape.per_host;
   });
 }
 
 // Whether all blocks have about the same size. If the planner chooses the number of blocks
 // (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
 // lot in size, and so do the times of the ranks.
-bool has_even_blocks(const Planner& planner, const PredictionInput& input) {
+bool has_even_blocks(const Planner& planner, const PredictionInput& call) {
   constexpr std::uint64_t kManyLines = 8;
-  return !has_free_parts(input.shape.collective) ||
-         input.bytes >= kManyLines * kPartAlignment * planner.plan(input.shape, 0).blocks;
+  return !has_free_parts(call.shape.collective) ||
+         call.bytes >= kManyLines * kPartAlignment * planner.plan(call.shape, 0).blocks;
 }
 
-Actors actors_of(const Planner& planner, const PredictionInput& input) {
-  const Shape& shape = input.shape;
-  if (planner.symmetry == nullptr || !are_alike(input) || !has_even_blocks(planner, input)) {
+Actors actors_of(const Planner& planner, const PredictionInput& call) {
+  const Shape& shape = call.shape;
+  if (planner.symmetry == nullptr || !are_alike(call) || !has_even_blocks(planner, call)) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
-  if (shape.per_host == shape.ranks && !shares_cores(input)) {
+  if (shape.per_host == shape.ranks && !shares_cores(call)) {
     return {symmetry, symmetry.representatives()};
   }
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }
 
-double predict_exactly(const Planner& planner, const PredictionInput& input) {
-  const Actors actors = actors_of(planner, input);
+double predict_exactly(const Planner& planner, const PredictionInput& call) {
+  const Actors actors = actors_of(planner, call);
   std::vector<Schedule> ranks;
   ranks.reserve(actors.count);
   for (std::uint32_t rank = 0; rank < actors.count; ++rank) {
-    ranks.push_back(schedule_of(planner, input, rank));
+    ranks.push_back(schedule_of(planner, call, rank));
   }
-  const Counts counts{.count = input.bytes};
-  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, input.model)
-                         : estimate_us(ranks, counts, input.model);
+  const Counts counts{.count = call.bytes};
+  return actors.symmetry ? estimate_us(ranks, *actors.symmetry, counts, call.model)
+                         : estimate_us(ranks, counts, call.model);
 }
 
 // What halved() halves: the number of hosts, or the number of ranks per host.
@@ -135,10 +135,10 @@ std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
 
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
 // alike (per_host is 1), halving along hosts removes every other rank of each host.
-PredictionInput halved(const PredictionInput& input, Along along) {
-  PredictionInput half = input;
+PredictionInput halved(const PredictionInput& call, Along along) {
+  PredictionInput half = call;
   Shape& shape = half.shape;
-  if (along == Along::hosts && !are_alike(input)) {
+  if (along == Along::hosts && !are_alike(call)) {
     half.model.host = thinned(half.model.host);
     shape.ranks = static_cast<std::uint32_t>(half.model.host.size());
   } else if (along == Along::hosts) {
@@ -159,19 +159,18 @@ PredictionInput halved(const PredictionInput& input, Along along) {
 
 // Whether the call may be halved. At least eight hosts remain, since extrapolate() halves the
 // result twice more: even two hosts still communicate over the network.
-bool can_halve(const PredictionInput& input, Along along) {
+bool can_halve(const PredictionInput& call, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
-  return along == Along::hosts ? hosts_of(input.shape) >= 2 * kFewestHosts
-                               : input.shape.per_host > 1;
+  return along == Along::hosts ? hosts_of(call.shape) >= 2 * kFewestHosts : call.shape.per_host > 1;
 }
 
 // The number of steps to simulate, assuming that all ranks except the root have equally many.
-std::uint64_t count_steps(const Planner& planner, const PredictionInput& input) {
-  const Shape& shape = input.shape;
+std::uint64_t count_steps(const Planner& planner, const PredictionInput& call) {
+  const Shape& shape = call.shape;
   const auto steps_of = [&](std::uint32_t rank) -> std::uint64_t {
-    return schedule_of(planner, input, rank).steps.size();
+    return schedule_of(planner, call, rank).steps.size();
   };
-  const std::uint32_t actors = actors_of(planner, input).count;
+  const std::uint32_t actors = actors_of(planner, call).count;
   return steps_of(shape.root) + steps_of((shape.root + 1) % shape.ranks) * (actors - 1);
 }
 
@@ -182,12 +181,12 @@ std::uint64_t count_steps(const Planner& planner, const PredictionInput& input) 
 // returns the time of a smaller call.
 template <typename Predict>
 double extrapolate(const Planner& planner,
-                   const PredictionInput& input,
+                   const PredictionInput& call,
                    Along along,
                    Predict&& predict) {
   int halvings = 0;
-  PredictionInput part = input;
-  const std::uint64_t most = shares_cores(input) ? kExactSharedSteps : kExactSteps;
+  PredictionInput part = call;
+  const std::uint64_t most = shares_cores(call) ? kExactSharedSteps : kExactSteps;
   while (can_halve(part, along) && count_steps(planner, part) > most) {
     part = halved(part, along);
     ++halvings;
@@ -204,8 +203,8 @@ double extrapolate(const Planner& planner,
   return time;
 }
 
-double predict_us(const Planner& planner, const PredictionInput& input) {
-  return extrapolate(planner, input, Along::hosts, [&](const PredictionInput& fewer_hosts) {
+double predict_us(const Planner& planner, const PredictionInput& call) {
+  return extrapolate(planner, call, Along::hosts, [&](const PredictionInput& fewer_hosts) {
     return extrapolate(planner, fewer_hosts, Along::per_host,
                        [&](const PredictionInput& smaller_hosts) {
                          return predict_exactly(planner, smaller_hosts);
@@ -223,12 +222,12 @@ constexpr double kPriceOfMemory = 1.25;
 // The largest scratch among up to eight ranks: the first four ranks, and the four ranks from the
 // root on. Other ranks are not examined, to save time. The first ranks are examined because some
 // planners begin by merging the data of pairs of the first ranks (fold.h).
-std::uint64_t scratch_of(const Planner& planner, const PredictionInput& input) {
+std::uint64_t scratch_of(const Planner& planner, const PredictionInput& call) {
   constexpr std::uint32_t kLooks = 4;
-  const Shape& shape = input.shape;
+  const Shape& shape = call.shape;
   std::uint64_t most = 0;
   const auto look_at = [&](std::uint32_t rank) {
-    const Counts counts{.count = input.bytes};
+    const Counts counts{.count = call.bytes};
     most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
   };
   for (std::uint32_t i = 0; i < std::min(kLooks, shape.ranks); ++i) {
@@ -249,9 +248,9 @@ struct Prediction {
 // But if the fastest planner needs more than kMostScratch, the fastest planner that needs less
 // comes first, provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
-                                    const PredictionInput& input,
+                                    const PredictionInput& call,
                                     std::string_view forced) {
-  const Shape& shape = input.shape;
+  const Shape& shape = call.shape;
   const bool has_levels = shape.per_host > 1 && shape.per_host < shape.ranks;
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
@@ -259,8 +258,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     // If there is one host or one rank per host, this planner makes the same plan as another
     // planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
-    const std::uint64_t scratch = scratch_of(planner, input);
-    result.push_back({&planner, predict_us(planner, input), scratch > kMostScratch ? scratch : 0});
+    const std::uint64_t scratch = scratch_of(planner, call);
+    result.push_back({&planner, predict_us(planner, call), scratch > kMostScratch ? scratch : 0});
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
@@ -271,8 +270,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   return result;
 }
 
-std::string explain(const PredictionInput& input, const Prediction& best, const Prediction& next) {
-  if (input.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
+std::string explain(const PredictionInput& call, const Prediction& best, const Prediction& next) {
+  if (call.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
   if (next.us < best.us && next.scratch > best.scratch) {
     return fmt::format(
         "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
@@ -280,8 +279,8 @@ std::string explain(const PredictionInput& input, const Prediction& best, const 
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
-  PredictionInput little = input;
-  little.bytes = std::min(input.bytes, kPartAlignment);
+  PredictionInput little = call;
+  little.bytes = std::min(call.bytes, kPartAlignment);
   const auto latency = [&](const Prediction& p) {
     return std::min(p.us, predict_us(*p.planner, little));
   };
@@ -323,15 +322,15 @@ std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t 
   return all_differ(std::move(hosts)) ? per_host : 1;
 }
 
-Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::string_view forced) {
-  Shape shape = call;
+Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::string_view forced) {
+  Shape shape = stated;
   shape.per_host = ranks_per_host(model_.host, shape.ranks);
   const int size = size_class(bytes);
   const auto key = std::tuple(shape.collective, shape.ranks, shape.root, size, std::string(forced));
   if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
 
-  const PredictionInput input{shape, bytes_of(size), model_};
-  std::vector<Prediction> all = predict_all(candidates_, input, forced);
+  const PredictionInput call{shape, bytes_of(size), model_};
+  std::vector<Prediction> all = predict_all(candidates_, call, forced);
   auto best = all.begin();
   if (!forced.empty()) {
     best =
@@ -367,7 +366,7 @@ Result<Choice> Chooser::choose(const Shape& call, std::uint64_t bytes, std::stri
   } else if (next == all.end()) {
     choice.reason = fmt::format("the only algorithm for {}", name(shape.collective));
   } else {
-    choice.reason = explain(input, *best, *next);
+    choice.reason = explain(call, *best, *next);
   }
   return chosen_.emplace(key, std::move(choice)).first->second;
 }

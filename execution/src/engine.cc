@@ -13,7 +13,6 @@ namespace xylem::execution {
 using collectives::kNone;
 using collectives::StepKind;
 using transport::Posted;
-using transport::ReserveResult;
 
 namespace {
 
@@ -392,8 +391,8 @@ bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
     return false;
   }
   if (step.kind == StepKind::send && step.cast != kNone) {
-    const ReserveResult room = send_slice(execution, id, slice);
-    if (room != ReserveResult::use_send) return room == ReserveResult::reserved;
+    const SendResult sent = send_slice(execution, id, slice);
+    if (sent != SendResult::must_post) return sent == SendResult::sent;
   }
   ++run.steps[id].issued;
   ++run.lanes[step.lane].in_flight;

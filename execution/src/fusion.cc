@@ -10,7 +10,6 @@
 namespace xylem::execution {
 
 using collectives::kNone;
-using transport::ReserveResult;
 
 namespace {
 
@@ -100,12 +99,12 @@ void receive_slice(HeldViews& views, Execution& execution, const HeldView& view)
   if (slot) slot.commit();
 }
 
-ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
+SendResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
   auto& run = execution.run;
   const auto& program = *run.program;
   const auto& step = program.steps[id];
   Reservation slot = Reservation::reserve(execution, step, kNone, slice);
-  if (!slot) return slot.must_wait(id) ? ReserveResult::retry_later : ReserveResult::use_send;
+  if (!slot) return slot.must_wait(id) ? SendResult::must_wait : SendResult::must_post;
   const std::byte* source = run.address_of(program.source_of(step), slice);
   const StepId copy_id = program.casts[step.cast].copy;
   // The last slice is sent without being copied at the same time, since its receivers wait for
@@ -114,7 +113,7 @@ ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
       run.ready_slices(program.steps[copy_id]) <= slice) {
     slot.fill(source, {});
     slot.commit();
-    return ReserveResult::reserved;
+    return SendResult::sent;
   }
   const auto& copy = program.steps[copy_id];
   std::byte* const target = run.address_of(copy.target, slice);
@@ -124,7 +123,7 @@ ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice) {
   trace(run, copy, slice, Traced::along, 0, target);
   slot.commit();
   execution.complete_slice(copy_id, run.steps[copy_id].issued++);
-  return ReserveResult::reserved;
+  return SendResult::sent;
 }
 
 }  // namespace xylem::execution

@@ -9,6 +9,8 @@
 
 #include "xylem/execution/held_views.h"
 
+#include <cstdint>
+
 namespace xylem::execution {
 
 /// Computes a slice of a copy or reduction, and sends the result if a send of this slice can be
@@ -18,10 +20,14 @@ void compute_slice(HeldViews& views, Execution& execution, StepId id, std::uint3
 /// where it is. Otherwise it is copied to its place, and forwarded if a send of this slice can be
 /// issued now.
 void receive_slice(HeldViews& views, Execution& execution, const HeldView& view);
+/// What send_slice() has done.
+enum class SendResult : std::uint8_t {
+  sent,
+  must_wait,  ///< For a slot: try again after peers have received some messages.
+  must_post,  ///< The slice must be posted as a message (post()).
+};
 /// Sends a slice to all peers of the step's cast to which it can be sent now. If the same slice of
-/// the cast's copy can be issued now, it is copied, too. Returns `given` if the slice has been
-/// sent, `later` if this send must wait for a slot, and `never` if the slice must be posted as a
-/// message (post()).
-transport::ReserveResult send_slice(Execution& execution, StepId id, std::uint32_t slice);
+/// the cast's copy can be issued now, it is copied, too.
+SendResult send_slice(Execution& execution, StepId id, std::uint32_t slice);
 
 }  // namespace xylem::execution

@@ -308,8 +308,8 @@ class Compiler {
   }
 
   /// Groups the sends of the same memory, the steps that produce the bytes that they send, and the
-  /// unawaited copy of these bytes. If a schedule writes the same memory again later, the
-  /// dependencies of the steps show which steps belong together.
+  /// copy of these bytes for which no step waits. If a schedule writes the same memory again later,
+  /// the dependencies of the steps show which steps belong together.
   void mark_casts() {
     using Key = std::tuple<Buffer, std::uint64_t, bool, std::uint64_t>;
     struct Found {

@@ -39,8 +39,8 @@ Reservation Reservation::reserve(Execution& execution,
   const bool leaves_cache = maker != kNone && run.non_temporal;
   const auto source = region_of(run, program.steps[run.reserved_sends.front()], slice);
   if (!leaves_cache && views->is_readable(source)) return made;
-  made.room_ = views->reserve(run.reserved_endpoints, bytes, made.slot_);
-  if (made.room_ == ReserveResult::reserved) made.views_.reset(views);
+  made.result_ = views->reserve(run.reserved_endpoints, bytes, made.slot_);
+  if (made.result_ == ReserveResult::reserved) made.views_.reset(views);
   return made;
 }
 

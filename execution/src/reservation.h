@@ -30,7 +30,7 @@ class Reservation {
   /// for several peers together, one may still be free for each of them.)
   bool must_wait(StepId send) const noexcept {
     const auto& sends = execution_->run.reserved_sends;
-    return room_ == transport::ReserveResult::retry_later && sends.size() == 1 &&
+    return result_ == transport::ReserveResult::retry_later && sends.size() == 1 &&
            sends.front() == send;
   }
   std::byte* memory() const noexcept { return slot_.memory; }
@@ -52,7 +52,7 @@ class Reservation {
 
   Execution* execution_ = nullptr;  ///< Run::reserved_sends lists the sends.
   std::uint32_t slice_ = 0;
-  transport::ReserveResult room_ = transport::ReserveResult::use_send;
+  transport::ReserveResult result_ = transport::ReserveResult::use_send;
   std::unique_ptr<transport::Views, Abandon> views_;
   transport::Reservation slot_;
 };

@@ -21,9 +21,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// If the outputs of all ranks of a host have at most this many bytes together, they and the inputs
-/// fit into the host's caches. Larger outputs are written with non-temporal stores. Measured with a
-/// third-level cache of 32 MiB (docs/benchmarks.md).
+/// If the outputs of all ranks of a host have fewer bytes than this together, they and the inputs
+/// fit into the host's caches. Outputs of this size or more are written with non-temporal stores.
+/// Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
 /// How long, at most, a job that ends waits until streams have left the calls of failed

@@ -469,7 +469,8 @@ void wait_for_question() {
 TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
   run_bound([](MeshRank& self) {
     Round eager = self.round(), captured = self.round();
-    // The others make the call only later, so that the job looks at it during the capture.
+    // The other ranks make this call only after the capture. So it is pending during the capture,
+    // and the job queries the driver about its stream.
     Work work;
     if (self.rank == 0) work = eager.begin(self.after(), 5);
     {

@@ -158,7 +158,8 @@ TEST_P(DisagreementTest, EveryRankGetsMismatchNamingBothSides) {
   run_ranks(options, [&what](const Communicator& world) {
     const bool odd = world.rank() + 1 == world.size();
     std::vector<float> input(64, static_cast<float>(world.rank() + 1)), output(64, -1.0F);
-    // After this barrier, the number of the disagreeing call is not 0.
+    // Calls are compared by number. After this barrier, the number of the disagreeing call is not
+    // 0.
     ASSERT_TRUE(world.barrier().wait().is_ok());
     Status status = (odd ? what.wrong : what.right)(world, input, output).wait();
     // A call that only sends may succeed. Then the rank's next call reports the mismatch.

@@ -23,7 +23,7 @@ namespace {
 /// A number of elements that is a multiple of neither the slice nor the number of ranks.
 constexpr std::size_t kCount = (5 << 20) / sizeof(std::int32_t) + 77;
 
-const std::string kPastCache = "non_temporal", kPulled = "pulled", kAllocated = "allocated";
+const std::string kNonTemporal = "non_temporal", kPulled = "pulled", kAllocated = "allocated";
 
 /// The number of ranks, and a variant of shared memory. The variant is a size
 /// (XYLEM_SHARED_MEMORY), or non_temporal (all slots are written with non-temporal stores), or
@@ -34,7 +34,7 @@ class SharedMemory : public testing::TestWithParam<World> {};
 RankOptions options_of(const World& world) {
   const auto& [ranks, memory] = world;
   RankOptions options{.size = ranks, .transport = "shm"};
-  if (memory == kPastCache) {
+  if (memory == kNonTemporal) {
     options.non_temporal = true;
   } else if (memory == kPulled) {
     options.environment["XYLEM_PULL_FROM"] = "4K";
@@ -289,14 +289,16 @@ auto worlds() {
 
 auto far_worlds() {
   return testing::Combine(testing::Values(2, 3, 5),
-                          testing::Values(kPastCache, kPulled, kAllocated));
+                          testing::Values(kNonTemporal, kPulled, kAllocated));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Worlds,
-    SharedMemoryPastCaches,
-    testing::Values(World{2, "auto"}, World{3, kPastCache}, World{3, kAllocated}, World{5, "288K"}),
-    name_of_plain);
+INSTANTIATE_TEST_SUITE_P(Worlds,
+                         SharedMemoryPastCaches,
+                         testing::Values(World{2, "auto"},
+                                         World{3, kNonTemporal},
+                                         World{3, kAllocated},
+                                         World{5, "288K"}),
+                         name_of_plain);
 INSTANTIATE_TEST_SUITE_P(Worlds, SharedMemory, worlds(), name_of_plain);
 INSTANTIATE_TEST_SUITE_P(FarWorlds, SharedMemory, far_worlds(), name_of_plain);
 INSTANTIATE_TEST_SUITE_P(

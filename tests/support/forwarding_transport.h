@@ -21,7 +21,9 @@ class ForwardingTransport : public Transport {
   Capabilities capabilities() const noexcept override { return below_->capabilities(); }
   std::span<const std::byte> address() const noexcept override { return below_->address(); }
   Result<EndpointId> connect(std::span<const std::byte> to) override { return below_->connect(to); }
-  Handshake handshake(EndpointId id) const noexcept override { return below_->handshake(id); }
+  ConnectState connect_state(EndpointId id) const noexcept override {
+    return below_->connect_state(id);
+  }
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override {
     return below_->send(to, tag, source, operation);
   }

@@ -282,6 +282,10 @@ class Record(Repository):
         self.assertEqual(self.asked_for(), {"tsan"})
         self.write("runtime/src/job.cc", "int a = 2;\nint b = 2;  // Three.\n")
         self.assertEqual(self.asked_for(), {"tsan"})
+        self.write("runtime/src/job.cc", 'const char* a = R"(\n// One.\n)";\n')
+        self.all_pass(self.commit())
+        self.write("runtime/src/job.cc", 'const char* a = R"(\n// Two.\n)";\n')
+        self.assertEqual(self.asked_for(), {"tsan"}, "a raw string")
 
     def test_a_stage_that_fails_is_owed_until_it_passes(self):
         first = self.commit()

@@ -9,8 +9,8 @@
 #include "runtime/src/bootstrap/gather_inbox.h"
 #include "runtime/src/bootstrap/handshake.h"
 #include "runtime/src/bootstrap/interface.h"
-#include "runtime/src/bootstrap/joined_ranks.h"
 #include "runtime/src/bootstrap/neighbours.h"
+#include "runtime/src/bootstrap/rank_set.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/outcome.h"
 #include "xylem/base/silence.h"
@@ -304,8 +304,8 @@ TEST(Neighbours, StayConnectedWhenAnyTwoDie) {
   }
 }
 
-TEST(JoinedRanks, SaysWhoIsMissingAndWhoIsHere) {
-  JoinedRanks joined(4);
+TEST(RankSet, SaysWhoIsMissingAndWhoIsHere) {
+  RankSet joined(4);
   for (const std::uint32_t rank : {0U, 1U, 2U}) joined.add(rank);
   EXPECT_FALSE(joined.complete());
   const Status status = joined.missing_error();
@@ -314,7 +314,7 @@ TEST(JoinedRanks, SaysWhoIsMissingAndWhoIsHere) {
               testing::MatchesRegex("rank 3 did not come within .*; 0, 1, 2 are here"));
 }
 
-TEST(JoinedRanks, KeepsListsOfRanksShort) {
+TEST(RankSet, KeepsListsOfRanksShort) {
   EXPECT_EQ(rank_list(std::vector<std::uint32_t>{3}), "3");
   EXPECT_EQ(rank_list(std::vector<std::uint32_t>{0, 1, 2, 3, 5, 6}), "0-3, 5, 6");
   std::vector<std::uint32_t> even(1000);
@@ -548,13 +548,13 @@ TEST(GatherInbox, TakesOnlyWhatANeighbourHasToSend) {
 
 TEST(ControlNews, AreNewOnce) {
   ControlNews news(3);
-  EXPECT_TRUE(news.is_new_message(1, 1));
-  EXPECT_FALSE(news.is_new_message(1, 1));
-  EXPECT_TRUE(news.is_new_message(2, 1));
-  EXPECT_TRUE(news.is_new_message(1, 5));
-  EXPECT_FALSE(news.is_new_message(1, 4));
-  EXPECT_TRUE(news.is_new_invitation(1, 1)) << "invitations have numbers of their own";
-  EXPECT_FALSE(news.is_new_invitation(1, 1));
+  EXPECT_TRUE(news.record_message(1, 1));
+  EXPECT_FALSE(news.record_message(1, 1));
+  EXPECT_TRUE(news.record_message(2, 1));
+  EXPECT_TRUE(news.record_message(1, 5));
+  EXPECT_FALSE(news.record_message(1, 4));
+  EXPECT_TRUE(news.record_invitation(1, 1)) << "invitations have numbers of their own";
+  EXPECT_FALSE(news.record_invitation(1, 1));
   EXPECT_TRUE(news.end(1, Presence::left));
   EXPECT_FALSE(news.end(1, Presence::lost));
   EXPECT_EQ(news.presence(1), Presence::left);

@@ -49,7 +49,7 @@ TEST_F(ParticipationOf, IsDescribedByClauses) {
   add(3, std::nullopt);
   add(4, std::nullopt);
   add(5, State::waiting);
-  participation.left.push_back(6);
+  participation.left_job.push_back(6);
   EXPECT_EQ(participation.describe(),
             "; rank 1 did not call it; rank 1 has called nothing yet; ranks 3, 4 gave no answer; "
             "rank 6 left the job; rank 2 left the communicator; rank 5 waits too");

@@ -206,7 +206,7 @@ TEST(PayloadConnections, TwoConnectionsHaveDifferentKeys) {
 
 // --- All at once ------------------------------------------------------------------
 
-class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
+class ConnectionsOf : public testing::TestWithParam<std::uint32_t> {
  protected:
   static std::uint32_t size() { return GetParam(); }
 
@@ -252,11 +252,11 @@ class MeetingsOf : public testing::TestWithParam<std::uint32_t> {
   }
 };
 
-TEST_P(MeetingsOf, AllPairsMeetOnceWhereBothAsk) {
+TEST_P(ConnectionsOf, AllPairsMeetOnceWhereBothAsk) {
   for (int round = 0; round < 4; ++round) meet_all([](auto, auto) { return true; });
 }
 
-TEST_P(MeetingsOf, AllPairsMeetOnceWhoeverAsks) {
+TEST_P(ConnectionsOf, AllPairsMeetOnceWhoeverAsks) {
   std::uint64_t seed = 11;
   // --gtest_shuffle and --gtest_random_seed draw other cases.
   if (testing::GTEST_FLAG(shuffle))
@@ -278,7 +278,7 @@ TEST_P(MeetingsOf, AllPairsMeetOnceWhoeverAsks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, MeetingsOf, testing::Values(2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, ConnectionsOf, testing::Values(2, 3, 5, 8));
 
 // --- Far ranks --------------------------------------------------------------------
 

@@ -281,8 +281,8 @@ TEST(ShmDelays, LoseAndChangeNothing) {
   for (auto& transport : transports) transport = *make_shm({.endpoints = 1, .bytes = 192 << 10});
   for (std::size_t i : {0U, 1U}) peers[i] = *transports[i]->connect(transports[1 - i]->address());
   const auto have_met = [&] {
-    return transports[0]->handshake(peers[0]) == Handshake::complete &&
-           transports[1]->handshake(peers[1]) == Handshake::complete;
+    return transports[0]->connect_state(peers[0]) == ConnectState::complete &&
+           transports[1]->connect_state(peers[1]) == ConnectState::complete;
   };
   for (const auto deadline = Deadline::after(kDeadline); !have_met();) {
     ASSERT_FALSE(deadline.passed());

@@ -31,7 +31,8 @@ class ShmHolds : public ::testing::Test {
     to_b = *a->connect(b->address());
     to_a = *b->connect(a->address());
     ASSERT_TRUE(both_drive([&] {
-      return a->handshake(to_b) == Handshake::complete && b->handshake(to_a) == Handshake::complete;
+      return a->connect_state(to_b) == ConnectState::complete &&
+             b->connect_state(to_a) == ConnectState::complete;
     }));
   }
   void TearDown() override {

@@ -101,8 +101,8 @@ TEST(ShmSize, BeyondTheLimitOfFilesIsAnError) {
   EXPECT_TRUE(make_shm({}));
 }
 
-/// Copies slots in the way that `choice` selects. `into` and `past` are the times of a copy into
-/// the cache and past the cache.
+/// Copies slots in the way that `choice` selects. `into` and `past` are the times of a copy
+/// with ordinary stores and with non-temporal stores.
 void copy_slots(CacheChoice& choice, int slots, float into, float past) {
   for (int i = 0; i < slots; ++i) {
     const bool is_past = choice.is_non_temporal() != choice.is_trial();
@@ -441,29 +441,29 @@ void look_around(Transport& a, Transport& b) {
   for (int round = 0; round < 200; ++round) a.progress(), b.progress();
 }
 
-TEST(ShmHandshake, IsOfTwoThatConnectToEachOther) {
+TEST(ShmConnectState, IsOfTwoThatConnectToEachOther) {
   auto a = *make_shm({}), b = *make_shm({});
   const EndpointId to_b = *a->connect(b->address());
   look_around(*a, *b);
-  EXPECT_EQ(a->handshake(to_b), Handshake::waiting) << "b has not connected";
+  EXPECT_EQ(a->connect_state(to_b), ConnectState::waiting) << "b has not connected";
   const EndpointId to_a = *b->connect(a->address());
   look_around(*a, *b);
-  EXPECT_EQ(a->handshake(to_b), Handshake::complete);
-  EXPECT_EQ(b->handshake(to_a), Handshake::complete);
+  EXPECT_EQ(a->connect_state(to_b), ConnectState::complete);
+  EXPECT_EQ(b->connect_state(to_a), ConnectState::complete);
   a->close(to_b);
-  EXPECT_EQ(a->handshake(to_b), Handshake::failed);
+  EXPECT_EQ(a->connect_state(to_b), ConnectState::failed);
   b->close(to_a);
 }
 
-TEST(ShmHandshake, FailsWhereNobodyIs) {
+TEST(ShmConnectState, FailsWhereNobodyIs) {
   auto a = *make_shm({}), b = *make_shm({});
   const std::vector<std::byte> address(b->address().begin(), b->address().end());
   b.reset();
   const EndpointId nobody = *a->connect(address);
-  EXPECT_EQ(a->handshake(nobody), Handshake::failed);
+  EXPECT_EQ(a->connect_state(nobody), ConnectState::failed);
 }
 
-TEST(ShmHandshake, OfMoreThanThereIsRoomForIsLogged) {
+TEST(ShmConnectState, OfMoreThanThereIsRoomForIsLogged) {
   const std::string path = testing::TempDir() + "shm_meeting." + std::to_string(getpid());
   auto logger = value_of(Logger::open({LogLevel::warn, path}, {}));
   auto a = *make_shm({.endpoints = 1}, logger);

@@ -327,7 +327,7 @@ TEST_F(FakeSysfs, PciDatabaseNamesWhatHasNoNameYet) {
   file("pci.ids",
        "# comment\n10de  NVIDIA Corporation\n\t2330  GH100 [H100 SXM5 80GB]\n\t\t10de 16c1  A "
        "board\n"
-       "\t  no number\n15b3  Mellanox Technologies\n\t1021  MT2910 Family [ConnectX-7]\n"
+       "\tzzzz  no number\n15b3  Mellanox Technologies\n\t1021  MT2910 Family [ConnectX-7]\n"
        "C 02  Network controller\n\t1021  not a device");
   Machine machine = nic_and_gpu();
   machine.gpus[0].pci.id = {0x10de, 0x2330, 0x10de, 0x16c1};

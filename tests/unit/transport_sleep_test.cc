@@ -87,7 +87,8 @@ class SharedHost : public TransportPair {
   void SetUp() override {
     TransportPair::SetUp();
     ASSERT_TRUE(both_drive([&] {
-      return a->handshake(to_b) == Handshake::complete && b->handshake(to_a) == Handshake::complete;
+      return a->connect_state(to_b) == ConnectState::complete &&
+             b->connect_state(to_a) == ConnectState::complete;
     }));
   }
 };

@@ -103,8 +103,8 @@ void expect_all_refused(const RankOptions& options, Code code, const std::string
 class Shortsighted final : public transport::testing::ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
-  transport::Handshake handshake(transport::EndpointId id) const noexcept override {
-    return id == 0 ? transport::Handshake::failed : transport::Handshake::complete;
+  transport::ConnectState connect_state(transport::EndpointId id) const noexcept override {
+    return id == 0 ? transport::ConnectState::failed : transport::ConnectState::complete;
   }
 };
 

@@ -15,7 +15,7 @@ namespace {
 /// tasks. While no task ends, the time doubles from kFirstLook up to kLongestLook, since short
 /// waits use more CPU time.
 constexpr std::chrono::microseconds kFirstLook{200}, kLongestLook{20'000};
-/// How long drain() waits for copies of operations that have ended. Landings take longer only on
+/// How long drain() waits for copies of operations that have ended. copies take longer only on
 /// a device that has failed.
 constexpr std::chrono::seconds kLongestCopies{5};
 

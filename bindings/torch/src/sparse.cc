@@ -161,7 +161,7 @@ void SparseTask::complete_future() noexcept {
 void check_sparse(const at::Tensor& tensor, const ReduceOp& op) {
   if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
     refuse(c10::str("all_reduce: a tensor of layout ", tensor.layout(), " on ", tensor.device(),
-                    "; of sparse ones, COO tensors in the CPU's memory are reduction_buffer"));
+                    "; of sparse ones, COO tensors in the CPU's memory are reduced"));
   }
   if (op.op != RedOp::sum && op.op != RedOp::avg) {
     check(failure(Code::unsupported,
@@ -299,7 +299,7 @@ void SparseReducer::abort() noexcept {
 
 void SparseReducer::close() noexcept {
   constexpr std::chrono::seconds kPatience{5};
-  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduction_buffer";
+  constexpr const char* kWhy = "the group was destroyed while sparse tensors were reduced";
   const Lock lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();

@@ -139,7 +139,7 @@ void Task::settle() noexcept {
   {
     const Lock lock(settling_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    // enqueue_copies() has transfer_buffer the copies on a device, or will do so.
+    // enqueue_copies() has moved the copies on a device, or will do so.
     if (!begun_.device) copies.swap(begun_.copies);
     const std::string remedy = has_own_limit_ ? "" : remedy_of_group_limit(outcome);
     std::exception_ptr error =
@@ -266,9 +266,9 @@ FuturePtr Task::future(FuturePtr Futures::*which, c10::TypePtr type) {
   {
     const Lock lock(settling_);
     is_late = has_completed_futures_;
-    FuturePtr& future = futures_.*which;
-    if (!is_late && future) return future;
-    if (!is_late) future = made;
+    FuturePtr& slot = futures_.*which;
+    if (!is_late && slot) return slot;
+    if (!is_late) slot = made;
   }
   if (is_late) {
     Futures late;

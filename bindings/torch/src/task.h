@@ -14,7 +14,7 @@
 // To settle a task is to copy results on the CPU into the caller's tensors and to set the task's
 // outcome. The first thread that finds that the task has ended settles it: a thread in wait() or
 // isCompleted(), a server of futures (pending.h), or a thread that makes a later call on the group.
-// To complete_futures a task is to complete its futures, which runs their callbacks. A later call
+// To fulfil a task is to complete its futures, which runs their callbacks. A later call
 // on the group fulfils no tasks, so that callbacks never run within unrelated calls.
 #pragma once
 
@@ -111,18 +111,18 @@ class Task final : public c10d::Work {
   /// have not ended, Pending then holds a reference to the task until it is settled. So the tensors
   /// stay alive even if the caller drops the task.
   void adopt(StartedCall begun);
-  /// Sets the numbers in the task's name. Call it before take().
+  /// Sets the numbers in the task's name. Call it before adopt().
   void set_numbers(std::uint64_t sequence, std::uint64_t record) noexcept {
     name_.sequence = sequence;
     name_.record = record;
   }
   /// Records that the caller has passed a time limit, which replaces that of the group. Call it
-  /// before take().
+  /// before adopt().
   void set_own_limit() noexcept { has_own_limit_ = true; }
   /// Sets the number of this collective for Origin::callback_of(). Call it before the task is
   /// returned to the user.
   void set_number(std::uint64_t number) noexcept { number_ = number; }
-  /// The operations. They never change after take().
+  /// The operations. They never change after adopt().
   const Works& works() const noexcept { return begun_.works; }
   const Works& awaited() const noexcept { return begun_.awaited; }
   const SparseCalls& sparse() const noexcept { return begun_.sparse; }
@@ -136,7 +136,7 @@ class Task final : public c10d::Work {
   Origin origin_of_callbacks() const noexcept;
   /// Null for a call on tensors in CPU memory.
   const OnDevice* device() const noexcept { return begun_.device.get(); }
-  /// Whether the task is a collective, which all ranks call in the same order. Valid after take().
+  /// Whether the task is a collective, which all ranks call in the same order. Valid after adopt().
   bool is_ordered() const noexcept;
   /// Whether a stream of the device has been made to wait for the task.
   bool has_stream_waiters() const noexcept {
@@ -211,7 +211,7 @@ class Task final : public c10d::Work {
   FuturePtr future(FuturePtr Futures::*which, c10::TypePtr type);
   void complete(const Futures& futures) const noexcept;
 
-  /// The state of the copies on a device. Landings on the CPU are made by settle().
+  /// The state of the copies on a device. copies on the CPU are made by settle().
   enum class CopyState : std::uint8_t {
     due,        ///< In `begun_`. The thread that sets `enqueuing` enqueues them.
     enqueuing,  ///< A thread is enqueuing them.
@@ -224,7 +224,7 @@ class Task final : public c10d::Work {
   const std::shared_ptr<Pending> pending_;
   StartedCall begun_;
   bool has_own_limit_ = false;
-  bool is_in_stream_order_ = false;  ///< Whether wait() makes streams wait. Set by take().
+  bool is_in_stream_order_ = false;  ///< Whether wait() makes streams wait. Set by adopt().
   std::atomic<bool> settled_{false};
   mutable std::atomic<bool> has_stream_waiters_{false};
   Mutex settling_;

@@ -56,7 +56,7 @@ Buffer buffer(const at::Tensor& tensor, const Item& item) {
   return {tensor.data_ptr(), count, item.type, memory_of(tensor.device()).value_or(Memory{})};
 }
 
-/// Whether complex numbers can be reduction_buffer by reducing their real and imaginary parts
+/// Whether complex numbers can be reduced by reducing their real and imaginary parts
 /// separately.
 bool is_linear(RedOp op) { return op == RedOp::sum || op == RedOp::avg || op == RedOp::premul_sum; }
 

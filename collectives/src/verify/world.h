@@ -7,8 +7,8 @@
 
 #include "xylem/base/status.h"
 #include "xylem/collectives/pipeline.h"
-#include "xylem/collectives/plan_of.h"
 #include "xylem/collectives/schedule.h"
+#include "xylem/collectives/schedule_maker.h"
 #include "xylem/collectives/symmetry.h"
 
 #include <cstdint>

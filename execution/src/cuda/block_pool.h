@@ -112,10 +112,10 @@ class BlockPool {
       return memory;
     }
     const std::uint64_t bytes = block_bytes(size_class);
-    if (room_ < bytes) return nullptr;
+    if (result_ < bytes) return nullptr;
     std::byte* const memory = next_;
     next_ += bytes;
-    room_ -= bytes;
+    result_ -= bytes;
     blocks_.emplace(memory, size_class);
     return memory;
   }
@@ -138,9 +138,9 @@ class BlockPool {
       return;
     }
     regions_.push_back(region);
-    if (bytes <= room_) return;  // Another thread has added a region of this size.
+    if (bytes <= result_) return;  // Another thread has added a region of this size.
     next_ = region;
-    room_ = bytes;
+    result_ = bytes;
   }
 
   const Driver& driver_;
@@ -148,7 +148,7 @@ class BlockPool {
   Mutex mutex_;
   std::vector<std::byte*> regions_ XYLEM_LOCKING(guarded_by(mutex_));
   std::byte* next_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;  ///< Rest of the last region.
-  std::uint64_t room_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;     ///< Size of this rest.
+  std::uint64_t result_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;   ///< Size of this rest.
   std::uint64_t taken_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;    ///< Bytes of all regions.
   std::map<std::byte*, int> blocks_ XYLEM_LOCKING(guarded_by(mutex_));  ///< Block to size class.
   std::array<std::vector<std::byte*>, kClasses> free_ XYLEM_LOCKING(guarded_by(mutex_));

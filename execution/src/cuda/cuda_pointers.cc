@@ -68,8 +68,7 @@ CudaPointer CudaPointers::find(const void* address) noexcept {
   static_assert(attributes.size() == values.size());
   const CUresult result = loaded_->ask(attributes.size(), attributes.data(), values.data(),
                                        reinterpret_cast<CUdeviceptr>(address));
-  if (result != CUDA_SUCCESS)
-    return {can_be_on_device(result) ? kUnknownToDriver : Memory{}, false};
+  if (result != CUDA_SUCCESS) return {can_be_on_device(result) ? kQueryFailed : Memory{}, false};
   if (is_managed != 0 || type == CU_MEMORYTYPE_DEVICE) return {{MemoryKind::cuda, device}, false};
   return {{}, type == CU_MEMORYTYPE_HOST};
 }

@@ -17,10 +17,10 @@ namespace {
 constexpr std::uint64_t kFirstFlag = 64;
 constexpr std::uint64_t kNonce = 2048;
 constexpr std::uint64_t kEnded = 2112;
-constexpr std::uint64_t kTold = 2176;
+constexpr std::uint64_t kPeerCalls = 2176;
 static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kNonce);
 static_assert(kNonce + sizeof(MeshMember::nonce) <= kEnded);
-static_assert(kTold + kMostMeshRanks * sizeof(PeerCall) <= MeshMemories::kFlagBytes);
+static_assert(kPeerCalls + kMostMeshRanks * sizeof(PeerCall) <= MeshMemories::kFlagBytes);
 static_assert(kMostSignals + 1 == kMostMeshRanks);
 
 std::uint64_t place_of_flag(std::uint32_t from, std::uint32_t channel) noexcept {
@@ -131,7 +131,7 @@ std::uint32_t* MeshPeers::flag_at(std::uint32_t peer, std::uint32_t channel) con
 }
 
 PeerCall* MeshPeers::calls_written_to(std::uint32_t rank) const noexcept {
-  return pointer_to<PeerCall>(peers_[rank].flags + kTold);
+  return pointer_to<PeerCall>(peers_[rank].flags + kPeerCalls);
 }
 
 }  // namespace xylem::execution::cuda

@@ -104,7 +104,7 @@ void SharedMemory::find_handle(CUdeviceptr start, DevicePlace& place) const noex
 
 // ---- copies to the host ----
 
-bool SharedMemory::is_lent(const std::byte* memory, std::uint64_t bytes) const noexcept {
+bool SharedMemory::is_registered(const std::byte* memory, std::uint64_t bytes) const noexcept {
   const auto after = registered_.upper_bound(memory);
   if (after == registered_.begin()) return false;
   const auto& [begin, size] = *std::prev(after);
@@ -119,7 +119,7 @@ DeviceRead SharedMemory::begin_read(std::byte* target, const ConstRegion& source
   };
   const bool is_taken =
       is_well(current.result(), "cuCtxPushCurrent") &&
-      (is_lent(target, source.bytes)
+      (is_registered(target, source.bytes)
            ? is_well(kernels_->copy(stream_, target, source.data, source.bytes), "cuLaunchKernel")
            : is_well(driver_.cuMemcpyAsync(address(target), address(source.data), source.bytes,
                                            stream_),

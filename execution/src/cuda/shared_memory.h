@@ -106,7 +106,7 @@ class SharedMemory final : public transport::DeviceMemory {
   void note_replaced(const Name& name, const Far& opened) noexcept;
 
   /// Whether kernels can write this memory of the host.
-  bool is_lent(const std::byte* memory, std::uint64_t bytes) const noexcept;
+  bool is_registered(const std::byte* memory, std::uint64_t bytes) const noexcept;
 
   const Driver& driver_;
   const std::shared_ptr<const LoadedKernels> kernels_;

@@ -53,12 +53,12 @@ struct GatherFrame {
 };
 
 /// An invitation: rank `inviter` listens at an address for a payload connection from rank
-/// `invitee`. Each rank forwards the frame to the neighbour that is nearest to the guest, or floods
-/// it.
+/// `invitee`. Each rank forwards the frame to the neighbour that is nearest to the invitee, or
+/// floods it.
 struct Invitation {
   std::uint32_t inviter = 0;
   std::uint32_t invitee = 0;
-  std::uint32_t number = 0;  ///< Number of this invitation among those of `host`, from 1.
+  std::uint32_t number = 0;  ///< Number of this invitation among those of `inviter`, from 1.
   bool is_flooded = false;   ///< True if the frame is flooded.
   std::string address;       ///< Numeric, as from SocketAddress::host().
   std::uint16_t port = 0;

@@ -19,9 +19,9 @@
 #include "bootstrap/control_network.h"
 #include "bootstrap/greeter.h"
 #include "bootstrap/handshake.h"
-#include "bootstrap/joined_ranks.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/rank_set.h"
 #include "bootstrap/refusals.h"
 #include "bootstrap/start_store.h"
 #include "xylem/base/clock.h"
@@ -83,7 +83,7 @@ class ControlJoin {
   Dialect dialect_;
   Member self_;
   Key key_;  ///< Random until publish() has derived it from the secret and the session.
-  JoinedRanks joined_;
+  RankSet joined_;
   std::vector<std::uint32_t> neighbours_;
   std::unique_ptr<ControlNetwork> network_;
   Poller poller_;

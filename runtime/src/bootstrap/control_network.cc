@@ -122,7 +122,7 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
   if (const auto* const message = std::get_if<MessageFrame>(&frame)) {
     if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
     if (message->origin == self_.rank) return {};
-    if (!news_.is_new_message(message->origin, message->number)) return {};
+    if (!news_.record_message(message->origin, message->number)) return {};
     broadcast(frame, &link);
     events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
   } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
@@ -150,7 +150,7 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
 
 void ControlNetwork::handle_invitation(const ControlLink& link, const Invitation& invitation) {
   if (invitation.inviter == self_.rank) return;
-  if (invitation.is_flooded && !news_.is_new_invitation(invitation.inviter, invitation.number))
+  if (invitation.is_flooded && !news_.record_invitation(invitation.inviter, invitation.number))
     return;
   if (invitation.invitee != self_.rank) {
     return invitation.is_flooded ? broadcast(invitation, &link) : send_invitation(invitation);
@@ -161,8 +161,8 @@ void ControlNetwork::handle_invitation(const ControlLink& link, const Invitation
 
 void ControlNetwork::send_invitation(const Invitation& invitation) {
   if (invitation.is_flooded) return broadcast(invitation);
-  // If no open link leads towards the guest, the invitation is dropped: the inviting rank floods it
-  // later.
+  // If no open link leads towards the invitee, the invitation is dropped: the inviting rank floods
+  // it later.
   if (ControlLink* const next = next_towards(invitation.invitee)) next->push(invitation);
 }
 

@@ -17,22 +17,23 @@ class ControlNews {
   explicit ControlNews(std::uint32_t size) : ranks_(size) {}
 
   Presence presence(std::uint32_t rank) const { return ranks_[rank].presence; }
-  /// end() and the two hear functions below each record a frame, and return whether it is new.
+  /// end(), record_message() and record_invitation() each record a frame, and return whether it is
+  /// new.
   bool end(std::uint32_t rank, Presence how) {
     if (ranks_[rank].presence != Presence::here) return false;
     ranks_[rank].presence = how;
     return true;
   }
-  bool is_new_message(std::uint32_t origin, std::uint32_t number) {
+  bool record_message(std::uint32_t origin, std::uint32_t number) {
     return advance(ranks_[origin].message, number);
   }
-  bool is_new_invitation(std::uint32_t inviter, std::uint32_t number) {
+  bool record_invitation(std::uint32_t inviter, std::uint32_t number) {
     return advance(ranks_[inviter].invitation, number);
   }
 
  private:
   /// What this rank has received about another rank.
-  struct Heard {
+  struct RankNews {
     Presence presence = Presence::here;
     std::uint32_t message = 0;     ///< The number of the rank's last message.
     std::uint32_t invitation = 0;  ///< The number of the rank's last flooded invitation.
@@ -44,7 +45,7 @@ class ControlNews {
     return true;
   }
 
-  std::vector<Heard> ranks_;
+  std::vector<RankNews> ranks_;
 };
 
 }  // namespace xylem::runtime

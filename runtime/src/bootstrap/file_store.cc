@@ -305,7 +305,7 @@ Status FileStore::admit_all(Deadline deadline) {
 Status FileStore::admit(std::map<std::uint32_t, std::string>& hellos) {
   XYLEM_TRY(const bool changed, read_hellos(hellos));
   if (changed) XYLEM_TRY(write(base_ / "session", Session{number_, size_, hellos}.text()));
-  take_attendance();
+  count_joined();
   return {};
 }
 
@@ -383,7 +383,7 @@ Status FileStore::who_is_missing() const {
   return failure(who.code(), fmt::format("{} (in {})", who.message(), base_.string()), who.peer());
 }
 
-void FileStore::take_attendance() {
+void FileStore::count_joined() {
   // Once the start is complete, a rank may have left and removed its here file. So all ranks count
   // as present.
   const bool complete = ::access(complete_of(session_).c_str(), F_OK) == 0;
@@ -412,7 +412,7 @@ Result<std::vector<std::byte>> FileStore::get(std::string_view key, Deadline dea
     }
     if (!pace.wait()) break;
   }
-  take_attendance();
+  count_joined();
   if (!joined_.complete()) return who_is_missing();
   return failure(Code::timed_out, fmt::format("key \"{}\" was not set in time", key));
 }

@@ -21,7 +21,7 @@
 // locks.
 #pragma once
 
-#include "bootstrap/joined_ranks.h"
+#include "bootstrap/rank_set.h"
 #include "bootstrap/start_store.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/unique_fd.h"
@@ -68,7 +68,7 @@ class FileStore final : public StartStore {
   Status another_of_this_rank() const;
   Status who_is_missing() const;
   void clear_earlier_start() const;
-  void take_attendance();
+  void count_joined();
   /// If the process of rank `rank` has died, fails the start on all ranks, and returns its verdict
   /// (start_store.h). Otherwise returns OK.
   Status look_at(std::uint32_t rank);
@@ -86,7 +86,7 @@ class FileStore final : public StartStore {
   Path base_, session_;
   std::uint32_t rank_, size_;
   std::string number_;  ///< A random number that identifies this process in this start.
-  JoinedRanks joined_;
+  RankSet joined_;
   std::vector<Path> written_;
   std::uint32_t next_check_ = 0;  ///< The rank that rank 0 checks next.
   UniqueFd place_;  ///< This rank's here file, whose lock shows that the process lives.

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #ifdef XYLEM_HAVE_PMIX
-#include "bootstrap/joined_ranks.h"
+#include "bootstrap/rank_set.h"
 #include "bootstrap/store_rules.h"
 
 #include <pmix.h>
@@ -229,7 +229,7 @@ class PmixStore final : public Store {
   const std::uint32_t size_;
   bool is_synchronized_ = false;
   Status fence_failed_;
-  JoinedRanks joined_;
+  RankSet joined_;
   std::set<std::string, std::less<>> set_keys_;
 };
 

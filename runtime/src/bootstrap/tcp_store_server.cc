@@ -3,8 +3,8 @@
 // The thread that serves the store.
 #include "bootstrap/tcp_store_server.h"
 
-#include "bootstrap/joined_ranks.h"
 #include "bootstrap/poller.h"
+#include "bootstrap/rank_set.h"
 #include "bootstrap/refusals.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
@@ -128,9 +128,9 @@ class Server final : public TcpStoreServer {
   std::deque<int> strangers_;  ///< Connections in the handshake, the oldest first.
   std::map<std::string, ByteVector, std::less<>> values_;
   std::size_t held_bytes_ = 0;
-  JoinedRanks joined_;  ///< Ranks that have joined.
-  JoinedRanks done_;    ///< Ranks that have left, or have been sent the verdict.
-  Status verdict_;      ///< Why the start has failed; OK if it has not.
+  RankSet joined_;  ///< Ranks that have joined.
+  RankSet done_;    ///< Ranks that have left, or have been sent the verdict.
+  Status verdict_;  ///< Why the start has failed; OK if it has not.
   std::thread thread_;
 };
 

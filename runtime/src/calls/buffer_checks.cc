@@ -27,7 +27,7 @@ Status check_statement(const char* which,
   if (buffer.count == 0 || !devices.may_find()) return {};
   const auto found = devices.find(buffer.data);
   if (found.memory == buffer.memory || found.is_pinned) return {};
-  if (found.memory == execution::kUnknownToDriver) return {};  // The driver's query failed.
+  if (found.memory == execution::kQueryFailed) return {};  // The driver's query failed.
   return bad(fmt::format("{}: it is said to be in {}, but {} is in {}; leave its memory unstated",
                          which, describe(buffer.memory), buffer.data, describe(found.memory)));
 }

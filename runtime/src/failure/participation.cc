@@ -18,10 +18,10 @@ std::string clause(const std::vector<std::uint32_t>& ranks, std::string_view wha
 
 void Participation::add(std::uint32_t rank,
                         const std::optional<RollCall::Answer>& answer,
-                        bool has_left,
+                        bool has_left_group,
                         const CallHistory& history) {
-  if (has_left || (answer && answer->state == Situation::State::left)) {
-    gone.push_back(rank);
+  if (has_left_group || (answer && answer->state == Situation::State::left)) {
+    left_group.push_back(rank);
   } else if (!answer) {
     silent.push_back(rank);
   } else if (answer->state == Situation::State::waiting) {
@@ -40,13 +40,13 @@ std::optional<std::uint32_t> Participation::culprit() const {
   if (silent.size() == 1) return silent.front();
   if (!silent.empty()) return std::nullopt;
   if (const auto leaver = only_leaver()) return leaver;
-  if (left.empty() && gone.empty() && absent.size() == 1) return absent.front();
+  if (left_job.empty() && left_group.empty() && absent.size() == 1) return absent.front();
   return std::nullopt;
 }
 
 std::optional<std::uint32_t> Participation::only_leaver() const {
-  if (left.size() + gone.size() != 1) return std::nullopt;
-  return left.empty() ? gone.front() : left.front();
+  if (left_job.size() + left_group.size() != 1) return std::nullopt;
+  return left_job.empty() ? left_group.front() : left_job.front();
 }
 
 std::string Participation::describe() const {
@@ -57,7 +57,7 @@ std::string Participation::describe() const {
 std::string Participation::describe_silent() const { return clause(silent, "gave no answer"); }
 
 std::string Participation::describe_leavers() const {
-  return clause(left, "left the job") + clause(gone, "left the communicator");
+  return clause(left_job, "left the job") + clause(left_group, "left the communicator");
 }
 
 }  // namespace xylem::runtime

@@ -15,18 +15,19 @@ namespace xylem::runtime {
 
 /// The other ranks of a group, by their state in one call. All ranks are world ranks.
 struct Participation {
-  std::vector<std::uint32_t> absent;   ///< Have not made the call.
-  std::vector<std::uint32_t> waiting;  ///< Have made the call, and wait.
-  std::vector<std::uint32_t> silent;   ///< Have not answered.
-  std::vector<std::uint32_t> left;     ///< Have left the job.
-  std::vector<std::uint32_t> gone;     ///< Have left the communicator.
-  std::string last_calls;              ///< Text on the last calls of the absent ranks.
+  std::vector<std::uint32_t> absent;      ///< Have not made the call.
+  std::vector<std::uint32_t> waiting;     ///< Have made the call, and wait.
+  std::vector<std::uint32_t> silent;      ///< Have not answered.
+  std::vector<std::uint32_t> left_job;    ///< Have left the job.
+  std::vector<std::uint32_t> left_group;  ///< Have left the communicator.
+  std::string last_calls;                 ///< Text on the last calls of the absent ranks.
 
   /// Adds a rank that has not left the job. `answer`: what the rank has answered; empty if it has
-  /// not. `has_left`: the rank has left the communicator. `history` supplies the names of calls.
+  /// not. `has_left_group`: the rank has left the communicator. `history` supplies the names of
+  /// calls.
   void add(std::uint32_t rank,
            const std::optional<RollCall::Answer>& answer,
-           bool has_left,
+           bool has_left_group,
            const CallHistory& history);
 
   /// The rank to blame, if it is unique. Ranks that have not answered are to blame first. If all

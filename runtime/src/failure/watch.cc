@@ -72,9 +72,9 @@ void Watch::check(Operation& operation, Clock::time_point now) {
   if (operation.run.program == nullptr) return;  // Deferred: earlier calls report their stall.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
-    Situation own = situation(group, operation.sequence);
-    own.is_question = true;
-    publish(group, std::move(own));
+    Situation own_situation = situation(group, operation.sequence);
+    own_situation.is_question = true;
+    publish(group, std::move(own_situation));
   }
   if (stalled >= context_.config().stall_report && !operation.watched.warned) {
     operation.watched.warned = true;
@@ -121,9 +121,9 @@ void Watch::come_to_limit(Group& group,
     roll = rolls_.recent(group.spec().uid, sequence, now);
     if (roll == nullptr) {
       roll = &rolls_.call(group.spec().uid, sequence, now);
-      Situation own = situation(group, sequence);
-      own.roll_call = roll->id.number;
-      publish(group, std::move(own));
+      Situation own_situation = situation(group, sequence);
+      own_situation.roll_call = roll->id.number;
+      publish(group, std::move(own_situation));
     }
     operation.watched.roll = roll->id;
   }
@@ -273,9 +273,9 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   return situation;
 }
 
-void Watch::publish(Group& group, Situation&& own) {
-  received_[group.spec().uid].published[own.sequence] = own.state;
-  context_.control->flood(encode(own));
+void Watch::publish(Group& group, Situation&& own_situation) {
+  received_[group.spec().uid].published[own_situation.sequence] = own_situation.state;
+  context_.control->flood(encode(own_situation));
 }
 
 void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::byte> message) {
@@ -324,8 +324,9 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const bool is_question = situation.is_question;
   received.by_call[sequence].insert_or_assign(origin, std::move(situation));
   if (!is_question) return;
-  const auto said = received.published.find(sequence);
-  if (said == received.published.end() || said->second != this->situation(*group, sequence).state) {
+  const auto published = received.published.find(sequence);
+  if (published == received.published.end() ||
+      published->second != this->situation(*group, sequence).state) {
     publish(*group, this->situation(*group, sequence));
   }
 }
@@ -336,11 +337,11 @@ void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
     if (rolls_.on_situation(id, situation, Clock::now()))
       answer(id, this->situation(*group, situation.sequence));
   } else if (absent_.has_ended(situation.group) || is_unused_companion(situation.group)) {
-    Situation own;
-    own.group = situation.group;
-    own.sequence = situation.sequence;
-    if (absent_.has_ended(situation.group)) own.state = Situation::State::left;
-    answer(id, std::move(own));
+    Situation own_situation;
+    own_situation.group = situation.group;
+    own_situation.sequence = situation.sequence;
+    if (absent_.has_ended(situation.group)) own_situation.state = Situation::State::left;
+    answer(id, std::move(own_situation));
   } else {
     absent_.keep(AbsentGroups::Roll{id, situation.group, situation.sequence});
   }
@@ -373,16 +374,16 @@ void Watch::on_destroyed(Token /*token*/, Group& group) {
 }
 
 void Watch::publish_left(std::uint64_t group, std::uint64_t sequence) {
-  Situation own;
-  own.group = group;
-  own.sequence = sequence;
-  own.state = Situation::State::left;
-  context_.control->flood(encode(own));
+  Situation own_situation;
+  own_situation.group = group;
+  own_situation.sequence = sequence;
+  own_situation.state = Situation::State::left;
+  context_.control->flood(encode(own_situation));
 }
 
-void Watch::answer(RollCallId roll, Situation&& own) {
-  own.answers = roll;
-  context_.control->flood(encode(own));
+void Watch::answer(RollCallId roll, Situation&& own_situation) {
+  own_situation.answers = roll;
+  context_.control->flood(encode(own_situation));
 }
 
 void Watch::on_enlisted(Token token, Group& group) {
@@ -435,11 +436,11 @@ Participation Watch::participation_by(Group& group, AnswerOf&& answer_of) const 
     const std::uint32_t world = group.spec().world_ranks[rank];
     if (world == context_.rank()) continue;
     if (context_.failures.has_left(token(), world)) {
-      participation.left.push_back(world);
+      participation.left_job.push_back(world);
       continue;
     }
-    const bool has_left = left_at(group, world) != Clock::time_point::max();
-    participation.add(world, answer_of(world), has_left, history(group));
+    const bool has_left_group = left_at(group, world) != Clock::time_point::max();
+    participation.add(world, answer_of(world), has_left_group, history(group));
   }
   return participation;
 }
@@ -453,15 +454,15 @@ Participation Watch::participation_of(Group& group, const RollCall& roll) const 
 }
 
 Participation Watch::participation_of(Group& group, std::uint64_t sequence) const {
-  const std::map<std::uint32_t, Situation>* said = nullptr;
+  const std::map<std::uint32_t, Situation>* theirs = nullptr;
   if (const auto received = received_.find(group.spec().uid); received != received_.end()) {
     const auto call = received->second.by_call.find(sequence);
-    if (call != received->second.by_call.end()) said = &call->second;
+    if (call != received->second.by_call.end()) theirs = &call->second;
   }
   return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
-    if (said == nullptr) return std::nullopt;
-    const auto found = said->find(world);
-    if (found == said->end()) return std::nullopt;
+    if (theirs == nullptr) return std::nullopt;
+    const auto found = theirs->find(world);
+    if (found == theirs->end()) return std::nullopt;
     return RollCall::answer_of(found->second);
   });
 }

@@ -89,12 +89,12 @@ class Watch final : public GroupObserver, public WorkSource {
   std::string_view left_by(std::uint32_t world_rank) const;
   bool is_unused_companion(std::uint64_t group) const;
   void publish_left(std::uint64_t group, std::uint64_t sequence);
-  void publish(Group& group, Situation&& own);
+  void publish(Group& group, Situation&& own_situation);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   void on_roll_call(std::uint32_t origin, const Situation& situation);
   void on_refusal(std::uint32_t origin, const Refusal& refusal);
-  void answer(RollCallId roll, Situation&& own);
+  void answer(RollCallId roll, Situation&& own_situation);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
   /// Which ranks take part in this call, according to the situations published so far, or to the
   /// answers to a roll call.

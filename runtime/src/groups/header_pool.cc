@@ -63,7 +63,7 @@ void HeaderPool::hand_over(HeaderSlot& slot) {
 
 unsigned HeaderPool::turn(Token /*token*/) {
   unsigned found = 0;
-  // look() may add users to the list and remove users from it, including itself.
+  // poll_headers() may add users to the list and remove users from it, including itself.
   for (std::size_t i = 0; i < pollers_.size();) {
     HeaderUser* const user = pollers_[i];
     const bool goes_on = user->poll_headers(found);

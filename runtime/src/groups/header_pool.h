@@ -119,10 +119,10 @@ class HeaderPool final : public WorkSource {
   /// Reports all completed slots to their senders and owners, and reclaims the slots without an
   /// owner. Called after the transports have made progress.
   void hand_over_completed();
-  /// Makes turn() call look() of this user until look() returns false.
+  /// Makes turn() call poll_headers() of this user until poll_headers() returns false.
   void start_polling(HeaderUser& user) { pollers_.push_back(&user); }
-  /// Calls HeaderUser::poll_headers() of the users that were passed to look_for(). Called before
-  /// the transports make progress.
+  /// Calls HeaderUser::poll_headers() of the users that were passed to start_polling(). Called
+  /// before the transports make progress.
   unsigned turn(Token token) override;
   /// A transport may still hold a header whose Work has ended. Possibly no user thread waits and
   /// drives the job then, so the progress thread must make turns.
@@ -131,8 +131,8 @@ class HeaderPool final : public WorkSource {
   std::size_t receiving() const noexcept { return in_use_ - sending(); }
   bool has_completed() const noexcept { return completed_ != nullptr; }
   bool is_sending_to(std::uint32_t world_rank) const noexcept;
-  /// Call this when the user's group is closed. From then on, neither its on_sent() nor its look()
-  /// is called.
+  /// Call this when the user's group is closed. From then on, neither its on_sent() nor its
+  /// poll_headers() is called.
   void forget(const HeaderUser& user) noexcept;
   /// The number of outgoing slots that a transport still holds. Any thread may call this.
   std::uint32_t sending() const noexcept { return sending_.load(std::memory_order_acquire); }

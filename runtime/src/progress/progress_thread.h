@@ -71,7 +71,8 @@ class ProgressThread final : private Attendant {
     if (announced.load(std::memory_order_relaxed) && announced.exchange(false)) wake();
   }
   bool has_work() const noexcept { return sources_.need() != WorkSource::Need::nothing; }
-  /// True if a source needs polling, no other thread holds the token, and this thread may drive it.
+  /// True if a source needs polling, no other thread holds the token, and this thread may drive
+  /// the job.
   bool attends_device() const noexcept {
     return drives_ && progress_.needed_polling() && !progress_.held();
   }

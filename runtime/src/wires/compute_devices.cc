@@ -63,7 +63,7 @@ execution::Compute* ComputeDevices::add(ComputeDevice device) const {
 }
 
 Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
-  if (memory == execution::kUnknownToDriver) {
+  if (memory == execution::kQueryFailed) {
     return failure(Code::internal,
                    "CUDA's cuPointerGetAttributes failed, so it is not known where the buffer is; "
                    "a device may be lost. State Buffer::memory for memory of the host");

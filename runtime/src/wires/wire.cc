@@ -100,11 +100,11 @@ Status Wire::probe(std::span<const std::uint32_t> peers, Deadline deadline) {
 bool Wire::reaches(std::uint32_t peer, Deadline limit) {
   const Link& link = links_[peer];
   if (link.transport == nullptr) return false;
-  const auto handshake = [&] { return transport_->handshake(link.endpoint); };
-  while (handshake() == transport::Handshake::waiting && !limit.passed()) {
+  const auto state = [&] { return transport_->connect_state(link.endpoint); };
+  while (state() == transport::ConnectState::waiting && !limit.passed()) {
     if (transport_->progress() == 0) sched_yield();
   }
-  return handshake() == transport::Handshake::complete;
+  return state() == transport::ConnectState::complete;
 }
 
 Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {

@@ -36,7 +36,7 @@ struct WireKind {
   /// Makes the transport of this rank, for messages with `peers` other ranks.
   std::function<Result<std::unique_ptr<transport::Transport>>(std::uint32_t peers)> make;
   /// If set, two ranks use this kind only if their handshake at start succeeds
-  /// (Transport::handshake()).
+  /// (Transport::connect_state()).
   bool probes_at_start = false;
   /// Whether its transport has Connections. If so, rank 0 can request a connection before the
   /// transport is made.

@@ -2,12 +2,13 @@
 //
 // run_job: runs one program as n ranks on this host, until no process of the job is left.
 //
-//   running ──a rank fails──► failing ──patience passes──► ending ──3 s pass──► killing
+//   running ──a rank fails──► failing ──grace passes──► ending ──3 s pass──► killing
 //      └──Ctrl-C, time-out, output lost, only children of ranks left──►┘
 //
-// In `failing` the other ranks may continue for JobOptions::patience. In `ending` every process of
-// the job has received SIGTERM, and in `killing` SIGKILL. A job is over when no descendant of its
-// processes is alive, including descendants that have moved to another process group or session.
+// In `failing` the other ranks may continue for JobOptions::failure_grace. In `ending` every
+// process of the job has received SIGTERM, and in `killing` SIGKILL. A job is over when no
+// descendant of its processes is alive, including descendants that have moved to another process
+// group or session.
 #pragma once
 
 #include "run/process.h"

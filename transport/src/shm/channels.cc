@@ -90,13 +90,14 @@ void Channels::poll_socket() {
   reclaim_from_ended();
 }
 
-Handshake Channels::handshake(EndpointId id) const noexcept {
+ConnectState Channels::connect_state(EndpointId id) const noexcept {
   const Endpoint& endpoint = endpoints_[id];
-  if (!endpoint.outgoing.is_open()) return Handshake::failed;
+  if (!endpoint.outgoing.is_open()) return ConnectState::failed;
   const auto is_from_peer = [&](const Source& source) {
     return source.has_accepted && source.peer == endpoint.peer;
   };
-  return std::ranges::any_of(sources_, is_from_peer) ? Handshake::complete : Handshake::waiting;
+  return std::ranges::any_of(sources_, is_from_peer) ? ConnectState::complete
+                                                     : ConnectState::waiting;
 }
 
 Incoming* Channels::incoming_from(EndpointId id) noexcept {

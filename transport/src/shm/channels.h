@@ -6,7 +6,7 @@
 //   sender: connect ── hello with the channel's number ──────────────────► receiver: Source made
 //   sender: Outgoing is open ◄── accept with the number of its credits ─── receiver
 //
-// If the peer's socket has no room for a hello or an accept, look() sends the message again.
+// If the peer's socket has no room for a hello or an accept, poll_socket() sends the message again.
 #pragma once
 
 #include "matcher.h"
@@ -75,13 +75,13 @@ class Channels {
   Incoming* incoming_from(EndpointId id) noexcept;
 
   EndpointId connect(const Nonce& to);
-  Handshake handshake(EndpointId id) const noexcept;
+  ConnectState connect_state(EndpointId id) const noexcept;
   void close(EndpointId id);
   /// True if no more messages will be read from the peer: it has ended, or all endpoints to it are
   /// closed.
   bool is_left(const Peer& peer) const noexcept;
 
-  /// Whether look() should be called soon.
+  /// Whether poll_socket() should be called soon.
   bool must_poll_socket() const noexcept { return is_connecting_ || peers_->must_poll_socket(); }
   /// Processes the messages that peers have sent to the socket, and reclaims memory from peers that
   /// have ended.
@@ -129,7 +129,8 @@ class Channels {
   DeviceMemory* devices_;
   std::deque<Endpoint> endpoints_;
   std::deque<Source> sources_;
-  /// True if, at the last look(), a hello had not been answered or an accept had not been sent.
+  /// True if, at the last poll_socket(), a hello had not been answered or an accept had not been
+  /// sent.
   bool is_connecting_ = false;
   std::vector<PeerRequest> requests_;  ///< Requests that have arrived from peers.
   std::uint32_t held_ = 0;             ///< Number of incoming channels on hold.

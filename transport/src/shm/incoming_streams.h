@@ -102,7 +102,7 @@ class IncomingStreams {
       viewed,   ///< The message is being read in place through a view.
     };
     Use use = Use::free;
-    /// True once look() has been called because the stream's memory is not mapped.
+    /// True once request_socket_poll() has been called because the stream's memory is not mapped.
     bool has_looked = false;
     Tag tag = 0;
     std::uint64_t bytes = 0;

@@ -75,8 +75,8 @@ class Peers {
   /// Processes messages up to the next hello or accept, and returns this hello or accept; nullopt
   /// if there is none.
   std::optional<Hello> receive();
-  /// Whether receive() should be called soon: PeerMemory::look() has requested it, since the
-  /// descriptor of announced memory has not arrived.
+  /// Whether receive() should be called soon: PeerMemory::request_socket_poll() has requested it,
+  /// since the descriptor of announced memory has not arrived.
   bool must_poll_socket() const noexcept { return must_poll_socket_; }
   /// Logs that a message of a peer is ignored.
   void refuse(std::string_view why) const;

@@ -20,7 +20,7 @@ constexpr std::uint64_t kAddressMagic = 0x78796c656d2d7368;  // "xylem-sh"
 /// The socket is checked once in this many calls of progress() that find no work.
 constexpr std::uint32_t kRoundsPerLook = 64;
 /// View::id of a message that arrived before its receive was posted.
-constexpr std::uint64_t kLent = ~std::uint64_t{0};
+constexpr std::uint64_t kUnexpected = ~std::uint64_t{0};
 
 using AddressWords = std::array<std::uint64_t, 4>;
 
@@ -170,7 +170,7 @@ Posted ShmTransport::recv_view(Tag tag,
   operation.state = nullptr;
   operation.code = Code::ok;
   operation.bytes = arrived->bytes;
-  operation.view = {arrived->payload.data(), kLent};
+  operation.view = {arrived->payload.data(), kUnexpected};
   matcher_.detach_payload(*arrived);
   return Posted::done;
 }
@@ -181,7 +181,7 @@ bool ShmTransport::take_view(EndpointId from, Tag tag, std::uint64_t bytes, View
 }
 
 bool ShmTransport::release(const View& view) noexcept {
-  if (view.id == kLent) {
+  if (view.id == kUnexpected) {
     matcher_.release_payload(view.data);
     return true;
   }
@@ -289,9 +289,9 @@ bool ShmTransport::do_peers_compute() const noexcept {
   });
 }
 
-Handshake ShmTransport::handshake(EndpointId id) const noexcept {
+ConnectState ShmTransport::connect_state(EndpointId id) const noexcept {
   XYLEM_CHECK(id < channels_.size(), id, channels_.size());
-  return channels_.handshake(id);
+  return channels_.connect_state(id);
 }
 
 std::vector<PhysicalPath> ShmTransport::paths(EndpointId id) const {

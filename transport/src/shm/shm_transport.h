@@ -44,7 +44,7 @@ class ShmTransport final : public Transport, public Views, public HostPeers {
   }
   std::span<const std::byte> address() const noexcept override { return address_; }
   Result<EndpointId> connect(std::span<const std::byte> address) override;
-  Handshake handshake(EndpointId endpoint) const noexcept override;
+  ConnectState connect_state(EndpointId endpoint) const noexcept override;
   Posted send(EndpointId to, Tag tag, ConstRegion source, Operation& operation) noexcept override;
   bool send_inline(EndpointId to, Tag tag, const void* data, std::uint64_t bytes) noexcept override;
   Posted recv(

@@ -6,9 +6,9 @@
 //      └──announce──► announced ──go────┘            (until the socket has it)
 //
 // The first frames of messages are sent in the order of the sends, so that messages with equal tags
-// match in this order. Then the streaming messages are sent in turn, one frame each. A message
-// within the credit is sent ahead of its receive. A message beyond the credit is announced, so it
-// does not block later messages.
+// match in this order. Between them, the streaming messages are sent in turn, one frame each. A
+// message within the credit is sent ahead of its receive. A message beyond the credit is announced,
+// so it does not block later messages.
 #pragma once
 
 #include "outcome.h"

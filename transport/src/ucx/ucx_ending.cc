@@ -143,7 +143,7 @@ void UcxTransport::break_when_stuck() {
 }
 
 // Destroys the worker: UCX then never accesses the memory of operations again. All pending
-// operations end, and new ones fail with link_lost.
+// operations end, and new ones fail.
 void UcxTransport::end_worker() {
   for (const auto& endpoint : endpoints_) {
     if (endpoint->lost == Code::ok) endpoint->lost = Code::link_lost;

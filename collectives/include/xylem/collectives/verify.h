@@ -18,8 +18,8 @@
 #pragma once
 
 #include "xylem/base/status.h"
-#include "xylem/collectives/plan_of.h"
 #include "xylem/collectives/schedule.h"
+#include "xylem/collectives/schedule_maker.h"
 #include "xylem/collectives/symmetry.h"
 
 #include <span>

@@ -27,12 +27,11 @@ namespace xylem::execution {
 /// Stands for the memory of an address for which the driver's query fails, for example after the
 /// loss of a device. No call accepts such memory. The host must not access it, since it may be
 /// memory of a device.
-inline constexpr Memory kUnknownToDriver{MemoryKind::cuda,
-                                         std::numeric_limits<std::int32_t>::min()};
+inline constexpr Memory kQueryFailed{MemoryKind::cuda, std::numeric_limits<std::int32_t>::min()};
 
 /// The driver's answer to the query about an address.
 struct CudaPointer {
-  /// Host memory, memory of a CUDA device, or kUnknownToDriver. Managed memory counts as memory of
+  /// Host memory, memory of a CUDA device, or kQueryFailed. Managed memory counts as memory of
   /// the device on which it was allocated.
   Memory memory{};
   bool is_pinned = false;  ///< True for host memory that every CUDA device can access.

@@ -183,7 +183,7 @@ struct Port {
   PortState state = PortState::unknown;
   LinkLayer link_layer = LinkLayer::unknown;
   std::optional<GBps> rate;
-  /// The network interface on the same port, as the first GIDs name it; empty if none or unknown.
+  /// The network interface of the first GID that names one; empty if none does.
   std::string interface = {};
   std::vector<Gid> gids = {};  ///< In the order of their indices.
 

@@ -99,7 +99,7 @@ enum class Posted : std::uint8_t {
 };
 
 /// The progress of the handshake between two transports that connect to each other.
-enum class Handshake : std::uint8_t {
+enum class ConnectState : std::uint8_t {
   waiting,   ///< Not complete yet: call progress().
   complete,  ///< Both transports have connected, and each has accepted the other's connection.
   failed,    ///< The peer does not exist, or the endpoint was closed.
@@ -134,9 +134,9 @@ class Transport {
   /// on the endpoint end with peer_lost or link_lost.
   virtual Result<EndpointId> connect(std::span<const std::byte> address) = 0;
   /// The state of the handshake with this endpoint's peer. A transport without a handshake always
-  /// returns Handshake::complete.
-  virtual Handshake handshake(EndpointId /*endpoint*/) const noexcept {
-    return Handshake::complete;
+  /// returns ConnectState::complete.
+  virtual ConnectState connect_state(EndpointId /*endpoint*/) const noexcept {
+    return ConnectState::complete;
   }
 
   /// Sends `source` under `tag`. Completion means that the memory may be reused, not that the peer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JoinedRanks: which ranks have joined the start, and the error message that names the missing
-// ones.
+// RankSet: the ranks that have done what all ranks must do, such as joining the start, and the
+// error that names the missing ranks.
 #pragma once
 
 #include "xylem/base/clock.h"
@@ -19,9 +19,9 @@ namespace xylem::runtime {
 /// ranges, and ends in " and 17 more".
 std::string rank_list(std::span<const std::uint32_t> ranks);
 
-class JoinedRanks {
+class RankSet {
  public:
-  explicit JoinedRanks(std::uint32_t size) : here_(size, false), since_(Clock::now()) {}
+  explicit RankSet(std::uint32_t size) : here_(size, false), since_(Clock::now()) {}
 
   void add(std::uint32_t rank) { here_.at(rank) = true; }
   bool has(std::uint32_t rank) const { return here_.at(rank); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Error messages about ranks that have not joined.
-#include "bootstrap/joined_ranks.h"
+#include "bootstrap/rank_set.h"
 
 #include "xylem/base/quantity.h"
 
@@ -42,11 +42,11 @@ std::string rank_list(std::span<const std::uint32_t> ranks) {
   return text;
 }
 
-bool JoinedRanks::complete() const {
+bool RankSet::complete() const {
   return std::ranges::all_of(here_, [](bool here) { return here; });
 }
 
-std::vector<std::uint32_t> JoinedRanks::missing() const {
+std::vector<std::uint32_t> RankSet::missing() const {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < here_.size(); ++rank) {
     if (!here_[rank]) ranks.push_back(rank);
@@ -54,7 +54,7 @@ std::vector<std::uint32_t> JoinedRanks::missing() const {
   return ranks;
 }
 
-Status JoinedRanks::missing_error() const {
+Status RankSet::missing_error() const {
   std::vector<std::uint32_t> present;
   for (std::uint32_t rank = 0; rank < here_.size(); ++rank) {
     if (here_[rank]) present.push_back(rank);
