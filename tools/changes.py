@@ -47,7 +47,7 @@ RECORD_HEAD = """\
 """
 
 
-def reasons_for(part, changed, failed, day):
+def reasons_for(part, changed, failed, day, is_fresh=False):
     """Why `tools/test --ci` runs a part, or None. `changed` are the files that differ from the commit at which the part
     passed last, or None if there is no such commit."""
     if failed:
@@ -57,17 +57,17 @@ def reasons_for(part, changed, failed, day):
     concerned = [path for path in changed for pattern, parts in NEEDS if part in parts and re.match(pattern, path)]
     if concerned:
         return f"asked for by {concerned[0]}" + (f" and {len(concerned) - 1} more" if len(concerned) > 1 else "")
-    if part in TURNS[day.toordinal() % len(TURNS)]:
+    if part in TURNS[day.toordinal() % len(TURNS)] and not is_fresh:
         return "it is its turn"
     return None
 
 
-def choose(changed, failed, day):
+def choose(changed, failed, day, fresh=()):
     """The stages of a run, with their reasons: {stage: reason}. `changed` gives for each part the files that differ, or
     None; `failed` are the parts that have failed since they passed last."""
     chosen = {stage: "every change needs it" for stage in ALWAYS}
     for part in PARTS:
-        reason = reasons_for(part, changed[part], part in failed, day)
+        reason = reasons_for(part, changed[part], part in failed, day, part in fresh)
         if reason:
             chosen[part] = reason
     return chosen
@@ -173,6 +173,10 @@ def git(*arguments):
 COMMENT = re.compile(r"^[ \t]*//(?!.*NOLINT).*\n|[ \t]*///<(?!.*NOLINT).*$", re.MULTILINE)
 
 
+# In CMake, `#include` may be a line of a program in a string, so only `# ` begins a comment here.
+CMAKE_COMMENT = re.compile(r"^[ \t]*# .*\n", re.MULTILINE)
+
+
 def without_comments(text):
     """The lines of C++ code that have an effect, also for clang-tidy."""
     if 'R"' in text:  # A raw string may contain lines that look like comments.
@@ -182,14 +186,19 @@ def without_comments(text):
 
 def differs_in_code(path, commit):
     """Whether a file differs from that of a commit in more than comments."""
-    if not path.endswith((".cc", ".h", ".c", ".cu", ".inc")) or not os.path.exists(path):
+    is_code = path.endswith((".cc", ".h", ".c", ".cu", ".inc"))
+    if not (is_code or is_of_cmake(path)) or not os.path.exists(path):
         return True
     known = subprocess.run(
         ["git", "show", f"{commit}:{path}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, errors="replace"
     )
     with open(path, encoding="utf-8", errors="replace") as file:
         now = file.read()
-    return known.returncode != 0 or without_comments(known.stdout) != without_comments(now)
+    if known.returncode != 0:
+        return True
+    if is_code:
+        return without_comments(known.stdout) != without_comments(now)
+    return CMAKE_COMMENT.sub("", known.stdout) != CMAKE_COMMENT.sub("", now)
 
 
 def changed_since(commit):
@@ -238,7 +247,14 @@ def stages_of(day):
     commits = {part: record.get(part, (None, False))[0] for part in PARTS}
     differ = {commit: changed_since(commit) for commit in set(commits.values())}
     failed = {part for part, (_, failed) in record.items() if failed}
-    return choose({part: differ[commit] for part, commit in commits.items()}, failed, day)
+    fresh = {part for part, commit in commits.items() if differ[commit] is not None and is_of_day(commit, day)}
+    return choose({part: differ[commit] for part, commit in commits.items()}, failed, day, fresh)
+
+
+def is_of_day(commit, day):
+    """Whether a commit was made on this day (UTC), so that a part that passed at it has had its turn."""
+    made = int(git("show", "--no-patch", "--format=%ct", commit))
+    return datetime.datetime.fromtimestamp(made, datetime.timezone.utc).date() == day
 
 
 def main():

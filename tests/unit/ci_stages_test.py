@@ -112,6 +112,10 @@ class Choice(unittest.TestCase):
         for day in range(30):
             self.assertIn(chosen(day=DAY + datetime.timedelta(day)), GROUPS)
 
+    def test_has_no_part_by_date_that_has_passed_on_that_day(self):
+        nothing = {part: [] for part in changes.PARTS}
+        self.assertEqual(set(changes.choose(nothing, set(), DAY, fresh=changes.PARTS)), set(changes.ALWAYS))
+
     def test_has_what_has_failed_until_it_passes(self):
         for day in range(30):
             self.assertIn("wheel", chosen(failed={"wheel"}, day=DAY + datetime.timedelta(day)))
@@ -286,6 +290,12 @@ class Record(Repository):
         self.all_pass(self.commit())
         self.write("runtime/src/job.cc", 'const char* a = R"(\n// Two.\n)";\n')
         self.assertEqual(self.asked_for(), {"tsan"}, "a raw string")
+        self.write("cmake/Checks.cmake", "# One.\nset(a 1)\n")
+        self.all_pass(self.commit())
+        self.write("cmake/Checks.cmake", "# Two.\nset(a 1)\n")
+        self.assertEqual(self.asked_for(), set())
+        self.write("cmake/Checks.cmake", "# Two.\nset(a 2)\n")
+        self.assertEqual(self.asked_for(), set(changes.PARTS))
 
     def test_a_stage_that_fails_is_owed_until_it_passes(self):
         first = self.commit()
