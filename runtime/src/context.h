@@ -41,7 +41,7 @@ struct Context {
       : loaded(std::move(settings)),
         placement(std::move(place)),
         logger(std::move(log)),
-        devices(std::move(computes), std::move(make_device)),
+        devices(sources, std::move(computes), std::move(make_device)),
         given(std::move(schedules)),
         control(std::move(plane)),
         failures(placement.size) {}
@@ -59,11 +59,11 @@ struct Context {
   const LoadedConfig loaded;
   const Placement placement;
   const Logger logger;
+  WorkSources sources;  ///< Job::list_sources() adds the sources.
   ComputeDevices devices;
   const GivenSchedules given;
   ProcessGuard process;
   const std::unique_ptr<ControlPlane> control;
-  WorkSources sources;  ///< Job::list_sources() adds the sources.
   Progress progress{sources};
   ProgressThread thread{progress, sources};
   OperationPool operations{progress, process};

@@ -292,6 +292,7 @@ TEST_F(BesideAProgram, AThreadIsNotBoundIfNoOtherRankComputes) {
 TEST_F(BesideAProgram, AThreadIsNotBoundWhileADeviceWorks) {
   if (two_cores_in_turn().empty()) GTEST_SKIP() << "there is one core";
   has_device_work = true;
+  sources.note_device();
   wait();
   EXPECT_FALSE(was_bound);
 }

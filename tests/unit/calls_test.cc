@@ -4,6 +4,7 @@
 // they wrap around modulo 2^64.
 #include "runtime/src/calls/calls.h"
 
+#include "runtime/src/progress/work_source.h"
 #include "support/outcome.h"
 
 #include <gmock/gmock.h>
@@ -238,7 +239,8 @@ TEST(EvenCall, ArgumentsLikeRightOnesAreRight) {
 }
 
 TEST(CallOnStream, NeedsADeviceAndItsStream) {
-  const ComputeDevices none;
+  WorkSources sources;
+  const ComputeDevices none(sources, {}, {});
   const Stream of_host{nullptr, Memory{}}, of_unknown{nullptr, kFoundByCall}, of_device{};
   const auto refused = [](const Caller& caller, const Stream& stream) {
     Call call = even_call(caller, {Collective::all_reduce, in(4), out(4), RedOp::sum, 0}).value();

@@ -104,6 +104,7 @@ TEST_F(AMailbox, WakesAWaiterThatSleeps) {
 
 TEST_F(AMailbox, KeepsAWaiterAwakeWhileItNeedsPolling) {
   mailbox.polls = true;
+  sources.note_device();
   std::atomic<bool> never{false};
   progress.wait(never, Deadline::after(std::chrono::milliseconds(20)));
   EXPECT_EQ(mailbox.sleeps, 0);

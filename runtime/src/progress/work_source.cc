@@ -39,7 +39,7 @@ bool WorkSources::arm(Token token, std::vector<pollfd>& descriptors) {
                              [&](WorkSource* source) { return source->arm(token, descriptors); });
 }
 
-bool WorkSources::needs_polling(Token token) const noexcept {
+bool WorkSources::does_any_need_polling(Token token) const noexcept {
   return std::ranges::any_of(
       sources_, [&](const WorkSource* source) { return source->needs_polling(token); });
 }

@@ -34,8 +34,8 @@ class WorkSource {
   /// Called before the token holder sleeps, after it has announced its sleep. Appends the
   /// descriptors that wake it. False if the holder must not sleep, since there is something to do.
   virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
-  /// True if the source waits for something that signals no descriptor, such as the work of a
-  /// device.
+  /// True if the source waits for a device, whose work signals no descriptor. Called only after
+  /// WorkSources::note_device().
   virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
   /// Does work that depends on time, such as ending a connection that has been silent for too long.
   /// Called about every 50 ms while any source needs turns.
@@ -52,15 +52,23 @@ class WorkSources {
   WorkSource::Need need() const noexcept;
   /// Makes the next turn end with a tick.
   void request_tick() noexcept { is_tick_due_.store(true, std::memory_order_relaxed); }
+  /// Call this when the job gets a device, before work is submitted to the device. Until
+  /// then, needs_polling() is false, and takes no time.
+  void note_device() noexcept { has_device_.store(true, std::memory_order_relaxed); }
 
   /// One turn of all sources, then the tick if one was requested.
   unsigned turn(Token token);
   bool arm(Token token, std::vector<pollfd>& descriptors);
-  bool needs_polling(Token token) const noexcept;
+  bool needs_polling(Token token) const noexcept {
+    return has_device_.load(std::memory_order_relaxed) && does_any_need_polling(token);
+  }
 
  private:
+  bool does_any_need_polling(Token token) const noexcept;
+
   std::vector<WorkSource*> sources_;
   std::atomic<bool> is_tick_due_{false};
+  std::atomic<bool> has_device_{false};
 };
 
 }  // namespace xylem::runtime

@@ -26,8 +26,10 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   return ComputeDevice{memory, std::move(compute)};
 }
 
-ComputeDevices::ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker)
-    : maker_(std::move(maker)) {
+ComputeDevices::ComputeDevices(WorkSources& sources,
+                               std::vector<ComputeDevice> devices,
+                               ComputeDeviceMaker maker)
+    : sources_(sources), maker_(std::move(maker)) {
   for (ComputeDevice& device : devices) (void)add(std::move(device));
 }
 
@@ -57,6 +59,7 @@ execution::Compute* ComputeDevices::add(ComputeDevice device) const {
       region.registered_by = memory;
     }
   }
+  sources_.note_device();
   auto made = std::make_unique<Made>(Made{std::move(device), devices_});
   devices_.store(made.release(), std::memory_order_release);
   return compute;

@@ -4,6 +4,7 @@
 // in the memory of these devices.
 #pragma once
 
+#include "progress/work_source.h"
 #include "xylem/base/memory.h"
 #include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
@@ -37,8 +38,11 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory);
 /// Compute lives at least as long as this object.
 class ComputeDevices final : public transport::DeviceMemory {
  public:
-  ComputeDevices() = default;
-  ComputeDevices(std::vector<ComputeDevice> devices, ComputeDeviceMaker maker);
+  /// `maker` may be null: the job then gets no devices other than `devices`. `sources` outlives
+  /// this object.
+  ComputeDevices(WorkSources& sources,
+                 std::vector<ComputeDevice> devices,
+                 ComputeDeviceMaker maker);
   ComputeDevices(const ComputeDevices&) = delete;
   ComputeDevices& operator=(const ComputeDevices&) = delete;
   ~ComputeDevices();
@@ -76,14 +80,15 @@ class ComputeDevices final : public transport::DeviceMemory {
   struct HostRegion {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    transport::DeviceMemory* registered_by =
-        nullptr;  ///< The device that has registered it; null: none.
+    /// The device that has registered it; null: none.
+    transport::DeviceMemory* registered_by = nullptr;
   };
 
   execution::Compute* made(const Memory& memory) const noexcept;
   transport::DeviceMemory* memory_of(const Memory& memory) const noexcept;
   execution::Compute* add(ComputeDevice device) const;
 
+  WorkSources& sources_;
   ComputeDeviceMaker maker_;
   mutable execution::CudaPointers pointers_;
   mutable Mutex mutex_;

@@ -100,9 +100,7 @@ ConnectState Channels::connect_state(EndpointId id) const noexcept {
                                                      : ConnectState::waiting;
 }
 
-Incoming* Channels::incoming_from(EndpointId id) noexcept {
-  Endpoint& endpoint = endpoints_[id];
-  if (endpoint.back != nullptr) return endpoint.back;
+Incoming* Channels::find_incoming(Endpoint& endpoint) noexcept {
   const auto source = std::ranges::find_if(
       sources_, [&](const Source& from) { return from.peer->nonce == endpoint.nonce; });
   return source == sources_.end() ? nullptr : endpoint.back = &source->incoming;

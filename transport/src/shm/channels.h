@@ -32,7 +32,7 @@ struct Endpoint {
   Outgoing outgoing;
   bool hello_sent = false;
   Peer* peer = nullptr;      ///< Null until the peer has accepted the channel.
-  Incoming* back = nullptr;  ///< The channel from this peer; set by incoming_from().
+  Incoming* back = nullptr;  ///< The channel from this peer; set by find_incoming().
   std::uint64_t bytes_sent = 0;
 
   bool is_waiting() const noexcept { return peer == nullptr && outgoing.is_open(); }
@@ -72,7 +72,10 @@ class Channels {
   const Endpoint& endpoint(EndpointId id) const noexcept { return endpoints_[id]; }
   Source& source(std::uint32_t channel) noexcept { return sources_[channel]; }
   /// The channel from the peer of an endpoint; null if the peer has not connected yet.
-  Incoming* incoming_from(EndpointId id) noexcept;
+  Incoming* incoming_from(EndpointId id) noexcept {
+    Endpoint& endpoint = endpoints_[id];
+    return endpoint.back != nullptr ? endpoint.back : find_incoming(endpoint);
+  }
 
   EndpointId connect(const Nonce& to);
   ConnectState connect_state(EndpointId id) const noexcept;
@@ -109,6 +112,7 @@ class Channels {
   bool finish_copies();
 
  private:
+  Incoming* find_incoming(Endpoint& endpoint) noexcept;
   void send_hello(EndpointId id);
   void accept(std::uint32_t channel);
   void on_hello(const PeerMessage& hello, Peer& peer);
