@@ -4,6 +4,7 @@
 #include "slices.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution {
@@ -39,6 +40,36 @@ bool waits_for_eviction(Run& run, const ProgramStep& step, std::uint32_t slice) 
   return std::ranges::any_of(run.program->sources_of(step), [&](const OperandLayout& source) {
     return source.view != kNone && run.view_at(source, slice).is_evicted;
   });
+}
+
+/// True if a slice of a copy or reduction is read from host memory, or written there.
+bool is_staged(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+  const auto is_on_host = [&](const OperandLayout& operand) {
+    return run.device.memory[operand.base].kind == MemoryKind::host;
+  };
+  const auto is_read_there = [&](const OperandLayout& source) {
+    return is_on_host(source) && run.view_of(source, slice) == nullptr;
+  };
+  return is_on_host(step.target) ||
+         std::ranges::any_of(run.program->sources_of(step), is_read_there);
+}
+
+/// The number of slices that follow each other in Run::unfetched and in memory, from `first` on,
+/// until they fill a piece.
+std::uint32_t count_adjacent(const Run& run, std::size_t first) noexcept {
+  const Program& program = *run.program;
+  const HeldView& view = run.unfetched[first];
+  const bool may_wrap = program.steps[view.step].target.ring;
+  std::uint32_t slices = 1;
+  for (std::size_t at = first + 1;
+       at < run.unfetched.size() && slices * program.slice_bytes < kFullPiece; ++at, ++slices) {
+    const HeldView& next = run.unfetched[at];
+    const bool is_next = next.step == view.step && next.slice == view.slice + slices &&
+                         next.view.data == view.view.data + slices * program.slice_bytes &&
+                         !(may_wrap && next.slice % program.window == 0);
+    if (!is_next) break;
+  }
+  return slices;
 }
 
 /// Records that pending work reads the views of a slice.
@@ -87,6 +118,7 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
+  count_piece(is_staged(run, step, piece.first) ? work.bytes : 0);
   return device.enqueue(id % device.queues(), work, after_);
 }
 
@@ -131,30 +163,20 @@ void DevicePieces::await(Execution& execution, StepId id, const Slices& piece, T
   }
 }
 
-void DevicePieces::fetch(Execution& execution, StepId id) {
+void DevicePieces::fetch(Execution& execution) {
   auto& run = execution.run;
-  const Program& program = *run.program;
-  const bool may_wrap = program.steps[id].target.ring;
+  // Messages of several steps arrive in turn.
+  std::ranges::sort(run.unfetched, {},
+                    [](const HeldView& view) { return std::pair(view.step, view.slice); });
   std::size_t first = 0;
   while (first < run.unfetched.size()) {
-    const HeldView& view = run.unfetched[first];
-    if (view.step != id) {
-      ++first;
-      continue;
+    const std::uint32_t slices = count_adjacent(run, first);
+    const bool is_full = slices * run.program->slice_bytes >= kFullPiece;
+    if (run.steps[run.unfetched[first].step].pieces < kPiecesAhead || is_full) {
+      fetch_piece(execution, first, slices);
+    } else {
+      first += slices;  // advance() queues the step again when one of its pieces has completed.
     }
-    std::uint32_t slices = 1;
-    for (std::size_t at = first + 1;
-         at < run.unfetched.size() && slices * program.slice_bytes < kFullPiece; ++at, ++slices) {
-      const HeldView& next = run.unfetched[at];
-      const bool is_next = next.step == id && next.slice == view.slice + slices &&
-                           next.view.data == view.view.data + slices * program.slice_bytes &&
-                           !(may_wrap && next.slice % program.window == 0);
-      if (!is_next) break;
-    }
-    // When a piece of this step has completed, advance() calls fetch() again.
-    const bool is_full = slices * program.slice_bytes >= kFullPiece;
-    if (run.steps[id].pieces >= kPiecesAhead && !is_full) return;
-    fetch_piece(execution, first, slices);
   }
 }
 
@@ -166,6 +188,7 @@ void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uin
   const auto end = begin + slices;
   const StepId id = begin->step;
   const Ticket ticket = enqueue_to_target(run, *begin, slices);
+  count_piece(0);
   if (ticket.is_pending()) {
     ++run.steps[id].pieces;
     for (auto view = begin; view != end; ++view) {
@@ -193,6 +216,9 @@ bool DevicePieces::enqueue_copy(Execution& execution, const OnDevice::Copy& copy
   Ticket ticket;
   if (copy.bytes > 0) {
     Compute& device = *execution.run.device.compute;
+    const std::byte* const staged = execution.run.staged.reserved(copy.bytes, &device);
+    const bool is_staged = copy.target == staged || copy.source == staged;
+    count_piece(is_staged ? copy.bytes : 0);
     ticket = enqueue_bytes(device, 0, copy.target, copy.source, copy.bytes);
   }
   if (ticket.is_pending()) {
@@ -219,8 +245,10 @@ void DevicePieces::advance(const PendingWork::Work& work) {
   Execution& execution = *work.execution;
   const ProgramStep& step = execution.run.program->steps[work.step];
   execution.complete_slice(work.step, work.slice);
-  if (work.is_last && !step.is_computed()) fetch(execution, work.step);
-  if (execution.run.steps[work.step].issued < step.slices) execution.run.queue(work.step);
+  const bool has_unfetched = work.is_last && !execution.run.unfetched.empty();
+  if (has_unfetched || execution.run.steps[work.step].issued < step.slices) {
+    execution.run.queue(work.step);
+  }
 }
 
 }  // namespace xylem::execution

@@ -29,11 +29,15 @@ void forget_gate(OnDevice& device) noexcept {
   device.gate = {};
 }
 
-/// True if the peer has not read several slices that have been written. Writing further slices
-/// would only displace the unread slices from the caches.
+/// True if slices are sent through the caches of the CPU. While the peer has not read some of them,
+/// further slices would only displace them.
+bool passes_caches(const Run& run, const Link& link) noexcept {
+  return link.view_bytes > 0 && run.device.compute == nullptr;
+}
+
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
-  return link.view_bytes > 0 && link.views->unread(link.endpoint) >= kAhead;
+  return link.views->unread(link.endpoint) >= kAhead;
 }
 
 }  // namespace
@@ -188,22 +192,23 @@ unsigned Engine::run_round() {
     Execution& execution = *message->owner;
     execution.acquire();  // Handling the message may end the execution.
     on_message(*message);
-    const bool has_ready = !execution.run.ready.empty() && !execution.is_busy;
-    if (has_ready && !execution.has_ended) run_ready(execution);
+    if (!execution.run.ready.empty() && !execution.has_ended) run_soon(execution);
     execution.release();
     ++moved;
   }
+  moved += pending_.poll([&](Execution& execution, bool is_open) { on_gate(execution, is_open); },
+                         [&](const PendingWork::Work& work) { on_work(work); });
   round_.swap(busy_);
   for (Execution* execution : round_) {
     const std::uint64_t before = execution->advanced;
     execution->is_busy = false;
+    const bool goes_on = execution->health && !execution->run.is_lost;
+    if (goes_on && !execution->run.unfetched.empty()) devices_.fetch(*execution);
     if (!execution->has_ended) run_ready(*execution);
     moved += execution->advanced - before;
     execution->release();
   }
   round_.clear();
-  moved += pending_.poll([&](Execution& execution, bool is_open) { on_gate(execution, is_open); },
-                         [&](const PendingWork::Work& work) { on_work(work); });
   views_.evict_if_unchanged(active_);
   return static_cast<unsigned>(moved);
 }
@@ -247,9 +252,8 @@ void Engine::on_slice(Message& message) {
   if (!goes_on) return end_if_idle(execution);
   if (code != Code::ok) return report(execution, run.program->lanes[step.lane].peer, code);
   if (shows && view.view.is_on_device && step.target.view == kNone) {
-    // The slice is complete when the device has copied it.
+    // The slice is complete when the device has copied it (DevicePieces::fetch).
     run.unfetched.push_back(view);
-    devices_.fetch(execution, id);
     return run.queue(id);
   }
   if (shows) receive_slice(views_, execution, view);
@@ -284,7 +288,7 @@ void Engine::on_gate(Execution& execution, bool is_open) {
   }
   if (execution.run.program == nullptr) return begin_copy(execution);
   execution.run.queue_all();
-  run_and_end(execution);
+  run_soon(execution);
 }
 
 void Engine::on_work(const PendingWork::Work& work) {
@@ -299,7 +303,9 @@ void Engine::on_work(const PendingWork::Work& work) {
       devices_.advance(work);
     }
   }
-  if (work.is_last) run_and_end(execution);
+  if (!work.is_last) return;
+  if (!execution.run.ready.empty() && !execution.has_ended) return run_soon(execution);
+  end_if_idle(execution);
 }
 
 // ---- rounds ----
@@ -324,17 +330,20 @@ void Engine::run_ready(Execution& execution) {
   run.ready.insert(run.ready.end(), run.later.rbegin(), run.later.rend());
   run.later.clear();
   end_if_idle(execution);
-  if (run.ready.empty() || execution.has_ended || execution.is_busy) return;
-  execution.is_busy = true;
+  if (!run.ready.empty() && !execution.has_ended) run_next_round(execution);
+}
+
+void Engine::run_next_round(Execution& execution) {
+  if (std::exchange(execution.is_busy, true)) return;
   execution.acquire();
   busy_.push_back(&execution);
 }
 
-void Engine::run_and_end(Execution& execution) {
-  if (!execution.has_ended && !execution.run.ready.empty() && !execution.is_busy) {
-    run_ready(execution);
-  }
-  end_if_idle(execution);
+/// Runs the steps that are ready. If a device computes, they run when all messages and all work
+/// that have completed are handled, so that adjacent slices become one piece.
+void Engine::run_soon(Execution& execution) {
+  if (execution.run.device.compute != nullptr) return run_next_round(execution);
+  if (!execution.is_busy) run_ready(execution);
 }
 
 void Engine::advance(Execution& execution, StepId id) {
@@ -361,7 +370,7 @@ void Engine::advance(Execution& execution, StepId id) {
 void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   auto& run = execution.run;
   const auto& lane = run.program->lanes[lane_index];
-  const bool one_by_one = lane.outgoing && execution.peers->link(lane).view_bytes > 0;
+  const bool one_by_one = lane.outgoing && passes_caches(run, execution.peers->link(lane));
   for (;;) {
     const StepId id = run.head_of(lane_index);
     if (id == kNone || !execution.health) return;
@@ -386,8 +395,9 @@ bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
     execution.complete_slice(id, slice);
     return true;
   }
-  if (step.kind == StepKind::send && step.slices > 1 &&
-      is_far_ahead(execution.peers->link(program.lanes[step.lane]))) {
+  const Link& link = execution.peers->link(program.lanes[step.lane]);
+  if (step.kind == StepKind::send && step.slices > 1 && passes_caches(run, link) &&
+      is_far_ahead(link)) {
     return false;
   }
   if (step.kind == StepKind::send && step.cast != kNone) {

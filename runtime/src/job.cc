@@ -198,6 +198,25 @@ std::vector<PathInfo> Job::paths() {
   });
 }
 
+Counters Job::counters() {
+  if (!context_.process.allows()) return {};
+  return context_.progress.with_token([this](Token token) {
+    const transport::Traffic sent = context_.wires->traffic(token);
+    const TurnCounts turns = context_.sources.turns(token);
+    const auto enqueued = context_.scheduler.engine(token).enqueued_pieces();
+    const execution::DriverUse driver = context_.devices.driver_use();
+    return Counters{.messages = sent.messages,
+                    .bytes = sent.bytes,
+                    .announced = sent.announced,
+                    .turns = turns.turns,
+                    .idle_turns = turns.idle,
+                    .pieces = enqueued.pieces,
+                    .staged_bytes = sent.staged_bytes + enqueued.staged_bytes,
+                    .driver_calls = driver.calls,
+                    .driver_time = driver.time};
+  });
+}
+
 bool Job::is_without(std::uint32_t world_rank) {
   if (!context_.process.allows()) return false;
   return context_.progress.with_token([&](Token token) {

@@ -20,6 +20,7 @@
 #include "wires/wires.h"
 #include "xylem/base/mutex.h"
 #include "xylem/execution/engine.h"
+#include "xylem/runtime/counters.h"
 #include "xylem/runtime/options.h"
 #include "xylem/runtime/path_info.h"
 
@@ -57,6 +58,7 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   const Context& context() const noexcept { return context_; }
   std::shared_ptr<Group> world() const noexcept { return world_; }
   std::vector<PathInfo> paths();
+  Counters counters();
   bool is_without(std::uint32_t world_rank);
   Result<Seat> take_seat() {
     return Seats::take(std::shared_ptr<Context>(shared_from_this(), &context_));

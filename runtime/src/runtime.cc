@@ -78,6 +78,8 @@ std::vector<PathInfo> Runtime::paths() const {
   return job_ ? job_->paths() : std::vector<PathInfo>();
 }
 
+Counters Runtime::counters() const { return job_ ? job_->counters() : Counters(); }
+
 std::string_view Runtime::launcher() const noexcept {
   return job_ ? std::string_view(job_->context().placement.launcher) : std::string_view();
 }

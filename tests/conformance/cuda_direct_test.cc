@@ -340,6 +340,31 @@ TEST(CudaDirectFaults, EndTheCommunicatorIfAMessageCannotBeCopiedToTheHost) {
   }
 }
 
+TEST(CudaCounts, ALargeCallTakesFewPiecesAndNoBytesThroughTheHost) {
+  constexpr std::uint32_t kRanks = 4;
+  constexpr std::uint64_t kMiB = 64;
+  constexpr std::uint64_t kElements = (kMiB << 20) / sizeof(std::uint32_t);
+  CudaRanks devices(kRanks, (kMiB + 1) << 20);
+  run_ranks(devices.options(), [&](Runtime& runtime, MemoryHub& /*hub*/) {
+    const Communicator world = runtime.world();
+    Buffers buffers(devices, world.rank());
+    const Buffer data = buffers.make(kElements, world.rank());
+    const Counters before = runtime.counters();
+    EXPECT_TRUE(world.all_reduce(data, data, RedOp::sum).wait());
+    const Counters used = runtime.counters() - before;
+    Words expected(kElements);
+    std::iota(expected.begin(), expected.end(), 0U);
+    for (std::uint32_t& word : expected) word = kRanks * word + 6;  // 0 + 1 + 2 + 3
+    EXPECT_EQ(buffers.read(data), expected);
+    EXPECT_EQ(used.staged_bytes, 0U);
+    EXPECT_GE(used.announced, 1U);
+    // A device that is late gets large pieces.
+    if (is_stand_in()) {
+      EXPECT_LE(used.pieces, 4 * kMiB);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaDirect, testing::Values(1U, 2U, 3U, 5U, 8U));
 
 }  // namespace

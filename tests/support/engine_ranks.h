@@ -102,7 +102,7 @@ class Rank final : public EngineListener {
     engine.start(execution);
   }
   std::uint64_t bytes_sent_to(std::uint32_t peer) const {
-    return transport_->bytes_sent(peers_.links[peer].endpoint);
+    return transport_->traffic(peers_.links[peer].endpoint).bytes;
   }
   /// Closes all endpoints. All ranks must disconnect before any transport is destroyed.
   void disconnect() {

@@ -45,7 +45,7 @@ class ForwardingTransport : public Transport {
   int wake_fd() const noexcept override { return below_->wake_fd(); }
   void close(EndpointId id) noexcept override { below_->close(id); }
   std::vector<PhysicalPath> paths(EndpointId id) const override { return below_->paths(id); }
-  std::uint64_t bytes_sent(EndpointId id) const noexcept override { return below_->bytes_sent(id); }
+  Traffic traffic(EndpointId id) const noexcept override { return below_->traffic(id); }
 
  protected:
   Transport& below() const noexcept { return *below_; }

@@ -213,6 +213,20 @@ TEST_F(ShmDevices, ShowTheirMemoryToDevices) {
   EXPECT_TRUE(sender().reads.empty());
 }
 
+TEST_F(ShmDevices, ReportTheirMessagesAtOnce) {
+  constexpr std::uint32_t kMessages = 3;
+  std::vector<std::byte> unused(kBytes);
+  std::array<Counted, kMessages> sent, received;
+  for (Counted& operation : received) receive(unused, operation, kDevice);
+  for (Counted& operation : sent) send(kBytes, operation);
+  EXPECT_EQ(transports[0]->views()->unread(to[0]), kMessages);
+  transports[1]->progress();
+  EXPECT_EQ(transports[0]->views()->unread(to[0]), 0U) << "a turn that finds nothing reports them";
+  EXPECT_EQ(transports[0]->traffic(to[0]).announced, kMessages);
+  for (const Counted& operation : received) transports[1]->views()->release(operation.view);
+  drive();
+}
+
 TEST_F(ShmDevices, AreReadThroughTheHostByOthers) {
   for (const bool is_host : {true, false}) {
     receiver().reaches_peers = is_host;  // The CPU reads no device memory in any case.

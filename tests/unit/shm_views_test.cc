@@ -152,7 +152,7 @@ TEST_F(ShmViews, OfOneSlotForSeveralReaders) {
       transports[i + 1]->views()->release(received[i].view);
     }
   }
-  EXPECT_EQ(a->bytes_sent(both[0]), 100U * 50'000);
+  EXPECT_EQ(a->traffic(both[0]).bytes, 100U * 50'000);
 }
 
 TEST_F(ShmViews, OfAFilledSlotShowWhatWentToItsOtherTarget) {

@@ -638,9 +638,9 @@ TEST_P(TransportContract, CountsTheBytesSentPerEndpoint) {
   send(*a, to_b, 1, source.data(), 100, sent[0]);
   send(*a, to_b, 2, source.data(), 20, sent[1]);
   send(*a, second, 3, source.data(), 3, sent[2]);
-  EXPECT_EQ(a->bytes_sent(to_b), 120U);
-  EXPECT_EQ(a->bytes_sent(second), 3U);
-  EXPECT_EQ(b->bytes_sent(to_a), 0U);
+  EXPECT_EQ(a->traffic(to_b).bytes, 120U);
+  EXPECT_EQ(a->traffic(second).bytes, 3U);
+  EXPECT_EQ(b->traffic(to_a).bytes, 0U);
   std::size_t dropped = 0;
   ASSERT_TRUE(both_drive([&] { return (dropped += b->discard(0, 0)) == 3; }));
   ASSERT_TRUE(both_end(sent));

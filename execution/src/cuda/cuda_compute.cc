@@ -255,6 +255,12 @@ Status CudaCompute::health() const {
   return fault_;
 }
 
+DriverUse CudaCompute::driver_use() const noexcept {
+  const DriverCounters& counters = *driver_->counters;
+  return {counters.calls.load(std::memory_order_relaxed),
+          std::chrono::nanoseconds(counters.nanoseconds.load(std::memory_order_relaxed))};
+}
+
 // ---- gates ----
 
 Result<Ticket> CudaCompute::gate_after(void* stream) {

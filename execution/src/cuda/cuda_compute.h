@@ -53,6 +53,7 @@ class CudaCompute final : public Compute {
   void open(Ticket gate) noexcept override { gates_->open(gate); }
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;
+  DriverUse driver_use() const noexcept override;
   std::byte* allocate_scratch(std::uint64_t bytes) noexcept override;
   void free_scratch(std::byte* memory) noexcept override;
   std::byte* allocate_device_scratch(std::uint64_t bytes) noexcept override {

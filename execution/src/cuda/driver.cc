@@ -30,12 +30,12 @@ struct Entry {
 
 /// Fills in a member of Driver or BlockingDriver. False if the driver does not have the function.
 template <class Function>
-bool find(const Entry& entry, const char* name, Function& function) {
+bool find(const Entry& entry, const char* name, CountedFunction<Function>& function) {
   void* address = nullptr;
   CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   const CUresult result =
       entry.find(name, &address, kOldestDriver, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-  function = reinterpret_cast<Function>(address);
+  function.set(reinterpret_cast<Function>(address));
   return result == CUDA_SUCCESS && address != nullptr;
 }
 

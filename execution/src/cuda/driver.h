@@ -4,11 +4,15 @@
 // a machine without a GPU needs no part of CUDA.
 #pragma once
 
+#include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 
 #include <cuda.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,14 +35,39 @@ class NoStreamWaits;  // gates.h
 /// streams.
 struct MayWait {};
 
+/// How often the functions of a Driver have been called, and how long threads had a context.
+struct DriverCounters {
+  std::atomic<std::uint64_t> calls{0};
+  std::atomic<std::uint64_t> nanoseconds{0};
+};
+
+/// A function of the driver that counts its calls.
+template <typename Function>
+class CountedFunction {
+ public:
+  explicit CountedFunction(DriverCounters& counters) noexcept : counters_(&counters) {}
+  void set(Function function) noexcept { function_ = function; }
+
+  template <typename... Arguments>
+  auto operator()(Arguments... arguments) const noexcept {
+    counters_->calls.fetch_add(1, std::memory_order_relaxed);
+    return function_(arguments...);
+  }
+
+ private:
+  Function function_ = nullptr;
+  DriverCounters* counters_;
+};
+
 // NOLINTNEXTLINE(bugprone-macro-parentheses): declares a member of this name
-#define XYLEM_CUDA(name) decltype(&::name) name = nullptr;
+#define XYLEM_CUDA(name) CountedFunction<decltype(&::name)> name{*counters};
 
 /// The functions of the driver that may wait for all streams of a context, and that block all other
 /// threads that call the driver for this context meanwhile. If a stream waits for a call that one
 /// of the blocked threads must carry out, this is a deadlock. So these functions can be reached
 /// only through Driver::blocking().
 struct BlockingDriver {
+  DriverCounters* counters;
 #include "cuda/blocking_functions.inc"
 };
 
@@ -67,10 +96,11 @@ struct Driver {
   const BlockingDriver& blocking(MayWait /*reason*/) const noexcept { return blocking_; }
 
   int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
+  const std::unique_ptr<DriverCounters> counters = std::make_unique<DriverCounters>();
 #include "cuda/driver_functions.inc"
 
  private:
-  BlockingDriver blocking_;
+  BlockingDriver blocking_{counters.get()};
 };
 #undef XYLEM_CUDA
 
@@ -78,7 +108,8 @@ struct Driver {
 /// driver by this thread do not invalidate captures of the application, on any stream.
 class CurrentContext {
  public:
-  CurrentContext(const Driver& driver, CUcontext context) noexcept : driver_(driver) {
+  CurrentContext(const Driver& driver, CUcontext context) noexcept
+      : driver_(driver), began_(Clock::now()) {
     driver_.cuThreadExchangeStreamCaptureMode(&mode_);
     result_ = driver_.cuCtxPushCurrent(context);
   }
@@ -88,11 +119,15 @@ class CurrentContext {
     CUcontext popped = nullptr;
     if (result_ == CUDA_SUCCESS) driver_.cuCtxPopCurrent(&popped);
     driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    const std::chrono::nanoseconds span = Clock::now() - began_;
+    driver_.counters->nanoseconds.fetch_add(static_cast<std::uint64_t>(span.count()),
+                                            std::memory_order_relaxed);
   }
   CUresult result() const noexcept { return result_; }
 
  private:
   const Driver& driver_;
+  const Clock::time_point began_;
   CUresult result_ = CUDA_SUCCESS;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };

@@ -28,6 +28,8 @@ unsigned WorkSources::turn(Token token) {
     const auto now = Clock::now();
     for (WorkSource* source : sources_) source->tick(token, now);
   }
+  ++turns_.turns;
+  if (done == 0) ++turns_.idle;
   return done;
 }
 

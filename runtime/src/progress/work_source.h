@@ -42,6 +42,11 @@ class WorkSource {
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
 
+/// How many turns a job has made, and how many of them have found nothing to do.
+struct TurnCounts {
+  std::uint64_t turns = 0, idle = 0;
+};
+
 /// The sources of one job. They must outlive the last use of this list.
 class WorkSources {
  public:
@@ -58,6 +63,7 @@ class WorkSources {
 
   /// One turn of all sources, then the tick if one was requested.
   unsigned turn(Token token);
+  const TurnCounts& turns(Token /*token*/) const noexcept { return turns_; }
   bool arm(Token token, std::vector<pollfd>& descriptors);
   bool needs_polling(Token token) const noexcept {
     return has_device_.load(std::memory_order_relaxed) && does_any_need_polling(token);
@@ -67,6 +73,7 @@ class WorkSources {
   bool does_any_need_polling(Token token) const noexcept;
 
   std::vector<WorkSource*> sources_;
+  TurnCounts turns_;
   std::atomic<bool> is_tick_due_{false};
   std::atomic<bool> has_device_{false};
 };

@@ -79,6 +79,16 @@ Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
   return add(std::move(device));
 }
 
+execution::DriverUse ComputeDevices::driver_use() const noexcept {
+  execution::DriverUse sum;
+  for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
+    const auto use = at->device.compute->driver_use();
+    sum.calls += use.calls;
+    sum.time += use.time;
+  }
+  return sum;
+}
+
 // ---- for transports ----
 
 transport::DeviceMemory* ComputeDevices::memory_of(const Memory& memory) const noexcept {

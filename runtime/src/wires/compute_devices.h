@@ -58,6 +58,9 @@ class ComputeDevices final : public transport::DeviceMemory {
     return pointers_.find(address);
   }
 
+  /// How much all devices have used their drivers. Any thread may call this.
+  execution::DriverUse driver_use() const noexcept;
+
   void renew() noexcept override;
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
   const std::byte* open(const transport::DevicePlace& place,

@@ -227,6 +227,16 @@ void Wires::pull_from(Token /*token*/, std::uint64_t bytes) noexcept {
   }
 }
 
+transport::Traffic Wires::traffic(Token /*token*/) const noexcept {
+  transport::Traffic sum;
+  for (std::uint32_t rank = 0; rank < wire_to_.size(); ++rank) {
+    const Wire* const wire = wire_to_[rank];
+    const Link link = wire == nullptr ? Link() : wire->existing(rank);
+    if (link.transport != nullptr) sum += link.transport->traffic(link.endpoint);
+  }
+  return sum;
+}
+
 PathInfo Wires::path(std::uint32_t world_rank) const {
   PathInfo info;
   info.rank = world_rank;
@@ -242,7 +252,7 @@ PathInfo Wires::path(std::uint32_t world_rank) const {
     for (const auto& path : link.transport->paths(link.endpoint)) {
       info.lanes.push_back(path.transport + "/" + path.device);
     }
-    info.bytes_sent = link.transport->bytes_sent(link.endpoint);
+    info.bytes_sent = link.transport->traffic(link.endpoint).bytes;
   }
   return info;
 }

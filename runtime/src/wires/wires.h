@@ -92,6 +92,8 @@ class Wires final : public WorkSource, public transport::HostPeers {
   void show_computing(bool computes) noexcept override;
   bool do_peers_compute() const noexcept override;
   PathInfo path(std::uint32_t world_rank) const;
+  /// What has been sent to all other ranks.
+  transport::Traffic traffic(Token token) const noexcept;
 
  private:
   Wires(ControlPlane& control, const WireOptions& options, WiresListener& listener, Logger logger)

@@ -100,7 +100,7 @@ Posted LoopbackTransport::send(EndpointId to,
   XYLEM_CHECK(to < endpoints_.size(), to, endpoints_.size());
   XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
   Endpoint& endpoint = endpoints_[to];
-  endpoint.bytes_sent += source.bytes;
+  endpoint.traffic.count(source.bytes);
   if (!endpoint.peer) return finish(operation, Code::peer_lost, 0);
 
   const Envelope envelope{mailbox_->id(), to, tag, source.bytes};
@@ -230,9 +230,9 @@ std::vector<PhysicalPath> LoopbackTransport::paths(EndpointId /*endpoint*/) cons
   return {{"loopback", "memory"}};
 }
 
-std::uint64_t LoopbackTransport::bytes_sent(EndpointId endpoint) const noexcept {
+Traffic LoopbackTransport::traffic(EndpointId endpoint) const noexcept {
   XYLEM_CHECK(endpoint < endpoints_.size(), endpoint, endpoints_.size());
-  return endpoints_[endpoint].bytes_sent;
+  return endpoints_[endpoint].traffic;
 }
 
 }  // namespace xylem::transport::loopback

@@ -61,13 +61,13 @@ class LoopbackTransport final : public Transport {
   int wake_fd() const noexcept override { return mailbox_->wake_fd(); }
   void close(EndpointId endpoint) noexcept override;
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
-  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
+  Traffic traffic(EndpointId endpoint) const noexcept override;
 
  private:
   struct Endpoint {
     /// Null once the endpoint is closed, or if the peer had already ended.
     std::shared_ptr<Mailbox> peer;
-    std::uint64_t bytes_sent = 0;
+    Traffic traffic;
   };
 
   Posted finish(Operation& operation, Code code, std::uint64_t bytes);

@@ -33,7 +33,6 @@ struct Endpoint {
   bool hello_sent = false;
   Peer* peer = nullptr;      ///< Null until the peer has accepted the channel.
   Incoming* back = nullptr;  ///< The channel from this peer; set by find_incoming().
-  std::uint64_t bytes_sent = 0;
 
   bool is_waiting() const noexcept { return peer == nullptr && outgoing.is_open(); }
   /// The peer, if it has accepted the channel and the endpoint is open.

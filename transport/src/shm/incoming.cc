@@ -43,7 +43,8 @@ void Incoming::note_consumed(const Head& head) noexcept {
   const bool is_in_slot = head.kind == EntryKind::slotted || head.kind == EntryKind::fragment;
   const bool is_scarce =
       is_in_slot && (head.bytes > theirs.small_bytes || theirs.small_slots < 8 * theirs.channels);
-  unreported_ += is_scarce ? kEnough : is_in_slot ? kSmallSlot : 1;
+  const bool is_on_device = head.kind == EntryKind::announce && head.slot == kOnDevice;
+  unreported_ += is_scarce || is_on_device ? kEnough : is_in_slot ? kSmallSlot : 1;
   if (unreported_ >= kEnough) report();
 }
 

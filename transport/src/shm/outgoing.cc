@@ -24,6 +24,7 @@ ReserveResult Outgoing::room() noexcept {
 }
 
 Posted Outgoing::send(Tag tag, const Outbound& message, Operation& operation) {
+  traffic_.count(message.bytes);
   operation.code = Code::ok;
   operation.bytes = 0;
   if (!is_open() || receiver().has_ended()) {
@@ -56,6 +57,7 @@ bool Outgoing::send_inline(Tag tag, const std::byte* data, std::uint64_t bytes) 
   delay();
   copy_bytes(entry->payload.data(), data, bytes);
   ring_.publish();
+  traffic_.count(bytes);
   return true;
 }
 
@@ -65,6 +67,7 @@ void Outgoing::put(Tag tag, std::uint32_t slot, std::uint64_t bytes) {
   ring_.set_slot(*entry, slot);
   entry->id = 0;
   ring_.publish();
+  traffic_.count(bytes);
 }
 
 /// Puts a message into the ring, either whole or as an announcement. If it should be announced, but
@@ -93,6 +96,7 @@ Begun Outgoing::announce(Sending& sending) {
     std::memcpy(entry->payload.data(), &message.location, sizeof message.location);
   }
   ring_.publish();
+  ++traffic_.announced;
   return Begun::ok;
 }
 
@@ -128,6 +132,7 @@ bool Outgoing::fill(std::byte* target, Sending& sending, std::uint64_t bytes) {
     if (read.number == 0) return false;
     fillings_.push_back({ring_.defer(), read, sending.operation});
     ++sending.copies;
+    traffic_.staged_bytes += bytes;
     return true;
   }
   if (bytes < CacheChoice::kLeastBytes) {

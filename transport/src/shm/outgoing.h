@@ -63,6 +63,9 @@ class Outgoing {
   /// ReserveResult::reserved.
   void put(Tag tag, std::uint32_t slot, std::uint64_t bytes);
 
+  /// What has been sent since the channel was opened.
+  const Traffic& traffic() const noexcept { return traffic_; }
+
   /// Call this when the receiver requests a message (hold.h). `holds` is the receiver's
   /// Credit::holds at that time.
   void on_request(const Request& request, std::uint64_t holds);
@@ -132,6 +135,7 @@ class Outgoing {
   OutgoingStreams streams_;
   SendQueue queue_;
   CacheChoice cache_choice_;
+  Traffic traffic_;
   Standing standing_ = Standing::open;
   std::vector<Filling> fillings_;  ///< In the order of their entries.
 };

@@ -99,7 +99,6 @@ Posted ShmTransport::send(EndpointId to,
   XYLEM_CHECK(source.memory.kind == MemoryKind::host || devices_ != nullptr,
               xylem::name(source.memory.kind));
   Endpoint& endpoint = channels_.endpoint(to);
-  endpoint.bytes_sent += source.bytes;
   Outbound message{static_cast<const std::byte*>(source.data), source.bytes, source.memory};
   if (source.memory.kind == MemoryKind::host) {
     message.location = own_memory_.locate(endpoint.reachable_peer(), source);
@@ -113,10 +112,8 @@ bool ShmTransport::send_inline(EndpointId to,
                                Tag tag,
                                const void* data,
                                std::uint64_t bytes) noexcept {
-  Endpoint& endpoint = channels_.endpoint(to);
-  if (!endpoint.outgoing.send_inline(tag, static_cast<const std::byte*>(data), bytes)) return false;
-  endpoint.bytes_sent += bytes;
-  return true;
+  return channels_.endpoint(to).outgoing.send_inline(tag, static_cast<const std::byte*>(data),
+                                                     bytes);
 }
 
 void ShmTransport::close(EndpointId id) noexcept {
@@ -229,9 +226,7 @@ void ShmTransport::fill(const void* data, CopyTarget also) noexcept {
 }
 
 void ShmTransport::commit(EndpointId to, Tag tag) noexcept {
-  Endpoint& endpoint = channels_.endpoint(to);
-  endpoint.bytes_sent += reserved_.bytes;
-  endpoint.outgoing.put(tag, reserved_.slot, reserved_.bytes);
+  channels_.endpoint(to).outgoing.put(tag, reserved_.slot, reserved_.bytes);
 }
 
 void ShmTransport::abandon() noexcept {
@@ -305,9 +300,9 @@ std::vector<PhysicalPath> ShmTransport::paths(EndpointId id) const {
   return paths;
 }
 
-std::uint64_t ShmTransport::bytes_sent(EndpointId id) const noexcept {
+Traffic ShmTransport::traffic(EndpointId id) const noexcept {
   XYLEM_CHECK(id < channels_.size(), id, channels_.size());
-  return channels_.endpoint(id).bytes_sent;
+  return channels_.endpoint(id).outgoing.traffic();
 }
 
 }  // namespace xylem::transport::shm

@@ -60,7 +60,7 @@ class ShmTransport final : public Transport, public Views, public HostPeers {
   bool waits_for_device() const noexcept override { return channels_.is_copying(); }
   void close(EndpointId endpoint) noexcept override;
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
-  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
+  Traffic traffic(EndpointId endpoint) const noexcept override;
 
   std::uint64_t view_bytes() const noexcept override { return segment_.geometry().large_bytes; }
   Posted recv_view(Tag tag, Region target, Operation& operation, Memory reader) noexcept override;

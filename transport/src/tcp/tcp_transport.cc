@@ -123,7 +123,7 @@ Posted SocketTransport::send(EndpointId to,
                              Operation& operation) noexcept {
   XYLEM_CHECK(source.memory.kind == MemoryKind::host, xylem::name(source.memory.kind));
   Endpoint& endpoint = at(to);
-  endpoint.bytes_sent += source.bytes;
+  endpoint.traffic.count(source.bytes);
   operation.state = nullptr;  // So Matcher::cancel() does not find this send.
   if (endpoint.lost != Code::ok) {
     operation.code = endpoint.lost;
@@ -320,9 +320,9 @@ std::vector<PhysicalPath> SocketTransport::paths(EndpointId id) const {
   return {{"tcp", options_.device}};
 }
 
-std::uint64_t SocketTransport::bytes_sent(EndpointId id) const noexcept {
+Traffic SocketTransport::traffic(EndpointId id) const noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
-  return endpoints_[id]->bytes_sent;
+  return endpoints_[id]->traffic;
 }
 
 }  // namespace tcp

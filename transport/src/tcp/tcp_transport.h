@@ -49,7 +49,7 @@ class SocketTransport final : public Transport, private Connections {
   int wake_fd() const noexcept override { return epoll_.get(); }
   void close(EndpointId id) noexcept override;
   std::vector<PhysicalPath> paths(EndpointId id) const override;
-  std::uint64_t bytes_sent(EndpointId id) const noexcept override;
+  Traffic traffic(EndpointId id) const noexcept override;
 
  private:
   struct Endpoint {
@@ -62,7 +62,7 @@ class SocketTransport final : public Transport, private Connections {
     Code lost = Code::ok;  ///< The code with which sends fail; ok while the endpoint is usable.
     UniqueFd socket;
     bool waits_for_room = false;  ///< True while epoll watches the socket for EPOLLOUT.
-    std::uint64_t bytes_sent = 0;
+    Traffic traffic;
     Silence silence;
     Outbox outbox;
     Inbox inbox;

@@ -102,7 +102,7 @@ Posted UcxTransport::send(EndpointId to,
                           Operation& operation) noexcept {
   XYLEM_CHECK(to < endpoints_.size(), to, endpoints_.size());
   Endpoint& endpoint = *endpoints_[to];
-  endpoint.bytes_sent += source.bytes;
+  endpoint.traffic.count(source.bytes);
   ++endpoint.posted;
   if (endpoint.lost != Code::ok) [[unlikely]] {
     operation.code = endpoint.lost;
@@ -297,9 +297,9 @@ std::vector<PhysicalPath> UcxTransport::paths(EndpointId id) const {
   return parse_lanes({text, length});
 }
 
-std::uint64_t UcxTransport::bytes_sent(EndpointId id) const noexcept {
+Traffic UcxTransport::traffic(EndpointId id) const noexcept {
   XYLEM_CHECK(id < endpoints_.size(), id, endpoints_.size());
-  return endpoints_[id]->bytes_sent;
+  return endpoints_[id]->traffic;
 }
 
 }  // namespace xylem::transport::ucx

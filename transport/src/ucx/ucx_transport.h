@@ -80,7 +80,7 @@ class UcxTransport final : public Transport {
   int wake_fd() const noexcept override { return wake_.get(); }
   void close(EndpointId endpoint) noexcept override;
   std::vector<PhysicalPath> paths(EndpointId endpoint) const override;
-  std::uint64_t bytes_sent(EndpointId endpoint) const noexcept override;
+  Traffic traffic(EndpointId endpoint) const noexcept override;
 
  private:
   /// An endpoint. It must keep its address, since UCX passes this address to callbacks.
@@ -89,7 +89,7 @@ class UcxTransport final : public Transport {
     EndpointId id = 0;
     ucp_ep_h handle = nullptr;  ///< Null once closed.
     Code lost = Code::ok;       ///< The code with which sends fail; ok while usable.
-    std::uint64_t bytes_sent = 0;
+    Traffic traffic;
     std::uint64_t posted = 0;    ///< Number of sends so far.
     std::uint64_t flushing = 0;  ///< Number of sends that the flush in progress covers.
     std::uint64_t flushed = 0;   ///< Number of sends that have been flushed.

@@ -11,6 +11,7 @@
 #include "xylem/execution/reduce_kernel.h"
 #include "xylem/transport/device_memory.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -62,6 +63,12 @@ struct ComputeWork {
   KernelId kernel = 0;  ///< The device kernel that computes the same as `reduce` or `scale`.
   Finish finish{};
   double factor = 1;
+};
+
+/// How much a Compute has used the driver of its device.
+struct DriverUse {
+  std::uint64_t calls = 0;
+  std::chrono::nanoseconds time{0};  ///< Of all threads, with the driver's context.
 };
 
 /// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
@@ -124,6 +131,8 @@ class Compute {
   /// OK, or the first fault of the device. After a fault, all tickets complete, and results are
   /// undefined.
   virtual Status health() const = 0;
+  /// Any thread may call this.
+  virtual DriverUse driver_use() const noexcept { return {}; }
 };
 
 }  // namespace xylem::execution

@@ -28,6 +28,12 @@ namespace xylem::execution {
 
 struct Slices;
 
+/// What an engine has enqueued on devices.
+struct EnqueuedPieces {
+  std::uint64_t pieces = 0;
+  std::uint64_t staged_bytes = 0;  ///< Bytes that were copied between device and host memory.
+};
+
 class DevicePieces {
  public:
   DevicePieces(PendingWork& pending, HeldViews& views) : pending_(pending), views_(views) {}
@@ -35,9 +41,9 @@ class DevicePieces {
   /// Enqueues the next piece of a copy or reduction, if the rules above permit a further piece.
   /// Only slices before `ready` may be enqueued.
   void enqueue(Execution& execution, StepId id, std::uint32_t ready);
-  /// Enqueues copies of the slices of a receive that have arrived in device memory
-  /// (Run::unfetched). Each slice is copied to its place in the target of the receive.
-  void fetch(Execution& execution, StepId id);
+  /// Enqueues copies of the slices that have arrived in device memory (Run::unfetched) to their
+  /// places. Slices of a step that already has two pending pieces are left for a later call.
+  void fetch(Execution& execution);
   /// Enqueues the copy of a point-to-point call. False if the copy has completed within this call.
   bool enqueue_copy(Execution& execution, const OnDevice::Copy& copy);
 
@@ -49,16 +55,23 @@ class DevicePieces {
   /// and the step itself if it has further slices.
   void advance(const PendingWork::Work& work);
 
+  const EnqueuedPieces& enqueued() const noexcept { return enqueued_; }
+
  private:
   Ticket compute(Execution& execution, StepId id, const Slices& piece);
   void find_pending(const Run& run, const ProgramStep& step, std::uint32_t slice);
   void await(Execution& execution, StepId id, const Slices& piece, Ticket ticket);
   void fetch_piece(Execution& execution, std::size_t first, std::uint32_t slices);
+  void count_piece(std::uint64_t staged_bytes) noexcept {
+    ++enqueued_.pieces;
+    enqueued_.staged_bytes += staged_bytes;
+  }
 
   PendingWork& pending_;
   HeldViews& views_;
   /// The tickets of the pending work that the piece being enqueued must follow.
   std::vector<Ticket> after_;
+  EnqueuedPieces enqueued_;
 };
 
 }  // namespace xylem::execution

@@ -108,6 +108,9 @@ class Engine {
   /// which issues all of its messages at once.
   static bool has_more(const Execution& execution, std::uint32_t lane) noexcept;
 
+  /// What has been enqueued on devices since the engine was made.
+  const EnqueuedPieces& enqueued_pieces() const noexcept { return devices_.enqueued(); }
+
   /// The first execution in the list of those that have begun and not ended. Execution::active_next
   /// links the list.
   Execution* active() const noexcept { return active_; }
@@ -130,7 +133,8 @@ class Engine {
 
   // Rounds.
   void run_ready(Execution& execution);
-  void run_and_end(Execution& execution);
+  void run_soon(Execution& execution);
+  void run_next_round(Execution& execution);
   void advance(Execution& execution, StepId id);
   void pump(Execution& execution, std::uint32_t lane);
   bool issue(Execution& execution, StepId id, std::uint32_t slice);

@@ -12,6 +12,7 @@
 #include "xylem/base/api.h"
 #include "xylem/base/status.h"
 #include "xylem/runtime/communicator.h"
+#include "xylem/runtime/counters.h"
 #include "xylem/runtime/options.h"
 #include "xylem/runtime/path_info.h"
 #include "xylem/runtime/seat.h"
@@ -74,6 +75,9 @@ class XYLEM_API Runtime {
   std::vector<std::string> hosts() const;
   /// How this rank reaches each other rank; empty in a forked child and after shutdown().
   std::vector<PathInfo> paths() const;
+  /// What this rank has done since its job began; all 0 in a forked child and after shutdown(). Any
+  /// thread may call this. It takes some microseconds.
+  Counters counters() const;
   /// What started the job: "torchrun", "openmpi", "mpich", "slurm", "xylem", "options".
   std::string_view launcher() const noexcept;
 

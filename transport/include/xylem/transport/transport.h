@@ -115,6 +115,29 @@ class Connections;
 class HostPeers;
 class Views;
 
+/// What has been sent over an endpoint.
+struct Traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  /// Messages that were announced: their bytes stayed in the memory of the sender until the peer
+  /// read them there or asked for them.
+  std::uint64_t announced = 0;
+  /// Bytes of device memory that the transport has copied to the host in order to send them.
+  std::uint64_t staged_bytes = 0;
+
+  void count(std::uint64_t message_bytes) noexcept {
+    ++messages;
+    bytes += message_bytes;
+  }
+  Traffic& operator+=(const Traffic& other) noexcept {
+    messages += other.messages;
+    bytes += other.bytes;
+    announced += other.announced;
+    staged_bytes += other.staged_bytes;
+    return *this;
+  }
+};
+
 /// Moves messages for one owner. Only one thread at a time may call it (the holder of the progress
 /// token). No call blocks.
 class Transport {
@@ -217,8 +240,8 @@ class Transport {
   /// The paths that an endpoint uses. Empty if the fabric has not chosen the paths, which it may do
   /// only at the first message.
   virtual std::vector<PhysicalPath> paths(EndpointId endpoint) const = 0;
-  /// Bytes passed to send() for this endpoint since connect().
-  virtual std::uint64_t bytes_sent(EndpointId endpoint) const noexcept = 0;
+  /// What has been sent over this endpoint since connect().
+  virtual Traffic traffic(EndpointId endpoint) const noexcept = 0;
 };
 
 }  // namespace xylem::transport
