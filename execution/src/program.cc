@@ -400,7 +400,7 @@ class Compiler {
   /// to their places.
   void let_all_stay() {
     program_->in_place = transport::InPlace::shared_only;
-    if (!keeps_others(true)) return;
+    if (options_.has_safe_views || !keeps_others(true)) return;
     has_lost_views_ = !keeps_others(false);
     program_->view_count = 0;
     for (ProgramStep& step : program_->steps) step.target.view = kNone;

@@ -53,6 +53,7 @@ Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which 
         plan, {.slice_bytes = kSlice,
                .window = is_on_device ? device_window(kWindow) : kWindow,
                .fusion = is_on_device ? Fusion::views : Fusion::all,
+               .has_safe_views = !call.planner->swaps_inputs,
                .device_sends = std::vector<bool>(is_on_device ? shape.ranks : 0, true)}));
   }
   return programs;
@@ -151,12 +152,27 @@ TEST_P(EveryPlanner, KeepsItsViewsWithScratchOnTheDevice) {
     staging.separates_scratch = true;
     const auto programs = compile_all(call, shape, OnDevice::all);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      const auto on_host = call.program(
-          stage(GetParam().plan(shape, rank), staging),
-          {.slice_bytes = kSlice, .window = device_window(kWindow), .fusion = Fusion::views});
+      const auto on_host = call.program(stage(GetParam().plan(shape, rank), staging),
+                                        {.slice_bytes = kSlice,
+                                         .window = device_window(kWindow),
+                                         .fusion = Fusion::views,
+                                         .has_safe_views = !GetParam().swaps_inputs});
       EXPECT_EQ(programs[rank]->view_count, on_host->view_count) << ranks << ", " << rank;
     }
   }
+}
+
+// The flag names the planners whose ranks would wait for each other, and no others.
+TEST_P(EveryPlanner, SaysWhetherItsRanksSwapTheirInputs) {
+  Planner other = GetParam();
+  other.swaps_inputs = false;
+  bool is_safe = true;
+  for (const std::uint32_t ranks : {2, 3, 5, 8}) {
+    const EngineCall call{&other, ranks, 3 * kWindow * kSlice / sizeof(std::uint32_t) * ranks};
+    is_safe =
+        is_safe && verify(compile_all(call, {other.collective, ranks}, OnDevice::all)).is_ok();
+  }
+  EXPECT_EQ(is_safe, !GetParam().swaps_inputs);
 }
 
 // ---- mutants ----

@@ -49,9 +49,12 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
 }
 
 constexpr Planner kPlanners[] = {
-    {kName, Collective::all_reduce,
-     "Exchanges of the whole buffer at doubling distance: fewest rounds, for short messages.",
-     all_reduce},
+    {.name = kName,
+     .collective = Collective::all_reduce,
+     .summary =
+         "Exchanges of the whole buffer at doubling distance: fewest rounds, for short messages.",
+     .plan = all_reduce,
+     .swaps_inputs = true},
 };
 
 }  // namespace

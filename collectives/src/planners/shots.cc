@@ -57,8 +57,11 @@ Schedule two_shot(const Shape& shape, std::uint32_t rank) {
 }
 
 constexpr Planner kPlanners[] = {
-    {"one_shot", Collective::all_reduce,
-     "Everyone sends everything to everyone and sums in one pass: one latency.", one_shot},
+    {.name = "one_shot",
+     .collective = Collective::all_reduce,
+     .summary = "Everyone sends everything to everyone and sums in one pass: one latency.",
+     .plan = one_shot,
+     .swaps_inputs = true},
     {"two_shot", Collective::all_reduce,
      "Everyone sums one part in one pass and sends it to everyone: two latencies.", two_shot},
 };

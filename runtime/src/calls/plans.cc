@@ -169,7 +169,7 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
   return info;
 }
 
-Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
+Result<Plans::Planned> Plans::schedule_for(const Call& call) {
   const Shape shape{call.collective, site_.size, call.root};
   const std::uint64_t bytes = agreed_bytes(call);
   const auto log = [&](std::string_view reason) {
@@ -179,11 +179,11 @@ Result<collectives::Schedule> Plans::schedule_for(const Call& call) {
   };
   if (const auto* given = site_.given->find(shape)) {
     log("the schedule is given in " + site_.given->path());
-    return (*given)[site_.rank];
+    return Planned{(*given)[site_.rank], false};
   }
   XYLEM_TRY(const auto choice, choose(shape, bytes));
   log(choice.reason);
-  return choice.planner->plan(choice.shape, site_.rank);
+  return Planned{choice.planner->plan(choice.shape, site_.rank), !choice.planner->swaps_inputs};
 }
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
@@ -238,7 +238,7 @@ Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant 
 }
 
 Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
-  XYLEM_TRY(auto schedule, schedule_for(call));
+  XYLEM_TRY(auto planned, schedule_for(call));
   ProgramOptions options;
   options.counts = counts_of(call);
   options.slice_bytes = site_.slice_bytes;
@@ -253,6 +253,7 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
     options.arithmetic.scale_id = execution::device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
+  options.has_safe_views = planned.has_safe_views;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
   for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
     options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
@@ -263,9 +264,9 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
       std::ranges::find(options.device_sends, false) == options.device_sends.end();
   if (variant.is_on_device && stays_in_place)
     options.window = execution::device_window(site_.window);
-  if (staging.changes_anything()) schedule = stage(schedule, staging);
+  if (staging.changes_anything()) planned.schedule = stage(planned.schedule, staging);
   trace_token(TokenEvent::planned);
-  XYLEM_TRY(auto program, compile(schedule, options));
+  XYLEM_TRY(auto program, compile(planned.schedule, options));
   if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));
   return program;
 }

@@ -129,9 +129,14 @@ class Plans {
       XYLEM_LOCKING(locks_excluded(choosing_));
   /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
-  /// This rank's schedule for a call: the one in the user's file or, if the file has none, the one
-  /// of the planner that choose() returns.
-  Result<collectives::Schedule> schedule_for(const Call& call);
+  /// This rank's schedule for a call.
+  struct Planned {
+    collectives::Schedule schedule;
+    bool has_safe_views = false;  ///< ProgramOptions::has_safe_views
+  };
+  /// The schedule in the user's file or, if the file has none, that of the planner that choose()
+  /// returns.
+  Result<Planned> schedule_for(const Call& call);
   Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
                                                                 Plan::Variant variant);
   Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,

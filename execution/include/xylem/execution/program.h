@@ -199,6 +199,10 @@ struct ProgramOptions {
   std::uint32_t window = 8;
   Arithmetic arithmetic{};
   Fusion fusion = Fusion::all;
+  /// For Fusion::views: it is proven (verify_program.h) that ranks which read messages where they
+  /// arrived never wait for each other in a circle. If false, the messages of a program are copied
+  /// if this rank's schedule alone does not show the same.
+  bool has_safe_views = false;
   /// device_sends[r]: whether messages to rank r can be sent from the memory of the device that
   /// computes the program. A chunk of scratch is in device memory if no message arrives in it, and
   /// if all messages from it can be sent from there. If this is empty, all scratch is on the host.
