@@ -9,6 +9,7 @@
 #include "bench/operation.h"
 #include "xylem/base/quantity.h"
 #include "xylem/base/status.h"
+#include "xylem/runtime/counters.h"
 #include "xylem/runtime/types.h"
 
 #include <cstddef>
@@ -64,6 +65,8 @@ struct BenchRow {
   /// and writes: least_time(), measured just before the call. Empty on several hosts, for buffers
   /// on devices, for sizes that may fit in caches, and if the call needs no such traffic.
   std::optional<double> limit;
+  /// What this rank has done in one more call, which was not timed. For buffers on devices only.
+  std::optional<Counters> used;
   /// The baseline's time divided by this row's; more than 1 means faster.
   std::optional<double> ratio;
 };
@@ -81,6 +84,8 @@ std::string table_line(const BenchRow& row);
 
 /// The mean of the rows' bus bandwidths, in one line that begins with '#'. `rows` has at least one.
 std::string average_line(std::span<const BenchRow> rows);
+/// A line for BenchRow::used.
+std::string counters_line(const Counters& used);
 
 /// `is_complete` is false if the session ended before all rows were measured.
 std::string to_json(const BenchEnvironment& environment,

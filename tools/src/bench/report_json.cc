@@ -31,6 +31,19 @@ Json environment_json(const BenchEnvironment& environment) {
           {"timing", environment.back_to_back ? "back_to_back" : "barrier"}};
 }
 
+/// All fields are null if nothing was counted, so that all rows have the same fields.
+Json counters_json(const std::optional<Counters>& used) {
+  const auto field = [&](const auto& value) { return used ? Json(value(*used)) : Json(); };
+  return {{"messages", field([](const Counters& c) { return c.messages; })},
+          {"announced", field([](const Counters& c) { return c.announced; })},
+          {"turns", field([](const Counters& c) { return c.turns; })},
+          {"idle_turns", field([](const Counters& c) { return c.idle_turns; })},
+          {"pieces", field([](const Counters& c) { return c.pieces; })},
+          {"staged_bytes", field([](const Counters& c) { return c.staged_bytes; })},
+          {"driver_calls", field([](const Counters& c) { return c.driver_calls; })},
+          {"driver_ns", field([](const Counters& c) { return c.driver_time.count(); })}};
+}
+
 Json row_json(const BenchRow& row) {
   const Statistics& time = row.measured.microseconds;
   Json json = {
@@ -53,7 +66,8 @@ Json row_json(const BenchRow& row) {
       {"time_us", {{"min", time.min}, {"p50", time.p50}, {"p99", time.p99}}},
       {"algbw_GBps", algorithm_bandwidth(row).value},
       {"busbw_GBps", bus_bandwidth(row).value},
-      {"limit_us", row.limit ? Json(*row.limit) : Json()}};
+      {"limit_us", row.limit ? Json(*row.limit) : Json()},
+      {"used", counters_json(row.used)}};
   json["wrong"] = row.checked ? Json(row.measured.wrong) : Json();
   return json;
 }

@@ -167,6 +167,7 @@ Result<bool> Session::measure_operation(Operation operation, ProgressBar& progre
   if (traits(operation).sizing != Sizing::none) {
     print(average_line(std::span(rows_).subspan(earlier_rows)));
   }
+  if (rows_.size() > earlier_rows && rows_.back().used) print(counters_line(*rows_.back().used));
   return true;
 }
 
@@ -200,6 +201,12 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   const Ranks ranks{control_, environment_.hosts.size() == 1};
   XYLEM_TRY(row.limit, measure_limit(row));
   XYLEM_TRY(row.measured, measure(call, operation, geometry.size, options_, ranks));
+  if (row.on_device) {
+    XYLEM_TRY(control_.barrier().wait());
+    const Counters before = runtime_.counters();
+    XYLEM_TRY(call());
+    row.used = runtime_.counters() - before;
+  }
   if (baseline_) row.ratio = baseline_->ratio(row);
   return row;
 }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace xylem::tools {
 namespace {
@@ -112,6 +113,16 @@ std::string average_line(std::span<const BenchRow> rows) {
   for (const BenchRow& row : rows) sum += bus_bandwidth(row).value;
   return fmt::format("# average bus bandwidth: {:.4g} GB/s\n",
                      sum / static_cast<double>(rows.size()));
+}
+
+std::string counters_line(const Counters& used) {
+  return fmt::format(
+      "# one call of rank 0: {} messages, {} pieces of device work, {} through the host, {} calls "
+      "of "
+      "the driver in {:.1f} us, {} turns of which {} idle\n",
+      used.messages, used.pieces, format_bytes(Bytes{used.staged_bytes}), used.driver_calls,
+      std::chrono::duration<double, std::micro>(used.driver_time).count(), used.turns,
+      used.idle_turns);
 }
 
 }  // namespace xylem::tools
