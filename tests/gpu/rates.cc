@@ -227,9 +227,25 @@ class CallingRank {
   const Buffer input_, output_;
 };
 
+/// What one call has done on average. It includes the barrier before each turn.
+Json per_call(const Counters& used, std::size_t calls) {
+  const auto share = [&](auto count) {
+    return static_cast<double>(count) / static_cast<double>(calls);
+  };
+  return {{"messages", share(used.messages)},
+          {"announced", share(used.announced)},
+          {"turns", share(used.turns)},
+          {"idle_turns", share(used.idle_turns)},
+          {"pieces", share(used.pieces)},
+          {"staged_bytes", share(used.staged_bytes)},
+          {"driver_calls", share(used.driver_calls)},
+          {"driver_us", share(used.driver_time.count()) / 1e3}};
+}
+
 int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_t>& sizes) {
   const std::uint64_t most = *std::ranges::max_element(sizes);
   CudaRanks devices(ranks, 2 * most + 1024);
+  devices.use_default_queues();
   RankOptions options{.size = ranks, .transport = "shm"};
   options.devices = [&](std::uint32_t rank) { return devices.of_rank(rank); };
   std::vector<std::array<Times, kManners.size()>> times(sizes.size());
@@ -247,9 +263,11 @@ int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_
       for (std::size_t m = 0; m < kManners.size(); ++m) {
         rank.clear_output();
         rank.turn(kManners[m], calls);
+        const Counters before = runtime.counters();
         for (std::size_t turn = 0; turn < kTurns; ++turn) {
           times[s][m].add(turn, rank.turn(kManners[m], calls));
         }
+        const Counters used = runtime.counters() - before;
         if (!rank.is_right()) is_right = false;
         if (!runtime.world().barrier().wait()) is_right = false;
         if (runtime.rank() != 0) continue;
@@ -257,7 +275,8 @@ int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_
                           {"ranks", ranks},
                           {"bytes", sizes[s]},
                           {"manner", kManners[m].name},
-                          {"us", times[s][m].value()}}
+                          {"us", times[s][m].value()},
+                          {"used", per_call(used, kTurns * static_cast<std::size_t>(calls))}}
                   << std::endl;
       }
     }

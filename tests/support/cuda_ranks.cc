@@ -66,7 +66,7 @@ RankOptions CudaRanks::options(const runtime::Environment& environment) {
 std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   execution::CudaOptions options;
   options.device = kind(rank).device;
-  options.queues = 1 + rank % 4;
+  if (varies_queues_) options.queues = 1 + rank % 4;
   options.kernel_names = execution::device_kernel_names();
   options.driver = driver_name();
   options.mesh_scratch_bytes = mesh_scratch_bytes_;

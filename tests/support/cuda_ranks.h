@@ -34,6 +34,10 @@ class CudaRanks {
   /// Devices behave as in a process with CUDA_DEVICE_MAX_CONNECTIONS=1, where no stream may wait.
   void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
 
+  /// Each device gets as many queues as in production. Without this call, the devices of the ranks
+  /// have one to four queues.
+  void use_default_queues() noexcept { varies_queues_ = false; }
+
   /// Options for ranks over shared memory, with one device each.
   RankOptions options(const runtime::Environment& environment = {});
   /// The devices of a rank, for RankOptions::devices.
@@ -54,6 +58,7 @@ class CudaRanks {
   int devices_ = 1;
   std::uint64_t mesh_scratch_bytes_ = execution::CudaOptions{}.mesh_scratch_bytes;
   bool streams_may_wait_ = true;
+  bool varies_queues_ = true;
   std::deque<CudaMemory> memories_;
 };
 
