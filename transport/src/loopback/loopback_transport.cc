@@ -77,7 +77,7 @@ Result<EndpointId> LoopbackTransport::connect(std::span<const std::byte> address
                    "loopback address of another fabric: attach both transports to one fabric");
   }
   XYLEM_TRY(auto peer, registry_->find(words[1]));
-  endpoints_.push_back({std::move(peer), 0});
+  endpoints_.push_back({std::move(peer), {}});
   return static_cast<EndpointId>(endpoints_.size() - 1);
 }
 
