@@ -42,16 +42,16 @@ bool waits_for_eviction(Run& run, const ProgramStep& step, std::uint32_t slice) 
   });
 }
 
-/// True if a slice of a copy or reduction is read from host memory, or written there.
-bool is_staged(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
+/// How many operands of a copy or reduction a slice is read from or written to in host memory.
+std::uint64_t count_on_host(Run& run, const ProgramStep& step, std::uint32_t slice) noexcept {
   const auto is_on_host = [&](const OperandLayout& operand) {
     return run.device.memory[operand.base].kind == MemoryKind::host;
   };
   const auto is_read_there = [&](const OperandLayout& source) {
     return is_on_host(source) && run.view_of(source, slice) == nullptr;
   };
-  return is_on_host(step.target) ||
-         std::ranges::any_of(run.program->sources_of(step), is_read_there);
+  const auto read = std::ranges::count_if(run.program->sources_of(step), is_read_there);
+  return static_cast<std::uint64_t>(read) + (is_on_host(step.target) ? 1 : 0);
 }
 
 /// The number of slices that follow each other in Run::unfetched and in memory, from `first` on,
@@ -118,7 +118,7 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
-  count_piece(is_staged(run, step, piece.first) ? work.bytes : 0);
+  count_piece(count_on_host(run, step, piece.first) * work.bytes);
   return device.enqueue(id % device.queues(), work, after_);
 }
 
@@ -169,7 +169,8 @@ void DevicePieces::fetch(Execution& execution) {
   std::ranges::sort(run.unfetched, {},
                     [](const HeldView& view) { return std::pair(view.step, view.slice); });
   std::size_t first = 0;
-  while (first < run.unfetched.size()) {
+  // A message that its sender has withdrawn may end the execution in this loop.
+  while (first < run.unfetched.size() && execution.health && !run.is_lost) {
     const std::uint32_t slices = count_adjacent(run, first);
     const bool is_full = slices * run.program->slice_bytes >= kFullPiece;
     if (run.steps[run.unfetched[first].step].pieces < kPiecesAhead || is_full) {
@@ -188,7 +189,11 @@ void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uin
   const auto end = begin + slices;
   const StepId id = begin->step;
   const Ticket ticket = enqueue_to_target(run, *begin, slices);
-  count_piece(0);
+  std::uint64_t bytes = 0;
+  for (auto view = begin; view != end; ++view) {
+    bytes += run.program->slice_size(run.program->steps[id], view->slice);
+  }
+  count_piece(bytes);  // The places of received slices are in host memory.
   if (ticket.is_pending()) {
     ++run.steps[id].pieces;
     for (auto view = begin; view != end; ++view) {

@@ -29,12 +29,15 @@ void forget_gate(OnDevice& device) noexcept {
   device.gate = {};
 }
 
-/// True if slices are sent through the caches of the CPU. While the peer has not read some of them,
-/// further slices would only displace them.
-bool passes_caches(const Run& run, const Link& link) noexcept {
-  return link.view_bytes > 0 && run.device.compute == nullptr;
+/// True if a step sends slices through the caches of the CPU, and not from the memory of a device.
+bool passes_caches(const Run& run, const ProgramStep& step, const Link& link) noexcept {
+  return link.view_bytes > 0 &&
+         (step.source_count == 0 ||
+          run.device.memory[run.program->source_of(step).base].kind == MemoryKind::host);
 }
 
+/// True if the peer has not read several slices that have been written. Writing further slices
+/// would only displace the unread slices from the caches.
 bool is_far_ahead(const Link& link) noexcept {
   constexpr std::uint32_t kAhead = 4;
   return link.views->unread(link.endpoint) >= kAhead;
@@ -254,7 +257,8 @@ void Engine::on_slice(Message& message) {
   if (shows && view.view.is_on_device && step.target.view == kNone) {
     // The slice is complete when the device has copied it (DevicePieces::fetch).
     run.unfetched.push_back(view);
-    return run.queue(id);
+    run.queue(id);
+    return add_to_round(execution);
   }
   if (shows) receive_slice(views_, execution, view);
   // The sender may have withdrawn the message while it was copied.
@@ -330,10 +334,12 @@ void Engine::run_ready(Execution& execution) {
   run.ready.insert(run.ready.end(), run.later.rbegin(), run.later.rend());
   run.later.clear();
   end_if_idle(execution);
-  if (!run.ready.empty() && !execution.has_ended) run_next_round(execution);
+  if (!run.ready.empty() && !execution.has_ended) add_to_round(execution);
 }
 
-void Engine::run_next_round(Execution& execution) {
+/// Adds an execution to `busy_`. Its views are fetched and its steps run when `busy_` is next
+/// handled: later in this round, or in the next one.
+void Engine::add_to_round(Execution& execution) {
   if (std::exchange(execution.is_busy, true)) return;
   execution.acquire();
   busy_.push_back(&execution);
@@ -342,7 +348,7 @@ void Engine::run_next_round(Execution& execution) {
 /// Runs the steps that are ready. If a device computes, they run when all messages and all work
 /// that have completed are handled, so that adjacent slices become one piece.
 void Engine::run_soon(Execution& execution) {
-  if (execution.run.device.compute != nullptr) return run_next_round(execution);
+  if (execution.run.device.compute != nullptr) return add_to_round(execution);
   if (!execution.is_busy) run_ready(execution);
 }
 
@@ -370,10 +376,12 @@ void Engine::advance(Execution& execution, StepId id) {
 void Engine::pump(Execution& execution, std::uint32_t lane_index) {
   auto& run = execution.run;
   const auto& lane = run.program->lanes[lane_index];
-  const bool one_by_one = lane.outgoing && passes_caches(run, execution.peers->link(lane));
+  const Link& link = execution.peers->link(lane);
   for (;;) {
     const StepId id = run.head_of(lane_index);
     if (id == kNone || !execution.health) return;
+    const ProgramStep& step = run.program->steps[id];
+    const bool one_by_one = lane.outgoing && passes_caches(run, step, link);
     const std::uint32_t slice = run.steps[id].issued;
     if (slice >= run.ready_slices(run.program->steps[id]) || !run.has_room(id)) return;
     if (!issue(execution, id, slice)) return run.queue_again(id);
@@ -396,7 +404,7 @@ bool Engine::issue(Execution& execution, StepId id, std::uint32_t slice) {
     return true;
   }
   const Link& link = execution.peers->link(program.lanes[step.lane]);
-  if (step.kind == StepKind::send && step.slices > 1 && passes_caches(run, link) &&
+  if (step.kind == StepKind::send && step.slices > 1 && passes_caches(run, step, link) &&
       is_far_ahead(link)) {
     return false;
   }

@@ -36,9 +36,9 @@ std::set<std::string> right_operations(const Json& report, bool on_stream) {
     EXPECT_EQ(row["device"], "cuda");
     EXPECT_EQ(row["stream"], on_stream);
     EXPECT_TRUE(row["limit_us"].is_null()) << "the limit is that of the host's memory";
-    EXPECT_GT(row["used"]["turns"], 0) << row.dump();
     EXPECT_GE(row["used"]["turns"], row["used"]["idle_turns"]) << row.dump();
-    if (row["op"] != "barrier") {
+    if (row["op"] != "barrier") {  // A barrier may end within the call, without a turn.
+      EXPECT_GT(row["used"]["turns"], 0) << row.dump();
       EXPECT_GT(row["used"]["driver_calls"], 0) << row.dump();
     }
   }

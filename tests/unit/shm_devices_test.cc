@@ -221,7 +221,7 @@ TEST_F(ShmDevices, ReportTheirMessagesAtOnce) {
   for (Counted& operation : sent) send(kBytes, operation);
   EXPECT_EQ(transports[0]->views()->unread(to[0]), kMessages);
   transports[1]->progress();
-  EXPECT_EQ(transports[0]->views()->unread(to[0]), 0U) << "a turn that finds nothing reports them";
+  EXPECT_EQ(transports[0]->views()->unread(to[0]), 0U) << "only a later turn reports them";
   EXPECT_EQ(transports[0]->traffic(to[0]).announced, kMessages);
   for (const Counted& operation : received) transports[1]->views()->release(operation.view);
   drive();

@@ -54,7 +54,7 @@ constexpr Planner kPlanners[] = {
      .summary =
          "Exchanges of the whole buffer at doubling distance: fewest rounds, for short messages.",
      .plan = all_reduce,
-     .swaps_inputs = true},
+     .swaps_data = true},
 };
 
 }  // namespace

@@ -61,7 +61,7 @@ constexpr Planner kPlanners[] = {
      .collective = Collective::all_reduce,
      .summary = "Everyone sends everything to everyone and sums in one pass: one latency.",
      .plan = one_shot,
-     .swaps_inputs = true},
+     .swaps_data = true},
     {"two_shot", Collective::all_reduce,
      "Everyone sums one part in one pass and sends it to everyone: two latencies.", two_shot},
 };

@@ -11,17 +11,7 @@
 #include <vector>
 
 namespace xylem::runtime {
-namespace {
-
-/// The slice size of a group. If all members share memory, a slice must fit into a shared-memory
-/// slot, so that the engine can fuse steps.
-std::uint64_t slice_for(const Context& context, std::span<const std::uint32_t> world_ranks) {
-  const std::uint64_t wanted = context.config().slice.value;
-  const std::uint64_t fits = context.wires->view_bytes(world_ranks);
-  return fits == 0 ? wanted : std::min(wanted, fits);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Plans::Site site_of(const Context& context, const GroupSpec& spec) {
   std::vector<transport::Capabilities> wires;
@@ -29,9 +19,13 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
   for (const std::uint32_t rank : spec.world_ranks) {
     wires.push_back(context.wires->capabilities(rank));
   }
+  // If all members share memory, a slice must fit into a slot, so that the engine can fuse steps.
+  const std::uint64_t wanted = context.config().slice.value;
+  const std::uint64_t fits = context.wires->view_bytes(spec.world_ranks);
   return {.rank = spec.rank,
           .size = spec.size(),
-          .slice_bytes = slice_for(context, spec.world_ranks),
+          .slice_bytes = fits == 0 ? wanted : std::min(wanted, fits),
+          .fits_slots = fits != 0,
           .window = context.config().window,
           .algorithm = context.config().algorithm,
           .given = &context.given,

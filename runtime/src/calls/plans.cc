@@ -183,7 +183,10 @@ Result<Plans::Planned> Plans::schedule_for(const Call& call) {
   }
   XYLEM_TRY(const auto choice, choose(shape, bytes));
   log(choice.reason);
-  return Planned{choice.planner->plan(choice.shape, site_.rank), !choice.planner->swaps_inputs};
+  // The proof assumes that a message on one channel never waits for those on another. Messages that
+  // fit into slots do not: if no number for an announcement is free, they go through slots.
+  return Planned{choice.planner->plan(choice.shape, site_.rank),
+                 site_.fits_slots && !choice.planner->swaps_data};
 }
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {

@@ -74,6 +74,8 @@ class Plans {
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
+    /// True if each slice fits into a slot of the memory that all ranks share.
+    bool fits_slots = false;
     std::uint32_t window = 1;
     std::string algorithm;  ///< XYLEM_ALGORITHM
     const GivenSchedules* given = nullptr;

@@ -34,15 +34,15 @@ class WorkSource {
   /// Called before the token holder sleeps, after it has announced its sleep. Appends the
   /// descriptors that wake it. False if the holder must not sleep, since there is something to do.
   virtual bool arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) { return true; }
-  /// True if the source waits for a device, whose work signals no descriptor. Called only after
-  /// WorkSources::note_device().
+  /// True if the source waits for a device, whose work signals no descriptor. False as long as
+  /// WorkSources::note_device() has not been called.
   virtual bool needs_polling(Token /*token*/) const noexcept { return false; }
   /// Does work that depends on time, such as ending a connection that has been silent for too long.
   /// Called about every 50 ms while any source needs turns.
   virtual void tick(Token /*token*/, Clock::time_point /*now*/) {}
 };
 
-/// How many turns a job has made, and how many of them have found nothing to do.
+/// How many turns a job has made, and how many of them have handled nothing.
 struct TurnCounts {
   std::uint64_t turns = 0, idle = 0;
 };

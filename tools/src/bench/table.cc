@@ -117,9 +117,8 @@ std::string average_line(std::span<const BenchRow> rows) {
 
 std::string counters_line(const Counters& used) {
   return fmt::format(
-      "# one call of rank 0: {} messages, {} pieces of device work, {} through the host, {} calls "
-      "of "
-      "the driver in {:.1f} us, {} turns of which {} idle\n",
+      "# one call of rank 0: {} messages, {} pieces of device work, {} through the host, "
+      "{} driver calls in {:.1f} us, {} turns of which {} idle\n",
       used.messages, used.pieces, format_bytes(Bytes{used.staged_bytes}), used.driver_calls,
       std::chrono::duration<double, std::micro>(used.driver_time).count(), used.turns,
       used.idle_turns);

@@ -4,6 +4,8 @@
 #include "shm/delays.h"
 #include "xylem/base/copy.h"
 
+#include <utility>
+
 namespace xylem::transport::shm {
 
 Outcome copy_out(const Receive& receive, Tag tag, const std::byte* data, std::uint64_t bytes) {
@@ -27,6 +29,8 @@ unsigned Incoming::drain() {
   // At most kEntries per call: a sender may fill the ring as fast as it is drained, and between
   // calls the caller must check whether too many messages are kept.
   while (count < kEntries && has_entry() && take_next()) ++count;
+  // Reading a message in device memory takes far longer than a report.
+  if (std::exchange(has_device_message_, false)) report();
   count += streams_.fetch();
   constexpr std::uint32_t kIdleDrains = 16;
   if (count == 0 && unreported_ > 0 && ++idle_drains_ % kIdleDrains == 0) report();
@@ -43,8 +47,8 @@ void Incoming::note_consumed(const Head& head) noexcept {
   const bool is_in_slot = head.kind == EntryKind::slotted || head.kind == EntryKind::fragment;
   const bool is_scarce =
       is_in_slot && (head.bytes > theirs.small_bytes || theirs.small_slots < 8 * theirs.channels);
-  const bool is_on_device = head.kind == EntryKind::announce && head.slot == kOnDevice;
-  unreported_ += is_scarce || is_on_device ? kEnough : is_in_slot ? kSmallSlot : 1;
+  has_device_message_ |= head.kind == EntryKind::announce && head.slot == kOnDevice;
+  unreported_ += is_scarce ? kEnough : is_in_slot ? kSmallSlot : 1;
   if (unreported_ >= kEnough) report();
 }
 

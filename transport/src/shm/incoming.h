@@ -93,8 +93,8 @@ class Incoming {
   View show(const std::byte* data) noexcept;
   void report() noexcept;
   /// Counts an entry that has been consumed. Reports it to the sender at once if it frees a slot of
-  /// a scarce size, or announces a message in device memory, which takes far longer than a report.
-  /// Other entries are reported together, since each report costs both sides a cache miss.
+  /// a scarce size. Other entries are reported together, since each report costs both sides a cache
+  /// miss.
   void note_consumed(const Head& head) noexcept;
   /// Ends the channel and its streams. Call this when the sender will send nothing more.
   void end();
@@ -112,9 +112,11 @@ class Incoming {
   std::uint64_t consumed_ = 0;  ///< The value last reported to the sender.
   std::uint64_t viewed_ = 0;    ///< A bit for each entry of the ring that a view shows.
   /// Weight of what was consumed since the last report(): 1 for an entry without a slot, 4 for one
-  /// with a slot, 16 for one with a scarce slot or with a place in device memory.
+  /// with a slot, 16 for one with a scarce slot.
   std::uint32_t unreported_ = 0;
   std::uint32_t idle_drains_ = 0;
+  /// The current drain() has consumed an announcement of a message in device memory.
+  bool has_device_message_ = false;
   std::uint64_t holds_ = 0;
   bool is_ended_ = false;
 };

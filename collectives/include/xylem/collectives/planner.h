@@ -23,10 +23,10 @@ struct Planner {
   /// The symmetry of its plans, which verify() checks; null if the planner states none.
   Symmetry (*symmetry)(const Shape& shape) = nullptr;
   bool takes_hosts = false;  ///< Its plans depend on Shape::per_host.
-  /// True if two ranks send each other their inputs, and each then overwrites its input (if the
-  /// call is in place) in the step that reads the other's input. If messages are read in the memory
-  /// of their senders, the two steps wait for each other, so one of the messages must be copied.
-  bool swaps_inputs = false;
+  /// True if two ranks send each other data, and each overwrites what it has sent in the step that
+  /// reads the other's data. If messages are read in the memory of their senders, these two steps
+  /// wait for each other, so the messages must be copied.
+  bool swaps_data = false;
 };
 
 /// Every registered planner, in a fixed order.

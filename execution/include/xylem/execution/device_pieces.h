@@ -28,7 +28,8 @@ namespace xylem::execution {
 
 struct Slices;
 
-/// What an engine has enqueued on devices.
+/// What DevicePieces has enqueued on devices. Copies of views that are evicted (held_views.h) are
+/// not counted.
 struct EnqueuedPieces {
   std::uint64_t pieces = 0;
   std::uint64_t staged_bytes = 0;  ///< Bytes that were copied between device and host memory.

@@ -134,7 +134,7 @@ class Engine {
   // Rounds.
   void run_ready(Execution& execution);
   void run_soon(Execution& execution);
-  void run_next_round(Execution& execution);
+  void add_to_round(Execution& execution);
   void advance(Execution& execution, StepId id);
   void pump(Execution& execution, std::uint32_t lane);
   bool issue(Execution& execution, StepId id, std::uint32_t slice);
@@ -148,8 +148,8 @@ class Engine {
 
   EngineListener& listener_;
   Execution* active_ = nullptr;
-  /// Executions with steps to run in the next round, and in this round. The engine holds a
-  /// reference to each of them.
+  /// Executions with steps to run or views to fetch, and those of them that this round is handling.
+  /// The engine holds a reference to each of them.
   std::vector<Execution*> busy_, round_;
   std::uint64_t non_temporal_from_ = kNoOutput;
   MessagePool messages_;

@@ -257,7 +257,7 @@ struct ExecutionState {
   Clock::time_point failed_at{};
   std::uint64_t advanced = 0;  ///< Number of slices that have completed so far.
   bool has_ended = false;      ///< The execution has ended, and the engine does not refer to it.
-  bool is_busy = false;        ///< The execution has steps to run in the next round.
+  bool is_busy = false;        ///< The execution is in Engine::busy_.
   Execution* active_previous = nullptr;
   Execution* active_next = nullptr;
 };

@@ -18,7 +18,7 @@ struct Counters {
   /// read them there or asked for them.
   std::uint64_t announced = 0;
 
-  // Turns of the thread that drives this rank's calls, and how many of them found nothing to do:
+  // Turns of the thread that drives this rank's calls, and how many of them handled nothing:
   std::uint64_t turns = 0;
   std::uint64_t idle_turns = 0;
 
@@ -26,9 +26,11 @@ struct Counters {
   /// Copies, reductions and scalings that were enqueued for calls without a mesh.
   std::uint64_t pieces = 0;
   /// Bytes that were copied between device memory and host memory, since they could not stay in
-  /// device memory on their way to or from another rank.
+  /// device memory on their way to or from another rank. Bytes that are written to host memory and
+  /// read from there count twice.
   std::uint64_t staged_bytes = 0;
-  /// Calls of functions of the CUDA driver.
+  /// Calls of functions of the CUDA driver by the job's devices. The driver is also asked once
+  /// about each buffer whose memory is not stated; this is not counted.
   std::uint64_t driver_calls = 0;
   /// Time of all threads with the driver's context, most of which is spent in the driver.
   std::chrono::nanoseconds driver_time{0};
