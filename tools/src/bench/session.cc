@@ -167,7 +167,7 @@ Result<bool> Session::measure_operation(Operation operation, ProgressBar& progre
   if (traits(operation).sizing != Sizing::none) {
     print(average_line(std::span(rows_).subspan(earlier_rows)));
   }
-  if (rows_.size() > earlier_rows && rows_.back().used) print(counters_line(*rows_.back().used));
+  if (const auto& used = rows_.back().used) print(counters_line(*used));
   return true;
 }
 
