@@ -65,7 +65,7 @@ struct BenchRow {
   /// and writes: least_time(), measured just before the call. Empty on several hosts, for buffers
   /// on devices, for sizes that may fit in caches, and if the call needs no such traffic.
   std::optional<double> limit;
-  /// What this rank has done in one more call, which was not timed. For buffers on devices only.
+  /// What this rank has done in one more call, which was not timed. Empty for buffers on the host.
   std::optional<Counters> used;
   /// The baseline's time divided by this row's; more than 1 means faster.
   std::optional<double> ratio;

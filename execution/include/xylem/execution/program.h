@@ -199,9 +199,9 @@ struct ProgramOptions {
   std::uint32_t window = 8;
   Arithmetic arithmetic{};
   Fusion fusion = Fusion::all;
-  /// For Fusion::views: it is proven (verify_program.h) that ranks which read messages where they
-  /// arrived never wait for each other in a circle. If false, the messages of a program are copied
-  /// if this rank's schedule alone does not show the same.
+  /// For Fusion::views: true if it is proven (verify_program.h) that ranks which read messages
+  /// where they arrived never wait for each other in a circle. If false, the program reads messages
+  /// there only if this rank's schedule alone shows that no circle is possible.
   bool has_safe_views = false;
   /// device_sends[r]: whether messages to rank r can be sent from the memory of the device that
   /// computes the program. A chunk of scratch is in device memory if no message arrives in it, and
