@@ -31,9 +31,9 @@ void forget_gate(OnDevice& device) noexcept {
 
 /// True if a step sends slices through the caches of the CPU, and not from the memory of a device.
 bool passes_caches(const Run& run, const ProgramStep& step, const Link& link) noexcept {
-  return link.view_bytes > 0 &&
-         (step.source_count == 0 ||
-          run.device.memory[run.program->source_of(step).base].kind == MemoryKind::host);
+  if (link.view_bytes == 0) return false;
+  return run.device.compute == nullptr || step.source_count == 0 ||
+         run.device.memory[run.program->source_of(step).base].kind == MemoryKind::host;
 }
 
 /// True if the peer has not read several slices that have been written. Writing further slices
