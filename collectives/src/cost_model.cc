@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "xylem/collectives/cost_model.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace xylem::collectives {
 
 CostModel assumed_costs() {
@@ -14,6 +17,22 @@ CostModel assumed_costs() {
   model.remote = {15.0, 1.2};
   model.compute.reduce_GBps = 8.0;
   model.compute.copy_GBps = 8.0;
+  return model;
+}
+
+CostModel device_costs(CostModel model, std::uint64_t slice_bytes) {
+  const bool are_on_several_hosts =
+      std::ranges::adjacent_find(model.host, std::not_equal_to<>()) != model.host.end();
+  // A launch and the write of a word for which the other GPU's core polls; rates of a GPU of 2022.
+  model.local = {.alpha_us = 5, .bandwidth_GBps = 400};
+  model.compute = {.reduce_GBps = 900,
+                   .copy_GBps = 1350,
+                   .is_device = true,
+                   .enqueue_us = 4,
+                   .latency_us = 5,
+                   .host_GBps = are_on_several_hosts ? 22.0 : 0.0,
+                   .stages_local = false};
+  model.slice_bytes = slice_bytes;
   return model;
 }
 

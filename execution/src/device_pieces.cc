@@ -118,7 +118,9 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
-  count_piece(count_on_host(run, step, piece.first) * work.bytes);
+  const std::uint64_t on_host = count_on_host(run, step, piece.first);
+  if (on_host > 0) run.scratch.pin();
+  count_piece(on_host * work.bytes);
   return device.enqueue(id % device.queues(), work, after_);
 }
 
@@ -221,8 +223,10 @@ bool DevicePieces::enqueue_copy(Execution& execution, const OnDevice::Copy& copy
   Ticket ticket;
   if (copy.bytes > 0) {
     Compute& device = *execution.run.device.compute;
-    const std::byte* const staged = execution.run.staged.reserved(copy.bytes, &device);
-    const bool is_staged = copy.target == staged || copy.source == staged;
+    ScratchBuffer& staged = execution.run.staged;
+    const std::byte* const memory = staged.reserved(copy.bytes, &device);
+    const bool is_staged = copy.target == memory || copy.source == memory;
+    if (is_staged) staged.pin();
     count_piece(is_staged ? copy.bytes : 0);
     ticket = enqueue_bytes(device, 0, copy.target, copy.source, copy.bytes);
   }

@@ -52,6 +52,7 @@ std::byte* ScratchBuffer::reserve(std::uint64_t bytes, Compute* compute) noexcep
                                   : compute->allocate_scratch(bytes);
     memory_ = {memory, FreeScratch{compute, where_}};
     capacity_ = memory == nullptr ? 0 : bytes;
+    is_pinned_ = false;
   }
   return memory_.get();
 }

@@ -100,7 +100,7 @@ bool HeldViews::evict(Execution* first) {
 
 bool HeldViews::evict_view(Execution& execution, HeldView& held) {
   if (held.views == nullptr || held.is_read || held.is_evicted) return false;
-  const auto& run = execution.run;
+  auto& run = execution.run;
   if (!held.view.is_on_device) {
     const ProgramStep& step = run.program->steps[held.step];
     copy_bytes(run.address_of(step.target, held.slice), held.view.data,

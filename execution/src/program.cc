@@ -49,6 +49,7 @@ class Compiler {
     program_->slice_bytes = options_.slice_bytes;
     program_->element_bytes = options_.counts.element_bytes;
     program_->window = options_.window;
+    program_->is_agreed_on_devices = options_.is_agreed_on_devices;
     program_->arithmetic = options_.arithmetic;
     bytes_at(Buffer::input) = layout_.bytes(Buffer::input);
     bytes_at(Buffer::output) = layout_.bytes(Buffer::output);

@@ -17,9 +17,11 @@ transport::Tag tag_of(const Execution& execution, const ProgramStep& step, std::
   const auto& lane = execution.run.program->lanes[step.lane];
   const Peers& peers = *execution.peers;
   const auto [source, target] = lane.ends(peers.rank);
+  // The sizes of messages are below 2^63.
+  const bool is_marked = execution.run.program->is_agreed_on_devices && step.bytes > 0;
   return collective_tag(
       message_tag(peers.groups[target], source, lane.number, step.ordinal + slice),
-      execution.sequence, execution.fingerprint, step.bytes);
+      execution.sequence, execution.fingerprint, step.bytes | std::uint64_t{is_marked} << 63);
 }
 
 transport::ConstRegion region_of(const Run& run,
@@ -125,10 +127,11 @@ Ticket enqueue_bytes(
   return device.enqueue(queue, work, {});
 }
 
-Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices) {
+Ticket enqueue_to_target(Run& run, const HeldView& first, std::uint32_t slices) {
   const auto& program = *run.program;
   const ProgramStep& step = program.steps[first.step];
   Compute& device = *run.device.compute;
+  run.scratch.pin();
   return enqueue_bytes(
       device, first.step % device.queues(), run.address_of(step.target, first.slice),
       first.view.data,

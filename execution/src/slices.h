@@ -40,6 +40,6 @@ Ticket enqueue_bytes(
     Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes);
 /// Enqueues one copy of `slices` slices of a receive to their own places. The slices have arrived
 /// in adjacent memory, which begins at the view `first`.
-Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices = 1);
+Ticket enqueue_to_target(Run& run, const HeldView& first, std::uint32_t slices = 1);
 
 }  // namespace xylem::execution

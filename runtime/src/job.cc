@@ -80,6 +80,8 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   const bool is_measured = parts.loaded.config.tuning != "off";
   facts.settings += is_measured ? "another XYLEM_TUNING\n" : "XYLEM_TUNING=off\n";
   facts.settings += given.agreed();
+  facts.settings +=
+      parts.loaded.config.device ? "Options::device is set\n" : "Options::device is not set\n";
   const auto end = [](Job* job) {
     // In a forked child nothing is destroyed, since the job's thread and connections belong to the
     // parent.
@@ -176,10 +178,14 @@ Status Job::form_world(Deadline deadline) {
   XYLEM_TRY(tuning, measure(context_, *world_, std::move(tuning), deadline));
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   context_.pull_from(config.pull_from.value_or(measured).value);
-  context_.progress.with_token([&](Token token) {
-    world_->plans().set_model(token, std::move(tuning.model));
-    world_->control(token).history().begin_user_calls();
-  });
+  context_.progress.with_token(
+      [&](Token token) { world_->plans().set_model(token, std::move(tuning.model)); });
+  if (config.device) {
+    XYLEM_TRY(world_->mesh().bind(*config.device,
+                                  [this](Call&& call) { return world_->submit(std::move(call)); }));
+  }
+  context_.progress.with_token(
+      [&](Token token) { world_->control(token).history().begin_user_calls(); });
   return {};
 }
 

@@ -45,7 +45,7 @@ std::size_t live(const char* kind) {
 
 /// What the driver was asked for since.
 struct Copies {
-  unsigned long made = 0, waited_for = 0, questions = 0, handles = 0;
+  unsigned long made = 0, waited_for = 0, questions = 0, handles = 0, pinned = 0;
 
   static Copies so_far() {
     unsigned long made = 0;
@@ -54,11 +54,12 @@ struct Copies {
       made += calls_of_stand_in(copy);
     }
     return {made, calls_of_stand_in("cuStreamSynchronize"),
-            calls_of_stand_in("cuPointerGetAttributes"), calls_of_stand_in("cuIpcGetMemHandle")};
+            calls_of_stand_in("cuPointerGetAttributes"), calls_of_stand_in("cuIpcGetMemHandle"),
+            calls_of_stand_in("cuMemHostAlloc") + calls_of_stand_in("cuMemHostRegister")};
   }
   Copies since(const Copies& before) const {
     return {made - before.made, waited_for - before.waited_for, questions - before.questions,
-            handles - before.handles};
+            handles - before.handles, pinned - before.pinned};
   }
 };
 
@@ -160,6 +161,7 @@ TEST_P(CudaDirect, GathersWithOneCopyOfEachPart) {
         const Copies copies =
             count_copies(world, [&] { EXPECT_TRUE(world.all_gather(input, output).wait()); });
         EXPECT_EQ(copies.waited_for, 0);
+        EXPECT_EQ(copies.pinned, 0);
         // A rank's own part is copied as one. Slices of others gather while the device is busy.
         if (is_stand_in()) {
           EXPECT_LE(copies.made, ranks + ranks * (ranks - 1) * 10);
@@ -179,6 +181,7 @@ TEST_P(CudaDirect, ReducesWhereTheInputsLie) {
     const Copies copies = count_copies(
         world, [&] { EXPECT_TRUE(world.reduce_scatter(input, output, RedOp::sum).wait()); });
     EXPECT_EQ(copies.waited_for, 0);
+    EXPECT_EQ(copies.pinned, 0);
     // Alone, a rank copies its input.
     if (is_stand_in() && ranks > 1) {
       EXPECT_EQ(copies.made, 0);
@@ -198,6 +201,7 @@ TEST_P(CudaDirect, MovesMessagesWithOneCopy) {
       EXPECT_TRUE(send.wait());
     });
     EXPECT_EQ(copies.waited_for, 0);
+    EXPECT_EQ(copies.pinned, 0);
     if (is_stand_in()) {
       EXPECT_EQ(copies.made, ranks);
     }

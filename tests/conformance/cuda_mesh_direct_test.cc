@@ -67,7 +67,7 @@ class CudaMeshDirect : public testing::Test {
   /// of the rank's stream.
   void run(const std::function<void(const Communicator&, CudaMemory&)>& body) {
     run_ranks(devices.options(), [&](const Communicator& world) {
-      EXPECT_TRUE(value_of(world.bind(devices.kind(world.rank()))));
+      EXPECT_EQ(value_of(world.bind(devices.kind(world.rank()))), Binding::mesh);
       body(world.on(stream_of(devices, world.rank())), devices.memory(world.rank()));
       all_meet.arrive_and_wait();
     });

@@ -41,7 +41,7 @@ struct MeshRank {
   /// Makes a communicator of all ranks, and binds its devices.
   Communicator bound() const {
     auto all = value_of(runtime.world().duplicate());
-    EXPECT_TRUE(value_of(all.bind(devices.kind(rank))));
+    EXPECT_EQ(value_of(all.bind(devices.kind(rank))), Binding::mesh);
     return all;
   }
   Round round() const { return {devices, rank, ranks}; }
@@ -563,14 +563,14 @@ TEST(CudaMeshStreams, AreNotCapturedWithoutAMesh) {
 TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
   run_bound([](MeshRank& self) {
     const Memory own = self.devices.kind(self.rank), other{MemoryKind::cuda, 1 - own.device};
-    EXPECT_TRUE(value_of(self.world.bind(own)));
+    EXPECT_EQ(value_of(self.world.bind(own)), Binding::mesh);
     EXPECT_EQ(self.world.bind(other).status().code(), Code::invalid_argument);
     EXPECT_EQ(Communicator().bind(own).status().code(), Code::invalid_argument);
     EXPECT_EQ(value_of(self.world.plan_info("all_reduce", 1, DataType::float32)).on_stream,
               "mapped_direct");
     // One rank has no device.
     const auto part = value_of(self.runtime.world().duplicate());
-    EXPECT_FALSE(value_of(part.bind(self.rank == 1 ? Memory{} : own)));
+    EXPECT_EQ(value_of(part.bind(self.rank == 1 ? Memory{} : own)), Binding::none);
     EXPECT_EQ(value_of(part.plan_info("all_reduce", 1, DataType::float32)).on_stream, "");
     Round round = self.round();
     EXPECT_TRUE(round.give(part.on(self.stream), 3).wait());

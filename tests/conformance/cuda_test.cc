@@ -15,10 +15,16 @@
 namespace xylem::test {
 namespace {
 
+enum class Ranks {
+  on_devices,
+  mixed,   ///< Odd ranks use host memory, and no rank states the kind of its memory.
+  agreed,  ///< All ranks are known to have their buffers on devices (Binding::same_memory).
+};
+
 class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
  protected:
-  /// If `are_mixed`, odd ranks use host memory, and no rank states the kind of its memory.
-  static void run(bool are_mixed, std::size_t most_cases) {
+  static void run(Ranks which, std::size_t most_cases) {
+    const bool are_mixed = which == Ranks::mixed;
     const auto& planner = *GetParam();
     for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 8U}) {
       if (kHasSanitizer && ranks != 3) continue;
@@ -29,9 +35,13 @@ class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
           std::string(name(planner.collective)) + "=" + std::string(planner.name);
       // Even small messages have several slices.
       run_ranks(
-          devices.options(
-              {{"XYLEM_ALGORITHM", algorithm}, {"XYLEM_SLICE", "1K"}, {"XYLEM_WINDOW", "3"}}),
-          [&](const Communicator& world) {
+          devices.options({{"XYLEM_ALGORITHM", algorithm},
+                           {"XYLEM_SLICE", "1K"},
+                           {"XYLEM_DEVICE_SLICE", "2K"},
+                           {"XYLEM_WINDOW", "3"}}),
+          [&](Runtime& runtime, MemoryHub& /*hub*/) {
+            const Communicator world =
+                which == Ranks::agreed ? with_same_memory(runtime) : runtime.world();
             const std::uint32_t rank = world.rank();
             const auto on_stream = world.on({devices.memory(rank).stream(), devices.kind(rank)});
             const BuffersOnDevice there{devices.memory(rank),
@@ -49,8 +59,9 @@ class OnCuda : public testing::TestWithParam<const collectives::Planner*> {
   }
 };
 
-TEST_P(OnCuda, IsRight) { run(/*are_mixed=*/false, 24); }
-TEST_P(OnCuda, IsRightBesideRanksOnTheHost) { run(/*are_mixed=*/true, 9); }
+TEST_P(OnCuda, IsRight) { run(Ranks::on_devices, 24); }
+TEST_P(OnCuda, IsRightBesideRanksOnTheHost) { run(Ranks::mixed, 9); }
+TEST_P(OnCuda, IsRightIfTheRanksHaveAgreed) { run(Ranks::agreed, 9); }
 
 INSTANTIATE_TEST_SUITE_P(
     Planners, OnCuda, testing::ValuesIn(all_planners()), [](const auto& tested) {

@@ -254,9 +254,9 @@ int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_
   run_ranks(options, [&](Runtime& runtime, MemoryHub&) {
     const auto bound = runtime.world().duplicate();
     if (!bound) end_with(bound.status().to_string());
-    const auto is_mesh = bound->bind(devices.kind(runtime.rank()));
-    if (!is_mesh) end_with(is_mesh.status().to_string());
-    if (!*is_mesh) end_with("the ranks' devices form no mesh");
+    const auto binding = bound->bind(devices.kind(runtime.rank()));
+    if (!binding) end_with(binding.status().to_string());
+    if (*binding != Binding::mesh) end_with("the ranks' devices form no mesh");
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       devices.memory(runtime.rank()).clear();
       CallingRank rank(runtime.world(), *bound, devices, sizes[s]);

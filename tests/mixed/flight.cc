@@ -73,7 +73,8 @@ Buffer Flight::out(std::uint64_t count) const {
 
 Place Flight::make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance) {
   if (device_ == nullptr) return {bytes, offset, chance % 8 == 0};
-  const bool is_pinned = memory_.kind != device_->memory().kind && chance % 8 == 1;
+  const bool is_pinned =
+      may_be_pinned_ && memory_.kind != device_->memory().kind && chance % 8 == 1;
   const auto kind = is_pinned         ? Device::Kind::pinned
                     : chance % 8 == 0 ? Device::Kind::own
                                       : Device::Kind::shared;
@@ -128,20 +129,26 @@ void Flight::for_rooms(const Do& act) const {
 
 /// Draws the kind of memory of the buffers, whether the caller states it, and how the call is
 /// ordered with streams.
-void Flight::draw_order(bool is_mesh) {
+void Flight::draw_order(Binding binding) {
   const bool is_message = call_.kind == Kind::message || call_.kind == Kind::message_any;
+  // If devices are bound, the buffers of a collective are in the same kind of memory on all ranks.
+  const bool is_agreed = binding != Binding::none && !is_message;
+  if (draw(call_.seed, 32, is_agreed ? 0 : rank_) % 3 == 0) device_ = nullptr;
+  if (device_ == nullptr) return;
   // On a mesh, either all ranks order a collective by streams, or none does. A mesh does not carry
   // out all_to_all_v.
-  const bool must_be_held = is_mesh && !is_message && call_.kind != Kind::all_to_all_v;
-  if (!must_be_held && draw(call_.seed, 32, rank_) % 3 == 0) device_ = nullptr;
-  if (device_ == nullptr) return;
+  const bool is_order_agreed =
+      is_agreed && binding == Binding::mesh && call_.kind != Kind::all_to_all_v;
+  const bool must_be_held = is_order_agreed && draw(call_.seed, 36) % 4 != 0;
   const std::uint64_t chance = draw(call_.seed, 33, rank_);
   const std::uint32_t streams = device_->streams();
   memory_ = device_->memory();
   if (device_->has_streams() && chance / 16 % 2 == 0) memory_ = kFoundByCall;
-  const std::uint64_t order = must_be_held ? 4 + chance % 12 : chance % 16;
+  const std::uint64_t order = must_be_held ? 4 + chance % 12 : is_order_agreed ? 0 : chance % 16;
   order_ = order < 4 ? Order::none : order < 10 ? Order::held : Order::after;
   if (order_ == Order::after && !device_->has_streams()) order_ = Order::held;
+  // In a call without a stream, pinned memory counts as host memory.
+  may_be_pinned_ = !is_agreed || order_ != Order::none;
   before_ = behind_ = static_cast<std::uint32_t>(chance / 32 % streams);
   if (order_ == Order::after) behind_ = static_cast<std::uint32_t>(chance / 1024 % streams);
 }
@@ -157,8 +164,10 @@ void Flight::consume() const {
   for_rooms([&](const Room& room) { device_->read(room, behind_); });
 }
 
-Flight Flight::begin(
-    const MixedCall& call, const Communicator& comm, Device* device, bool succeeds, bool is_mesh) {
+Flight Flight::begin(const MixedCall& call,
+                     const Communicator& comm,
+                     Device* device,
+                     bool succeeds) {
   Flight flight;
   flight.call_ = call;
   flight.rank_ = comm.rank();
@@ -166,7 +175,7 @@ Flight Flight::begin(
   flight.root_ = call.root % comm.size();
   flight.device_ = device;
   flight.is_all_on_host_ = device == nullptr;
-  flight.draw_order(is_mesh);
+  flight.draw_order(comm.binding());
   if (flight.order_ == Order::none) {
     flight.start(comm);
     return flight;

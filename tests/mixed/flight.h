@@ -64,13 +64,10 @@ class Flight {
   /// buffers are then often released at once, even if the call has not ended.
   /// `succeeds` is true if no call of the program may fail. Then the test waits for some calls only
   /// through their stream.
-  /// `is_mesh` is true if the devices of the communicator form a mesh (Communicator::bind()). Then
-  /// either all ranks order a collective by streams, or none does.
   static Flight begin(const MixedCall& call,
                       const Communicator& comm,
                       Device* device = nullptr,
-                      bool succeeds = false,
-                      bool is_mesh = false);
+                      bool succeeds = false);
 
   const MixedCall& call() const noexcept { return call_; }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
@@ -96,7 +93,7 @@ class Flight {
     held,   ///< Communicator::on()
     after,  ///< Communicator::after() and Work::block()
   };
-  void draw_order(bool is_mesh);
+  void draw_order(Binding binding);
   void make(std::uint64_t in, std::uint64_t out, bool in_place, std::uint64_t in_at);
   Place make_place(std::uint64_t bytes, std::uint64_t offset, std::uint64_t chance);
   /// Enqueues copies of the inputs to the device on a stream, and returns `comm`.
@@ -134,6 +131,7 @@ class Flight {
   bool is_all_on_host_ = true;  ///< If true, messages may be longer than their receives.
   Memory memory_;               ///< The kind of memory that is passed to the call.
   Order order_ = Order::none;
+  bool may_be_pinned_ = true;
   std::uint32_t before_ = 0, behind_ = 0;  ///< Streams of the producer and the consumer.
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;

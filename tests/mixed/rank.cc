@@ -69,8 +69,7 @@ void Rank::run_program() {
     if (at == fault_at_ && is_victim() && !commit_fault(program[at])) return;
     const Communicator& comm = comms_[program[at].comm];
     if (!comm) continue;
-    flights_.push_back(Flight::begin(program[at], comm, setting_.device, !has_fault(),
-                                     are_meshes_[program[at].comm]));
+    flights_.push_back(Flight::begin(program[at], comm, setting_.device, !has_fault()));
     while (flights_.size() >= most && failure_.empty()) take_one(at);
   }
   while (!flights_.empty() && failure_.empty()) take_one(0);
@@ -91,8 +90,6 @@ void Rank::run_program() {
 
 bool Rank::make_comms() {
   comms_ = {world_};
-  are_meshes_.assign(kComms, false);
-  are_meshes_[0] = is_world_mesh_;
   if (auto made = world_.split(static_cast<std::int32_t>(runtime_.rank()), 0)) {
     alone_ = std::move(*made);
   }
@@ -109,7 +106,8 @@ bool Rank::make_comms() {
   return setting_.device == nullptr || bind_devices();
 }
 
-/// Binds the devices of some communicators. The world stays bound in later programs.
+/// Binds the devices of some communicators. The world stays bound in later programs, and the
+/// communicators made of it then begin with `same_memory`.
 bool Rank::bind_devices() {
   for (std::uint32_t c = 0; c < kComms; ++c) {
     if (!comms_[c] || draw(seed_, 8, c) % 2 == 0) continue;
@@ -118,8 +116,6 @@ bool Rank::bind_devices() {
       fail("bind: " + bound.status().to_string());
       return false;
     }
-    if (c == 0) is_world_mesh_ = *bound;
-    are_meshes_[c] = *bound;
   }
   return true;
 }

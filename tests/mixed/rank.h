@@ -94,8 +94,6 @@ class Rank {
   const Setting setting_;
   Communicator world_, alone_;
   std::vector<Communicator> comms_;
-  bool is_world_mesh_ = false;
-  std::vector<bool> are_meshes_;  ///< [c]: whether the devices of comms_[c] form a mesh.
   std::deque<Flight> flights_;
   std::vector<Flight> ended_, held_;
   std::string failure_;

@@ -67,8 +67,8 @@ class Survivor {
   Status start() {
     const std::int32_t own = ::getpid();
     if (is_mesh_) {
-      XYLEM_TRY(const bool is_bound, world_.bind(bench_.kind()));
-      if (!is_bound) return failure(Code::internal, "the devices form no mesh");
+      XYLEM_TRY(const Binding binding, world_.bind(bench_.kind()));
+      if (binding != Binding::mesh) return failure(Code::internal, "the devices form no mesh");
     }
     pids_.resize(world_.size());
     XYLEM_TRY(world_.all_gather(std::span<const std::int32_t>(&own, 1), std::span(pids_)).wait());

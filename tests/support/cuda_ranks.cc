@@ -76,4 +76,20 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   return {{kind(rank), *std::move(compute)}};
 }
 
+Communicator with_same_memory(const Runtime& runtime) {
+  const Communicator world = runtime.world();
+  Seat seat = runtime.take_seat().value();
+  const std::vector<std::uint32_t> own{seat.number()};
+  std::vector<std::uint32_t> seats(world.size());
+  const Status gathered = world.all_gather(own, seats).wait();
+  XYLEM_CHECK(gathered.is_ok(), gathered.message());
+  Formation formation;
+  formation.uid = 4711;
+  formation.has_same_memory = true;
+  for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
+    formation.members.push_back({rank, seats[rank]});
+  }
+  return runtime.form(std::move(seat), formation).value();
+}
+
 }  // namespace xylem::test

@@ -62,4 +62,7 @@ class CudaRanks {
   std::deque<CudaMemory> memories_;
 };
 
+/// A communicator of all ranks that begins with Binding::same_memory. Call it once on each rank.
+Communicator with_same_memory(const Runtime& runtime);
+
 }  // namespace xylem::test

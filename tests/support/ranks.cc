@@ -69,7 +69,9 @@ Result<Runtime> start_rank(const RankOptions& options,
   environment.try_emplace("XYLEM_LOG", "off");
   if (options.adjust) options.adjust(rank, environment);
   runtime::JobParts parts;
-  XYLEM_TRY(parts.loaded, runtime::load_config(environment, Options{}));
+  Options of_rank;
+  if (options.device != nullptr) of_rank.device = options.device(rank);
+  XYLEM_TRY(parts.loaded, runtime::load_config(environment, of_rank));
   parts.placement.launcher = "test";
   parts.placement.rank = rank;
   parts.placement.size = options.size;

@@ -36,6 +36,8 @@ struct RankOptions {
   /// Returns the devices of a rank, besides the CPU. If it is empty, ranks use the devices of the
   /// machine.
   std::function<std::vector<runtime::ComputeDevice>(std::uint32_t rank)> devices = nullptr;
+  /// Options::device of a rank; it is not set on a rank for which this returns nothing.
+  std::function<std::optional<Memory>(std::uint32_t rank)> device = nullptr;
   /// Changes the list of transports that a rank may use.
   std::function<void(std::uint32_t rank, std::vector<runtime::WireKind>&)> adjust_wires = nullptr;
   runtime::Environment environment{};  ///< XYLEM_ variables of all ranks.

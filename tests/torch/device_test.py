@@ -605,6 +605,22 @@ class Failures(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_tensors_of_different_kinds_are_a_mismatch(self):
+        def body(rank, size):
+            for count in (3, COUNT):
+                group = dist.new_group()
+                place = torch.get_default_device() if rank == 0 else torch.device("cpu")
+                tensor = torch.ones(count, device=place)
+                with raising(
+                    dist.DistBackendError,
+                    f"rank 0 calls all_reduce of {count} float32, sum, in device memory, "
+                    f"rank 1 calls all_reduce of {count} float32, sum, in host memory",
+                ):
+                    dist.all_reduce(tensor, group=group)
+            dist.barrier()
+
+        run_ranks(2, body)
+
     def test_without_a_driver_the_call_says_so(self):
         def body(rank, size):
             with raising(NotImplementedError, "no CUDA device"):

@@ -100,8 +100,8 @@ xylem_status xylem_communicator_bind(xylem_communicator* communicator,
     const bool has_device = device >= 0;
     const xylem::Memory memory{has_device ? xylem::MemoryKind::cuda : xylem::MemoryKind::host,
                                has_device ? device : 0};
-    XYLEM_TRY(const bool is_bound, communicator->communicator.bind(memory));
-    if (is_mesh != nullptr) *is_mesh = is_bound ? 1 : 0;
+    XYLEM_TRY(const auto binding, communicator->communicator.bind(memory));
+    if (is_mesh != nullptr) *is_mesh = binding == xylem::Binding::mesh ? 1 : 0;
     return {};
   });
 }

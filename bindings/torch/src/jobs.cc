@@ -197,6 +197,8 @@ Membership form(std::vector<Offer> offers,
   formation.uid = std::stoull(rendezvous.name.substr(0, 16), nullptr, 16);
   formation.members = std::move(choice.members);
   formation.timeout = group.timeout;
+  // torch.distributed has collectives of tensors of one kind of device only.
+  formation.has_same_memory = true;
   auto formed = chosen->job->runtime.form(std::move(chosen->seat), formation);
   if (!formed) {
     check(formed.status(), remedy_of_group_limit(formed.status()) + chosen->job->note);

@@ -220,6 +220,7 @@ Status SparseReducer::form(Communicator& group) {
   if (!job) return failure(Code::cancelled, "the group was destroyed");
   Formation formation;
   formation.uid = seat_exchange_->all.front().number;
+  formation.has_same_memory = true;
   for (std::uint32_t rank = 0; rank < parent_.size(); ++rank) {
     const auto seat = static_cast<std::uint32_t>(seat_exchange_->all[rank].seat);
     if (seat == 0) {

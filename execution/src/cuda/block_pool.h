@@ -12,8 +12,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace xylem::execution::cuda {
@@ -28,24 +28,10 @@ struct DeviceSource {
     CUdeviceptr memory = 0;
     return driver.cuMemAlloc(&memory, bytes) == CUDA_SUCCESS ? pointer(memory) : nullptr;
   }
-  static void free(const BlockingDriver& driver, std::byte* memory) noexcept {
+  static void free(const BlockingDriver& driver,
+                   std::byte* memory,
+                   std::uint64_t /*bytes*/) noexcept {
     driver.cuMemFree(address(memory));
-  }
-};
-
-/// Allocates pinned host memory for a BlockPool. Each block is an allocation of its own (kRegion is
-/// 0).
-struct PinnedSource {
-  static constexpr std::uint64_t kRegion = 0;
-  static constexpr std::uint64_t kMostBytes = std::numeric_limits<std::uint64_t>::max();
-  static bool may_grow() noexcept { return true; }
-  static std::byte* allocate(const Driver& driver, std::uint64_t bytes) noexcept {
-    void* memory = nullptr;
-    const CUresult result = driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-    return result == CUDA_SUCCESS ? static_cast<std::byte*>(memory) : nullptr;
-  }
-  static void free(const BlockingDriver& driver, std::byte* memory) noexcept {
-    driver.cuMemFreeHost(memory);
   }
 };
 
@@ -53,7 +39,7 @@ struct PinnedSource {
 /// bytes. All regions together have at most Source::kMostBytes. The pool keeps its regions until
 /// free(), since freeing memory blocks until the device has completed its work, and a stream of the
 /// device may be waiting for the call whose thread would free the memory. Any thread may call
-/// take() and give_back().
+/// take(), give_back() and size_of().
 template <class Source>
 class BlockPool {
  public:
@@ -70,7 +56,9 @@ class BlockPool {
   /// Frees all regions. Preconditions: no block is in use, and the context is current.
   void free(const NoStreamWaits& proof) noexcept {
     const Lock lock(mutex_);
-    for (std::byte* const region : regions_) Source::free(driver_.blocking(proof), region);
+    for (const auto& [region, bytes] : regions_) {
+      Source::free(driver_.blocking(proof), region, bytes);
+    }
   }
 
   /// Returns a block of at least `bytes`, aligned to 256 bytes. Null if `bytes` is 0, if there is
@@ -93,6 +81,11 @@ class BlockPool {
   void give_back(std::byte* memory) noexcept {
     const Lock lock(mutex_);
     free_[static_cast<std::size_t>(blocks_.at(memory))].push_back(memory);
+  }
+  /// The size of a block that take() has returned.
+  std::uint64_t size_of(std::byte* memory) const noexcept {
+    const Lock lock(mutex_);
+    return block_bytes(blocks_.at(memory));
   }
 
  private:
@@ -137,7 +130,7 @@ class BlockPool {
       taken_ -= bytes;
       return;
     }
-    regions_.push_back(region);
+    regions_.emplace_back(region, bytes);
     if (bytes <= result_) return;  // Another thread has added a region of this size.
     next_ = region;
     result_ = bytes;
@@ -145,8 +138,8 @@ class BlockPool {
 
   const Driver& driver_;
   const CUcontext context_;
-  Mutex mutex_;
-  std::vector<std::byte*> regions_ XYLEM_LOCKING(guarded_by(mutex_));
+  mutable Mutex mutex_;
+  std::vector<std::pair<std::byte*, std::uint64_t>> regions_ XYLEM_LOCKING(guarded_by(mutex_));
   std::byte* next_ XYLEM_LOCKING(guarded_by(mutex_)) = nullptr;  ///< Rest of the last region.
   std::uint64_t result_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;   ///< Size of this rest.
   std::uint64_t taken_ XYLEM_LOCKING(guarded_by(mutex_)) = 0;    ///< Bytes of all regions.

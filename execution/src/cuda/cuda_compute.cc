@@ -72,7 +72,7 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   XYLEM_TRY(driver_->check(driver_->cuCtxGetStreamPriorityRange(&least, &greatest),
                            "cuCtxGetStreamPriorityRange"));
   queues_.reserve(options.queues);
-  scratch_ = std::make_unique<BlockPool<PinnedSource>>(*driver_, context_);
+  scratch_ = std::make_unique<HostScratch>(*driver_, context_);
   device_scratch_ = std::make_unique<BlockPool<DeviceSource>>(*driver_, context_);
   meshes_ = std::make_unique<MeshMemories>(*driver_, options.mesh_scratch_bytes);
   XYLEM_TRY(kernels_, LoadedKernels::load(driver_, context_, device_, options.kernel_names));
@@ -288,14 +288,6 @@ Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
   XYLEM_TRY(check_that_streams_may_wait());
   return CudaMesh::make({driver_, kernels_, device_, *meshes_}, rank);
 }
-
-// ---- scratch ----
-
-std::byte* CudaCompute::allocate_scratch(std::uint64_t bytes) noexcept {
-  return scratch_->take(bytes);
-}
-
-void CudaCompute::free_scratch(std::byte* memory) noexcept { scratch_->give_back(memory); }
 
 }  // namespace xylem::execution::cuda
 

@@ -12,6 +12,7 @@
 #include "cuda/cuda_mesh.h"
 #include "cuda/driver.h"
 #include "cuda/gates.h"
+#include "cuda/host_scratch.h"
 #include "cuda/loaded_kernels.h"
 #include "cuda/shared_memory.h"
 #include "xylem/base/clock.h"
@@ -54,8 +55,13 @@ class CudaCompute final : public Compute {
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;
   DriverUse driver_use() const noexcept override;
-  std::byte* allocate_scratch(std::uint64_t bytes) noexcept override;
-  void free_scratch(std::byte* memory) noexcept override;
+  std::byte* allocate_scratch(std::uint64_t bytes) noexcept override {
+    return scratch_->take(bytes);
+  }
+  void free_scratch(std::byte* memory) noexcept override { scratch_->give_back(memory); }
+  void pin_scratch(std::byte* memory) noexcept override {
+    note(scratch_->pin(memory), "cuMemHostRegister");
+  }
   std::byte* allocate_device_scratch(std::uint64_t bytes) noexcept override {
     return device_scratch_->take(bytes);
   }
@@ -104,7 +110,7 @@ class CudaCompute final : public Compute {
   std::vector<Queue> queues_;
   int failed_asks_ = 0;  ///< Number of consecutive queries of ask() that failed.
   std::unique_ptr<Gates> gates_;
-  std::unique_ptr<BlockPool<PinnedSource>> scratch_;
+  std::unique_ptr<HostScratch> scratch_;
   std::unique_ptr<BlockPool<DeviceSource>> device_scratch_;
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;

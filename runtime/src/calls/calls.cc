@@ -96,6 +96,7 @@ void set_even(Call& call, const CallRecord& record, const EvenArguments& argumen
   call.op = arguments.op;
   call.root = record.root;
   call.count = record.count;
+  call.agreement = record.agreement;
   call.input = arguments.input.data;
   call.output = arguments.output.data;
   call.label = arguments.label;
@@ -302,16 +303,18 @@ namespace {
 std::uint64_t fingerprint_of(const Call& call) noexcept {
   constexpr int kByte = 8;
   std::uint64_t hash = call.root;
+  // In an all_to_all_v, a rank without data does not know in which memory the others have theirs.
+  const auto agreement = call.has_private_counts() ? Agreement::none : call.agreement;
   for (const auto part :
        {static_cast<std::uint64_t>(call.collective),
-        std::uint64_t{call.is_uneven()} | std::uint64_t{call.on_mesh} << 1,
+        std::uint64_t{call.is_uneven()} | static_cast<std::uint64_t>(agreement) << 1,
         static_cast<std::uint64_t>(call.type), static_cast<std::uint64_t>(call.op.op)}) {
     hash = hash << kByte | part;
   }
   if (!call.is_uneven()) return combine(hash, call.count);
   // The counts of an all_to_all_v differ from rank to rank, so the fingerprint does not contain
   // them.
-  if (call.collective == Collective::all_to_all) return hash;
+  if (call.has_private_counts()) return hash;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   for (const std::uint64_t count : counts) hash = combine(hash, count);
   return hash;
@@ -328,7 +331,7 @@ CallRecord record_of(const Call& call) noexcept {
   record.root = call.root;
   record.count = call.count;
   record.uneven = call.is_uneven();
-  record.on_mesh = call.on_mesh;
+  record.agreement = call.agreement;
   return record;
 }
 

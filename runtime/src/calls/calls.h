@@ -42,8 +42,7 @@ struct Call {
   std::optional<Stream> stream;
   /// True if work that is enqueued on the stream after the call waits for the end of the call.
   bool holds_stream = true;
-  /// True if the devices carry out the call by themselves, in the order of the stream (GroupMesh).
-  bool on_mesh = false;
+  Agreement agreement = Agreement::none;  ///< GroupDevices::agreement_on()
   /// The peer of a send or receive, as a rank of the communicator. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;
@@ -54,6 +53,11 @@ struct Call {
   std::shared_ptr<const void> owned;
 
   bool is_uneven() const noexcept { return !input_counts.empty() || !output_counts.empty(); }
+  bool is_on_mesh() const noexcept { return agreement == Agreement::on_mesh; }
+  /// True if this is an all_to_all_v. Only the two ranks of a part know the size of the part.
+  bool has_private_counts() const noexcept {
+    return is_uneven() && collective == collectives::Collective::all_to_all;
+  }
 };
 
 /// The arguments of a collective with equal counts on all ranks. Only collectives that reduce use

@@ -24,7 +24,7 @@ void place_on_device(Operation& operation, const ComputeDevices& devices) {
   }
 }
 
-void reserve_memory(Operation& operation, bool is_staged) {
+void reserve_memory(Operation& operation, Staging staging) {
   Run& run = operation.run;
   if (operation.plan != nullptr) {
     const Program& program = *operation.plan->program;
@@ -32,8 +32,10 @@ void reserve_memory(Operation& operation, bool is_staged) {
         run.device.compute != nullptr && program.device_scratch_bytes() > 0 &&
         run.device_scratch.reserve(program.device_scratch_bytes(), run.device.compute) != nullptr;
     run.scratch.reserve(host_scratch_bytes(program, has_device_scratch), run.device.compute);
-  } else if (is_staged) {
+    if (operation.plan->is_staged) run.scratch.pin();
+  } else if (staging != Staging::never) {
     run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);
+    if (staging == Staging::always) run.staged.pin();
   }
 }
 

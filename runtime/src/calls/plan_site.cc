@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace xylem::runtime {
-namespace {}  // namespace
 
 Plans::Site site_of(const Context& context, const GroupSpec& spec) {
   std::vector<transport::Capabilities> wires;
@@ -26,6 +25,7 @@ Plans::Site site_of(const Context& context, const GroupSpec& spec) {
           .size = spec.size(),
           .slice_bytes = fits == 0 ? wanted : std::min(wanted, fits),
           .fits_slots = fits != 0,
+          .device_slice_bytes = context.config().device_slice.value,
           .window = context.config().window,
           .algorithm = context.config().algorithm,
           .given = &context.given,

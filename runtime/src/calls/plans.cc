@@ -7,11 +7,15 @@
 #include "xylem/execution/compile_for_stream.h"
 #include "xylem/execution/device_kernels.h"
 #include "xylem/execution/host_kernels.h"
+#include "xylem/transport/views.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +32,9 @@ using execution::ProgramOptions;
 namespace {
 
 constexpr std::size_t kKeptPlans = 64;
+/// The bytes in flight to or from one peer on one channel, if the ranks have agreed on device
+/// memory. At least two slices are in flight.
+constexpr std::uint64_t kDeviceBytesInFlight = 16 << 20;
 /// The size assumed for an all_to_all_v when its plan is chosen. Its real sizes differ from rank to
 /// rank, and all ranks must choose the same plan.
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
@@ -35,7 +42,7 @@ constexpr std::uint64_t kUnknownBytes = 64 * 1024;
 /// The size in bytes for which the plan is chosen. It is the same on all ranks.
 std::uint64_t agreed_bytes(const Call& call) noexcept {
   if (!call.is_uneven()) return call.count * size_of(call.type);
-  if (call.collective == Collective::all_to_all) return kUnknownBytes;
+  if (call.has_private_counts()) return kUnknownBytes;
   const auto& counts = call.input_counts.empty() ? call.output_counts : call.input_counts;
   std::uint64_t sum = 0;
   for (const std::uint64_t count : counts) sum += count;
@@ -91,13 +98,38 @@ Plan::Variant variant_of(const Call& call) noexcept {
       call.collective == Collective::all_to_all && call.input == call.output;
   return {.is_on_device = call.memory.kind != MemoryKind::host,
           .stages_input = is_scaled || is_overwritten,
-          .is_on_mesh = call.on_mesh};
+          .agreement = call.agreement};
 }
 
 /// True if the arguments of a call determine its variant without the addresses of its buffers.
 bool is_chosen_by_arguments(const Call& call, Plan::Variant variant) noexcept {
   const bool is_overwritten = call.collective == Collective::all_to_all && variant.stages_input;
   return !call.is_uneven() && !variant.is_on_device && !is_overwritten;
+}
+
+/// The planners for calls on devices. Where ranks swap data, received slices must be copied through
+/// the host, so that even for one element, another planner needs no more pieces of device work.
+std::span<const collectives::Planner> device_planners() {
+  static const auto kPlanners = [] {
+    std::vector<collectives::Planner> chosen(collectives::planners().begin(),
+                                             collectives::planners().end());
+    std::erase_if(chosen, [](const auto& planner) { return planner.swaps_data; });
+    return chosen;
+  }();
+  return kPlanners;
+}
+
+/// The largest number of channels on which a schedule sends messages to one peer; at least 1.
+std::uint32_t most_channels(const collectives::Schedule& schedule) {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> streams;  // Of a peer and a channel.
+  std::map<std::uint32_t, std::uint32_t> channels;            // For each peer.
+  std::uint32_t most = 1;
+  for (const auto& step : schedule.steps) {
+    const bool is_new =
+        step.kind == collectives::StepKind::send && streams.emplace(step.peer, step.channel).second;
+    if (is_new) most = std::max(most, ++channels[step.peer]);
+  }
+  return most;
 }
 
 /// Fails if a device cannot compute the program.
@@ -125,6 +157,9 @@ void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   model.slice_bytes = site_.slice_bytes;
   const Lock choosing(choosing_);
   const Lock lock(mutex_);
+  if (device_chooser_) {
+    device_chooser_.emplace(device_costs(model, site_.device_slice_bytes), device_planners());
+  }
   chooser_ = collectives::Chooser(std::move(model));
   // The caches of the ranks may differ. If cached plans were kept here, one rank could use a plan
   // of the old model for a call, and another rank a plan of the new model.
@@ -136,22 +171,27 @@ collectives::CostModel Plans::model() const {
   return chooser_.model();
 }
 
-Result<collectives::Choice> Plans::choose(const Shape& shape, std::uint64_t bytes) {
+Result<collectives::Choice> Plans::choose(const Shape& shape,
+                                          std::uint64_t bytes,
+                                          Agreement agreement) {
   auto forced = forced_algorithm(site_.algorithm, shape.collective);
   // A mapped planner applies only to calls on meshes, so it is ignored here.
   if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
   const Lock lock(choosing_);
-  return chooser_.choose(shape, bytes, forced);
+  const bool is_by_devices =
+      agreement == Agreement::on_devices && device_chooser_.has_value() && forced.empty();
+  return (is_by_devices ? *device_chooser_ : chooser_).choose(shape, bytes, forced);
 }
 
 Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataType type) {
   const std::uint64_t bytes = count * size_of(type);
-  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  XYLEM_TRY(const auto choice, choose(shape, bytes, Agreement::on_host));
   PlanInfo info{.algorithm = std::string(choice.planner->name),
                 .predicted_us = choice.predicted_us,
                 .runner_up = {},
                 .runner_up_us = choice.runner_up_us,
                 .reason = choice.reason,
+                .on_devices = {},
                 .on_stream = {}};
   if (choice.runner_up != nullptr) info.runner_up = choice.runner_up->name;
   if (const auto* given = site_.given->find(shape)) {
@@ -161,7 +201,12 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
     info.runner_up_us = std::exchange(info.predicted_us, us);
     info.reason = fmt::format("given in {}", site_.given->path());
   }
+  XYLEM_TRY(const auto on_devices, choose(shape, bytes, Agreement::on_devices));
   const Lock lock(choosing_);
+  if (device_chooser_) {
+    info.on_devices =
+        site_.given->find(shape) != nullptr ? info.algorithm : on_devices.planner->name;
+  }
   if (mesh_chooser_ && may_use_mesh(shape)) {
     XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
     info.on_stream = on_mesh.planner->name;
@@ -181,12 +226,11 @@ Result<Plans::Planned> Plans::schedule_for(const Call& call) {
     log("the schedule is given in " + site_.given->path());
     return Planned{(*given)[site_.rank], false};
   }
-  XYLEM_TRY(const auto choice, choose(shape, bytes));
+  // A rank without data of an all_to_all_v must choose the same schedule as the others.
+  XYLEM_TRY(const auto choice,
+            choose(shape, bytes, call.has_private_counts() ? Agreement::on_host : call.agreement));
   log(choice.reason);
-  // The proof assumes that a message on one channel never waits for those on another. Messages that
-  // fit into slots do not: if no number for an announcement is free, they go through slots.
-  return Planned{choice.planner->plan(choice.shape, site_.rank),
-                 site_.fits_slots && !choice.planner->swaps_data};
+  return Planned{choice.planner->plan(choice.shape, site_.rank), !choice.planner->swaps_data};
 }
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
@@ -196,13 +240,15 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   }
   drop_evicted();
   auto plan = std::make_shared<Plan>();
-  if (call.on_mesh) {
+  if (call.is_on_mesh()) {
     XYLEM_TRY(plan->stream_program, compile_for_mesh(call));
     Call barrier;
     barrier.memory = call.memory;
-    XYLEM_TRY(plan->program, compile_for(barrier, {.is_on_device = true}));
+    plan->variant = {.is_on_device = true};
+    XYLEM_TRY(compile_for(barrier, *plan));
   } else {
-    XYLEM_TRY(plan->program, compile_for(call, variant));
+    plan->variant = variant;
+    XYLEM_TRY(compile_for(call, *plan));
   }
   plan->record = record_of(call);
   plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.tags);
@@ -240,12 +286,28 @@ Result<collectives::Staging> Plans::staging_for(const Call& call, Plan::Variant 
   return staging;
 }
 
-Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan::Variant variant) {
+/// The number of slices in flight to or from one peer on one channel.
+std::uint32_t Plans::window_of(const Call& call,
+                               Plan::Variant variant,
+                               bool is_staged) const noexcept {
+  if (!variant.is_on_device) return site_.window;
+  const std::uint32_t window = execution::device_window(site_.window);
+  // Scratch has room for the slices in flight.
+  if (call.agreement == Agreement::on_devices) {
+    const std::uint64_t fit = kDeviceBytesInFlight / site_.device_slice_bytes;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 2, window));
+  }
+  // Slices that do not stay in device memory occupy pinned host memory while they are in flight.
+  return is_staged ? site_.window : window;
+}
+
+Status Plans::compile_for(const Call& call, Plan& plan) {
+  const Plan::Variant variant = plan.variant;
   XYLEM_TRY(auto planned, schedule_for(call));
   ProgramOptions options;
   options.counts = counts_of(call);
-  options.slice_bytes = site_.slice_bytes;
-  options.window = site_.window;
+  options.slice_bytes = slice_bytes_of(call);
+  options.is_agreed_on_devices = call.agreement == Agreement::on_devices;
   if (reduces(call.collective)) {
     options.arithmetic.reduce = execution::reduce_kernel(call.op.op, call.type);
     options.arithmetic.reduce_id = execution::device_reduce_kernel(call.op.op, call.type);
@@ -256,29 +318,37 @@ Result<std::shared_ptr<const Program>> Plans::compile_for(const Call& call, Plan
     options.arithmetic.scale_id = execution::device_scale_kernel(call.type);
   }
   options.fusion = variant.is_on_device ? Fusion::views : Fusion::all;
-  options.has_safe_views = planned.has_safe_views;
   XYLEM_TRY(const auto staging, staging_for(call, variant));
   for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
     options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
   }
-  // A program for a device gets a larger window if all its slices stay in device memory. Other
-  // slices occupy pinned host memory while they are in flight.
-  const bool stays_in_place =
-      std::ranges::find(options.device_sends, false) == options.device_sends.end();
-  if (variant.is_on_device && stays_in_place)
-    options.window = execution::device_window(site_.window);
+  plan.is_staged = std::ranges::find(options.device_sends, false) != options.device_sends.end();
+  options.window = window_of(call, variant, plan.is_staged);
   if (staging.changes_anything()) planned.schedule = stage(planned.schedule, staging);
+  options.has_safe_views = planned.is_proven;
+  if (const bool fits_slots = site_.fits_slots && options.slice_bytes == site_.slice_bytes;
+      variant.is_on_device && !fits_slots) {
+    // The proof assumes that a message on one channel never waits for those on another. Messages
+    // that do not fit into slots share the announcements to a peer.
+    const std::uint32_t each = transport::kMostAnnounced / most_channels(planned.schedule);
+    options.has_safe_views = planned.is_proven && each > 0;
+    if (options.has_safe_views) options.window = std::min(options.window, each);
+  }
   trace_token(TokenEvent::planned);
-  XYLEM_TRY(auto program, compile(planned.schedule, options));
-  if (variant.is_on_device) XYLEM_TRY(check_for_device(*program));
-  return program;
+  XYLEM_TRY(plan.program, compile(planned.schedule, options));
+  return variant.is_on_device ? check_for_device(*plan.program) : Status();
 }
 
-void Plans::set_mesh(Token /*token*/, MeshSite site) {
-  const Lock lock(choosing_);
-  mesh_scratch_bytes_ = site.scratch_bytes;
-  is_mesh_direct_ = site.is_direct;
-  mesh_chooser_.emplace(std::move(site.model), collectives::mapped_planners());
+void Plans::set_devices(Token /*token*/, std::optional<MeshSite> mesh) {
+  const Lock choosing(choosing_);
+  const Lock lock(mutex_);
+  device_chooser_.emplace(device_costs(chooser_.model(), site_.device_slice_bytes),
+                          device_planners());
+  plans_.clear();
+  if (!mesh) return;
+  mesh_scratch_bytes_ = mesh->scratch_bytes;
+  is_mesh_direct_ = mesh->is_direct;
+  mesh_chooser_.emplace(std::move(mesh->model), collectives::mapped_planners());
 }
 
 bool Plans::may_use_mesh(const Shape& shape) const {

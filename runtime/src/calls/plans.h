@@ -34,13 +34,13 @@ namespace xylem::runtime {
 /// arguments.
 struct Plan : std::enable_shared_from_this<Plan> {
   /// Distinguishes the programs for calls with the same arguments. The ranks of one call may use
-  /// different variants, except for `is_on_mesh`.
+  /// different variants, except for `agreement`.
   struct Variant {
     bool is_on_device = false;  ///< The buffers are in device memory, and that device computes.
     /// The input is copied to scratch first: because it must be scaled before it is used, or
     /// because the call overwrites it before all of it has been used.
     bool stages_input = false;
-    bool is_on_mesh = false;  ///< Call::on_mesh
+    Agreement agreement = Agreement::none;
 
     friend bool operator==(const Variant&, const Variant&) = default;
   };
@@ -54,6 +54,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier, which
   /// detects disagreements about the call, and ends when the call has ended on all ranks.
   std::shared_ptr<const execution::StreamProgram> stream_program;
+  /// True if messages from or to the device certainly pass through scratch on the host.
+  bool is_staged = false;
 
   // For the token holder only:
   /// True if the links to all peers of the program are known.
@@ -74,8 +76,10 @@ class Plans {
   struct Site {
     std::uint32_t rank = 0, size = 1;
     std::uint64_t slice_bytes = 0;
-    /// True if each slice fits into a slot of the memory that all ranks share.
+    /// True if each slice of slice_bytes fits into a slot of the memory that all ranks share.
     bool fits_slots = false;
+    /// The slice size of calls for which the ranks have agreed on device memory.
+    std::uint64_t device_slice_bytes = 0;
     std::uint32_t window = 1;
     std::string algorithm;  ///< XYLEM_ALGORITHM
     const GivenSchedules* given = nullptr;
@@ -103,11 +107,13 @@ class Plans {
   /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
   collectives::CostModel model() const;
-  /// Call this when the group has a mesh, before the first call on the mesh.
-  void set_mesh(Token token, MeshSite site);
+  /// Call this when all ranks have bound devices to the group, with the group's mesh if there is
+  /// one, before the first call with an Agreement. Drops all plans, since calls without an
+  /// Agreement may have one from then on.
+  void set_devices(Token token, std::optional<MeshSite> mesh);
   /// Whether calls of this shape may run on the mesh. False if the user has given a schedule for
   /// them, or has chosen an algorithm that the mesh cannot run. The result is the same on all
-  /// ranks. Any thread may call this after set_mesh().
+  /// ranks. Any thread may call this after set_devices() with a mesh.
   bool may_use_mesh(const collectives::Shape& shape) const;
 
   // Any thread may call these functions:
@@ -127,20 +133,27 @@ class Plans {
   void drop_evicted() XYLEM_LOCKING(locks_excluded(mutex_));
   std::shared_ptr<Plan> kept_for(const Call& call, Plan::Variant variant)
       XYLEM_LOCKING(locks_excluded(mutex_));
-  Result<collectives::Choice> choose(const collectives::Shape& shape, std::uint64_t bytes)
-      XYLEM_LOCKING(locks_excluded(choosing_));
+  Result<collectives::Choice> choose(const collectives::Shape& shape,
+                                     std::uint64_t bytes,
+                                     Agreement agreement) XYLEM_LOCKING(locks_excluded(choosing_));
+  std::uint64_t slice_bytes_of(const Call& call) const noexcept {
+    return call.agreement == Agreement::on_devices ? site_.device_slice_bytes : site_.slice_bytes;
+  }
+  std::uint32_t window_of(const Call& call, Plan::Variant variant, bool is_staged) const noexcept;
   /// Which data of a call must be copied to scratch before it is sent or used.
   Result<collectives::Staging> staging_for(const Call& call, Plan::Variant variant) const;
   /// This rank's schedule for a call.
   struct Planned {
     collectives::Schedule schedule;
-    bool has_safe_views = false;  ///< ProgramOptions::has_safe_views
+    /// True if the planner's programs are proven to be safe with views
+    /// (ProgramOptions::has_safe_views).
+    bool is_proven = false;
   };
   /// The schedule in the user's file or, if the file has none, that of the planner that choose()
   /// returns.
   Result<Planned> schedule_for(const Call& call);
-  Result<std::shared_ptr<const execution::Program>> compile_for(const Call& call,
-                                                                Plan::Variant variant);
+  /// Sets the program of a plan, and whether it is staged.
+  Status compile_for(const Call& call, Plan& plan);
   Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
                                               std::uint64_t bytes,
                                               bool is_scaled)
@@ -151,10 +164,11 @@ class Plans {
   const Logger& logger_;
   mutable Mutex choosing_;
   collectives::Chooser chooser_ XYLEM_LOCKING(guarded_by(choosing_));
-  /// Set by set_mesh().
+  /// For calls with Agreement::on_devices.
+  std::optional<collectives::Chooser> device_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
   std::optional<collectives::Chooser> mesh_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
   std::uint64_t mesh_scratch_bytes_ XYLEM_LOCKING(guarded_by(choosing_)) = 0;
-  bool is_mesh_direct_ = false;  ///< Set by set_mesh(), before the first call on the mesh.
+  bool is_mesh_direct_ = false;  ///< Set before the first call on the mesh.
   Mutex mutex_;
   /// The cached plans, most recently used first.
   std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));

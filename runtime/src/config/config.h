@@ -52,11 +52,13 @@ struct Config {
   std::string schedules;  ///< The path of a file with schedules.
   std::string interfaces, devices;
   Bytes slice{256 * 1024};         // agreed
+  Bytes device_slice{4 << 20};     // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)
   std::optional<Bytes> pull_from;  // agreed; if not set, measured at start
   Bytes shared_memory{0};          // agreed; 0: as much as the ranks of a host need
   WaitMode wait = WaitMode::automatic;
   bool progress_thread = true;
+  std::optional<Memory> device;    ///< Options::device
   std::string tuning = "measure";  ///< "measure", "off", or the path of a cache file.
   LogOptions log;
 };

@@ -52,6 +52,7 @@ Result<LoadedConfig> load_config(const Environment& environment, const Options& 
   }
 
   LoadedConfig loaded;
+  loaded.config.device = options.device;
   for (const Setting& setting : settings()) {
     std::optional<std::string> text;
     std::string_view origin = "default";

@@ -53,7 +53,7 @@ MaybeText duration_text(const std::optional<std::chrono::milliseconds>& option) 
   return fmt::format("{}ms", option->count());
 }
 
-Status set_slice(Config& config, std::string_view text) {
+Status set_slice(Bytes& slice, std::string_view text) {
   // With multiples of a cache line, no slice splits an element, and each slice starts on a cache
   // line.
   constexpr Bytes kGrain{64};
@@ -62,7 +62,7 @@ Status set_slice(Config& config, std::string_view text) {
   if (!size || *size < kGrain || *size > kLargest || size->value % kGrain.value != 0) {
     return failure(Code::invalid_argument, "it must be a multiple of 64 bytes, at most 1 GiB");
   }
-  config.slice = *size;
+  slice = *size;
   return {};
 }
 
@@ -280,8 +280,19 @@ constexpr Setting kSettings[] = {
      .sentence = "Size of the slices in which a chunk is pipelined. Within a host, a slice is at "
                  "most a slot of shared memory, 64 KiB.",
      .agreed = true,
-     .set = set_slice,
+     .set = [](Config& c, std::string_view t) { return set_slice(c.slice, t); },
      .show = [](const Config& c) { return format_bytes(c.slice); }},
+    {.name = "XYLEM_DEVICE_SLICE",
+     .field = "device_slice",
+     .unit = "bytes",
+     .default_value = "4 MiB",
+     .example = "1M",
+     .sentence = "Size of the slices of collectives on device memory, if all ranks have bound a "
+                 "device to the communicator. At most 16 MiB are in flight to or from one peer on "
+                 "one channel, but at least two slices.",
+     .agreed = true,
+     .set = [](Config& c, std::string_view t) { return set_slice(c.device_slice, t); },
+     .show = [](const Config& c) { return format_bytes(c.device_slice); }},
     {.name = "XYLEM_WINDOW",
      .field = "window",
      .unit = "slices",

@@ -32,7 +32,10 @@ Mismatch compare_records(const CallHistory& history,
   if (theirs.sequence >= history.next_sequence()) return std::nullopt;
   const CallRecord& mine = history.record(theirs.sequence);
   if (mine.sequence != theirs.sequence) return compare_hashes(history, group, origin, theirs);
-  if (mine.fingerprint == theirs.fingerprint) return std::nullopt;
+  // The fingerprint of an all_to_all_v does not contain the agreement.
+  const bool is_agreed = mine.agreement == theirs.agreement || mine.agreement == Agreement::none ||
+                         theirs.agreement == Agreement::none;
+  if (mine.fingerprint == theirs.fingerprint && is_agreed) return std::nullopt;
   const std::uint32_t rank = group.own_world_rank();
   return fmt::format("{} of {}: rank {} calls {}, rank {} calls {}",
                      history.name_of(theirs.sequence), group.label(), std::min(rank, origin),

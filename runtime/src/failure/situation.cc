@@ -60,9 +60,9 @@ class Reader {
 constexpr std::uint8_t kSituation = 1;
 constexpr std::uint8_t kVerdict = 2;
 constexpr std::uint8_t kRefusal = 3;
-/// Flags of a record in a message.
+/// A record's byte of flags in a message: this bit, and above it the Agreement.
 constexpr std::uint8_t kUneven = 1;
-constexpr std::uint8_t kOnMesh = 2;
+constexpr int kFlagBits = 1;
 
 void put_record(Writer& writer, const CallRecord& record) {
   writer.put(record.sequence);
@@ -74,8 +74,8 @@ void put_record(Writer& writer, const CallRecord& record) {
   writer.put(static_cast<std::uint8_t>(record.collective));
   writer.put(static_cast<std::uint8_t>(record.type));
   writer.put(static_cast<std::uint8_t>(record.op));
-  writer.put(
-      static_cast<std::uint8_t>((record.uneven ? kUneven : 0) | (record.on_mesh ? kOnMesh : 0)));
+  writer.put(static_cast<std::uint8_t>((record.uneven ? kUneven : 0) |
+                                       static_cast<unsigned>(record.agreement) << kFlagBits));
 }
 
 bool get_record(Reader& reader, CallRecord& record) {
@@ -90,9 +90,11 @@ bool get_record(Reader& reader, CallRecord& record) {
   const auto op = reader.get<std::uint8_t>();
   const auto flags = reader.get<std::uint8_t>();
   record.uneven = (flags & kUneven) != 0;
-  record.on_mesh = (flags & kOnMesh) != 0;
-  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount)
+  const int agreement = flags >> kFlagBits;
+  if (collective >= collectives::kCollectiveCount || type >= kDataTypeCount || op >= kRedOpCount ||
+      agreement > static_cast<int>(Agreement::on_mesh))
     return false;
+  record.agreement = static_cast<Agreement>(agreement);
   record.collective = static_cast<collectives::Collective>(collective);
   record.type = static_cast<DataType>(type);
   record.op = static_cast<RedOp>(op);
@@ -144,11 +146,21 @@ std::optional<Refusal> decode_refusal(Reader& reader) {
   return refusal;
 }
 
+std::string_view describe(Agreement agreement) noexcept {
+  switch (agreement) {
+    case Agreement::none: break;
+    case Agreement::on_host: return ", in host memory";
+    case Agreement::on_devices: return ", in device memory";
+    case Agreement::on_mesh: return ", on a stream";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string describe(const CallRecord& record) {
   std::string text = fmt::format("{}{}", name(record.collective), record.uneven ? "_v" : "");
-  std::string way = record.on_mesh ? ", on a stream" : "";
+  std::string way(describe(record.agreement));
   if (record.label != 0) way += fmt::format(", label {}", record.label);
   if (record.collective == Collective::barrier) return text.append(way);
   if (!record.uneven) text += fmt::format(" of {}", record.count);

@@ -20,6 +20,15 @@
 
 namespace xylem::runtime {
 
+/// What the ranks of a communicator to which devices are bound (Communicator::bind()) must agree on
+/// about a collective.
+enum class Agreement : std::uint8_t {
+  none,        ///< Nothing: no device is bound, or the call moves no data.
+  on_host,     ///< All ranks have their buffers in host memory.
+  on_devices,  ///< All ranks have their buffers in device memory.
+  on_mesh,     ///< The devices carry out the call by themselves.
+};
+
 /// One call, as it is reported to other ranks.
 struct CallRecord {
   std::uint64_t sequence = 0;
@@ -31,11 +40,11 @@ struct CallRecord {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   bool uneven = false;
-  bool on_mesh = false;     ///< The devices carry out the call by themselves.
+  Agreement agreement = Agreement::none;
   std::uint64_t label = 0;  ///< Communicator::labelled(); 0: none.
 };
-/// "all_reduce of 1024 float32, sum", followed by ", on a stream" if it is on_mesh, and by its
-/// label, if it has one.
+/// "all_reduce of 1024 float32, sum", followed by its agreement, such as ", in device memory", and
+/// by its label, if it has one.
 std::string describe(const CallRecord& record);
 
 /// One roll call (roll_calls.h).

@@ -68,7 +68,7 @@ void Collectives::start(Token token, Operation& operation) {
   admission_.enter();
   const Call& call = operation.call;
   number(operation, record_of(call), call.label);
-  if (call.is_uneven() && call.collective == collectives::Collective::all_to_all) {
+  if (call.has_private_counts()) {
     history_.remember_counts(operation.sequence, call.input_counts);
   }
   if (!group_.health()) return;  // The call disagrees with what another rank has published.

@@ -61,10 +61,14 @@ Status Communicator::prepare(const Memory& device) const {
   return group_->caller().devices->of(device).status();
 }
 
-Result<bool> Communicator::bind(const Memory& device) const {
+Result<Binding> Communicator::bind(const Memory& device) const {
   if (group_ == nullptr) return empty();
   return group_->mesh().bind(
       device, [this](runtime::Call&& call) { return group_->submit(std::move(call)); });
+}
+
+Binding Communicator::binding() const noexcept {
+  return group_ ? group_->mesh().binding() : Binding::none;
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {

@@ -42,7 +42,9 @@ Group::Group(Token token,
                 *context_->wires,
                 *context_->control,
                 context_->scheduler.engine(token),
-                context_->headers.get(token)) {}
+                context_->headers.get(token)) {
+  mesh_.assume_devices(token);
+}
 
 std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
                                    GroupObserver& observer,
@@ -166,8 +168,8 @@ Work Group::submit(Result<Call> checked) {
   if (Status alive = context.process.check(); !alive) return WorkAccess::refused(std::move(alive));
   const bool is_collective = call.kind == CallKind::collective;
   if (spec_.is_companion && !is_collective) return WorkAccess::refused(no_messages());
-  call.on_mesh = call.stream && mesh_.runs(call);
-  if (call.on_mesh) {
+  call.agreement = mesh_.agreement_on(call);
+  if (call.is_on_mesh()) {
     if (Status right = mesh_.check(*call.stream); !right) {
       return WorkAccess::refused(std::move(right));
     }
@@ -178,14 +180,15 @@ Work Group::submit(Result<Call> checked) {
   Work work = WorkAccess::of(operation);
   operation.call = std::move(call);
   place_on_device(operation, context.devices);
-  if (operation.call.on_mesh) {
+  if (operation.call.is_on_mesh()) {
     mesh_.start(operation, std::move(plan));
     return work;
   }
   operation.unplanned = plan.status();
   if (plan) operation.plan = std::move(plan).value();
-  reserve_memory(operation,
-                 !is_collective && messages_.is_staged(operation.call, operation.run.device));
+  reserve_memory(operation, is_collective
+                                ? Staging::never
+                                : messages_.staging_of(operation.call, operation.run.device));
   if (Status joined = join_stream(operation); !joined) {
     operation.end(std::move(joined));
     operation.release();

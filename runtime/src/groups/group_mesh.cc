@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -27,12 +28,19 @@ collectives::CostModel mesh_costs(double read_GBps) {
   return model;
 }
 
-/// What each rank sends to the others about its end of the mesh, if it has one.
+/// What each rank sends to the others about its device, and about its end of the mesh, if it has
+/// these.
 struct Offer {
-  std::uint64_t has_member = 0;
+  std::uint32_t has_device = 0, has_member = 0;
   execution::MeshMember member;
 };
 static_assert(std::is_trivially_copyable_v<Offer>);
+
+bool moves_data(const Call& call) noexcept {
+  const auto is_part = [](std::uint64_t count) { return count > 0; };
+  return call.count > 0 || std::ranges::any_of(call.input_counts, is_part) ||
+         std::ranges::any_of(call.output_counts, is_part);
+}
 
 }  // namespace
 
@@ -41,90 +49,109 @@ GroupMesh::~GroupMesh() {
 }
 
 /// This rank's end of the mesh, or the reason why this rank cannot take part.
-Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(const Memory& device) const {
-  if (device.kind == MemoryKind::host) {
-    return failure(Code::unsupported, "this rank has no device");
-  }
+Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(execution::Compute& device) const {
   if (!are_on_one_host()) return failure(Code::unsupported, "its ranks are on several hosts");
-  XYLEM_TRY(auto* const compute, context_.devices.of(device));
-  return compute->make_mesh(spec_.rank);
+  return device.make_mesh(spec_.rank);
 }
 
-/// Makes this rank's end of the mesh, connects it to those of the others, and measures how fast the
-/// slowest device reads another's memory. Collective. `mesh` stays null if any rank cannot take
-/// part. If this rank cannot, the Status says why; it is OK if only other ranks cannot.
-Status GroupMesh::join(const Memory& device,
-                       const Submit& submit,
-                       std::shared_ptr<execution::Mesh>& mesh,
-                       double& read_GBps) {
+/// Tells the other ranks whether this rank has a device. If all have one, makes this rank's end of
+/// the mesh, connects it to those of the others, and measures how fast the slowest device reads
+/// another's memory. Collective.
+Result<GroupMesh::Joined> GroupMesh::join(const Memory& device, const Submit& submit) const {
   const auto gather = [&](const auto& mine) { return gather_from_all(submit, spec_.size(), mine); };
-  auto end = make_end(device);
-  Status outcome = end.status();
+  Result<execution::Compute*> compute = failure(Code::unsupported, "this rank has no device");
+  if (device.kind != MemoryKind::host) compute = context_.devices.of(device);
+  auto end = compute ? make_end(**compute) : compute.status();
+  Joined joined;
+  joined.why = end.status();
   Offer offer;
-  if (end) offer = {1, (*end)->member()};
+  offer.has_device = compute ? 1 : 0;
+  offer.has_member = end ? 1 : 0;
+  if (end) offer.member = (*end)->member();
   XYLEM_TRY(const auto offers, gather(offer));
-  const bool is_complete =
-      std::ranges::all_of(offers, [](const Offer& each) { return each.has_member != 0; });
+  if (!std::ranges::all_of(offers, &Offer::has_device)) return joined;
+  joined.binding = Binding::same_memory;
+  const bool is_complete = std::ranges::all_of(offers, &Offer::has_member);
   if (is_complete) {
     std::vector<execution::MeshMember> members;
     members.reserve(offers.size());
     for (const Offer& each : offers) members.push_back(each.member);
-    outcome = (*end)->join(members);
+    joined.why = (*end)->join(members);
   }
-  XYLEM_TRY(const auto joined, gather(std::uint64_t{outcome ? 1U : 0U}));
+  XYLEM_TRY(const auto all_joined, gather(std::uint64_t{joined.why ? 1U : 0U}));
   const bool have_all_joined =
-      std::ranges::all_of(joined, [](std::uint64_t each) { return each != 0; });
-  if (!is_complete || !have_all_joined) return outcome;
+      std::ranges::all_of(all_joined, [](std::uint64_t each) { return each != 0; });
+  if (!is_complete || !have_all_joined) return joined;
   const auto measured = (*end)->measure();
+  joined.why = measured.status();
   // This gather is also a barrier: when it has ended, the measure() of every rank has ended, too,
   // and does not use the scratch of this rank. So calls may begin.
   XYLEM_TRY(const auto rates, gather(measured ? *measured : 0.0));
-  read_GBps = *std::ranges::min_element(rates);
-  if (read_GBps > 0) mesh = *std::move(end);
-  return measured.status();
+  joined.read_GBps = *std::ranges::min_element(rates);
+  if (joined.read_GBps == 0) return joined;
+  joined.binding = Binding::mesh;
+  joined.mesh = *std::move(end);
+  return joined;
 }
 
-Result<bool> GroupMesh::bind(const Memory& device, const Submit& submit) {
+Result<Binding> GroupMesh::bind(const Memory& device, const Submit& submit) {
   XYLEM_TRY(context_.process.check());
   if (spec_.is_companion) {
     return failure(Code::unsupported, "a companion has no devices: bind its communicator");
   }
   if (exists()) {
-    if (device == device_) return true;
+    if (device == device_) return Binding::mesh;
     return failure(Code::invalid_argument,
                    fmt::format("the communicator is bound to {} device {}; duplicate it to bind "
                                "another",
                                name(device_.kind), device_.device));
   }
-  std::shared_ptr<execution::Mesh> mesh;
-  double read_GBps = 0;
-  const Status outcome = join(device, submit, mesh, read_GBps);
-  if (mesh == nullptr) {
-    // Ranks without a device, or with devices that do not reach each other, are no error.
-    if (!outcome && outcome.code() != Code::unsupported) return outcome;
+  XYLEM_TRY(auto joined, join(device, submit));
+  if (joined.binding != Binding::none) set(device, joined);
+  // Ranks without a device, or with devices that do not reach each other, are no error.
+  if (!joined.why && joined.why.code() != Code::unsupported) return joined.why;
+  if (joined.binding != Binding::mesh) {
     context_.logger.info(
         fmt::format("{}: the CPU carries out calls on streams, since {}", spec_.label(),
-                    outcome ? "another rank cannot be in a mesh" : outcome.message()));
-    return false;
+                    joined.why ? "another rank cannot be in a mesh" : joined.why.message()));
   }
+  return binding();
+}
+
+void GroupMesh::set(const Memory& device, Joined& joined) {
   context_.progress.with_token([&](Token token) {
-    plans_.set_mesh(token, {.scratch_bytes = mesh->scratch_bytes(),
-                            .is_direct = mesh->is_direct(),
-                            .model = mesh_costs(read_GBps)});
-    mesh_ = std::move(mesh);
+    std::optional<Plans::MeshSite> site;
+    if (joined.mesh != nullptr) {
+      site = {.scratch_bytes = joined.mesh->scratch_bytes(),
+              .is_direct = joined.mesh->is_direct(),
+              .model = mesh_costs(joined.read_GBps)};
+    }
+    plans_.set_devices(token, std::move(site));
+    mesh_ = std::move(joined.mesh);
     device_ = device;
     if (is_stopped_) stop(token);
   });
-  exists_.store(true, std::memory_order_release);
-  return true;
+  binding_.store(joined.binding, std::memory_order_release);
+}
+
+void GroupMesh::assume_devices(Token token) {
+  if (!spec_.has_same_memory) return;
+  plans_.set_devices(token, std::nullopt);
+  binding_.store(Binding::same_memory, std::memory_order_release);
 }
 
 bool GroupMesh::runs(const Call& call) const {
-  if (!exists() || call.kind != CallKind::collective) return false;
   // In an all_to_all_v, only the sender and the receiver know the size of a part, so the ranks
   // cannot agree on the number of rounds.
-  if (call.is_uneven() && call.collective == collectives::Collective::all_to_all) return false;
-  return plans_.may_use_mesh({call.collective, spec_.size(), call.root});
+  return exists() && call.stream && !call.has_private_counts() &&
+         plans_.may_use_mesh({call.collective, spec_.size(), call.root});
+}
+
+Agreement GroupMesh::agreement_on(const Call& call) const {
+  if (binding() == Binding::none || call.kind != CallKind::collective) return Agreement::none;
+  if (runs(call)) return Agreement::on_mesh;
+  if (!moves_data(call)) return Agreement::none;
+  return call.memory.kind == MemoryKind::host ? Agreement::on_host : Agreement::on_devices;
 }
 
 Status GroupMesh::check(const Stream& stream) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GroupMesh: calls that the devices of a group carry out by themselves. The ranks of a group bind
-// their devices. If each device reaches the memory of the others, the devices form a mesh
-// (execution/mesh.h), and calls on streams run on the mesh.
+// GroupMesh: the devices that the ranks of a group have bound. If every rank has bound a device,
+// the ranks agree in each call on the kind of memory (Agreement). If each device also reaches the
+// memory of the others, the devices form a mesh (execution/mesh.h), and calls on streams run on the
+// mesh: the devices carry them out by themselves.
 //
 // A call on the mesh is also an operation of the engine: a barrier, which begins when the stream
 // has completed the call. So the call fails as other calls do: a disagreement is detected, a rank
@@ -19,7 +20,9 @@
 #include "xylem/base/memory.h"
 #include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
+#include "xylem/execution/compute.h"
 #include "xylem/execution/mesh.h"
+#include "xylem/runtime/types.h"
 
 #include <atomic>
 #include <cstdint>
@@ -40,10 +43,13 @@ class GroupMesh {
   ~GroupMesh();
 
   /// See Communicator::bind(). Collective; `submit` submits calls to the group.
-  Result<bool> bind(const Memory& device, const Submit& submit);
-  /// Whether a call on a stream runs on the mesh. The result is the same on all ranks. If some
-  /// ranks make the call without a stream, the calls of the ranks do not match.
-  bool runs(const Call& call) const;
+  Result<Binding> bind(const Memory& device, const Submit& submit);
+  /// Makes the binding `same_memory`, if GroupSpec::has_same_memory is set. Call this before the
+  /// first call of the group.
+  void assume_devices(Token token);
+  Binding binding() const noexcept { return binding_.load(std::memory_order_acquire); }
+  /// What the ranks must agree on about a call. If they do not, their calls do not match.
+  Agreement agreement_on(const Call& call) const;
   /// Fails if `stream` does not belong to the device that is bound.
   Status check(const Stream& stream) const;
   /// Enqueues a call on its stream, and starts its operation. If the call cannot be enqueued, ends
@@ -58,12 +64,18 @@ class GroupMesh {
   void stop(Token token);
 
  private:
-  bool exists() const noexcept { return exists_.load(std::memory_order_acquire); }
-  Status join(const Memory& device,
-              const Submit& submit,
-              std::shared_ptr<execution::Mesh>& mesh,
-              double& read_GBps);
-  Result<std::unique_ptr<execution::Mesh>> make_end(const Memory& device) const;
+  bool exists() const noexcept { return binding() == Binding::mesh; }
+  bool runs(const Call& call) const;
+  /// What bind() has agreed on with the other ranks.
+  struct Joined {
+    Binding binding = Binding::none;
+    std::shared_ptr<execution::Mesh> mesh;  ///< Null if there is no mesh.
+    double read_GBps = 0;                   ///< How fast its slowest device reads another's memory.
+    Status why;  ///< Why this rank cannot be in a mesh; OK if only other ranks cannot.
+  };
+  Result<Joined> join(const Memory& device, const Submit& submit) const;
+  void set(const Memory& device, Joined& joined);
+  Result<std::unique_ptr<execution::Mesh>> make_end(execution::Compute& device) const;
   bool are_on_one_host() const;
   Status enqueue(Operation& operation);
   Status await_stream(Operation& operation);
@@ -71,11 +83,11 @@ class GroupMesh {
   Context& context_;
   const GroupSpec& spec_;
   Plans& plans_;
-  // Set once, by bind():
+  // Set once, by the bind() that makes a mesh:
   std::shared_ptr<execution::Mesh> mesh_;
   Memory device_;
-  std::atomic<bool> exists_{false};  ///< True when `mesh_` and `device_` are set.
-  bool is_stopped_ = false;          ///< Only the token holder accesses it.
+  std::atomic<Binding> binding_{Binding::none};  ///< With Binding::mesh, the members above are set.
+  bool is_stopped_ = false;                      ///< Only the token holder accesses it.
   Mutex order_;  ///< Held while a call is enqueued and started: numbers follow stream order.
 };
 

@@ -25,6 +25,8 @@ struct GroupSpec {
   /// True for the companion of a group. A companion has the same tag slots as the group, but tags
   /// of another kind (TagKind::companion).
   bool is_companion = false;
+  /// True if the group begins with Binding::same_memory.
+  bool has_same_memory = false;
   /// The time limit of each operation for which the user has set none.
   std::chrono::nanoseconds timeout{};
 

@@ -74,13 +74,16 @@ void PointToPoint::note_left(std::uint32_t rank) noexcept {
   if (!pairs_.empty()) pairs_[rank].has_left = true;
 }
 
-bool PointToPoint::is_staged(const Call& call, const execution::OnDevice& device) const noexcept {
+Staging PointToPoint::staging_of(const Call& call,
+                                 const execution::OnDevice& device) const noexcept {
   const std::uint64_t bytes = call.count * size_of(call.type);
-  if (device.compute == nullptr || bytes == 0) return false;
-  // A receive may match a message that its device cannot read directly, and then needs host memory.
-  if (call.kind == CallKind::recv || bytes <= kInlineMessage) return true;
-  return device.compute->device_memory() == nullptr ||
-         !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices;
+  if (device.compute == nullptr || bytes == 0) return Staging::never;
+  const bool is_any = call.peer == collectives::kNone;
+  const bool is_through_host =
+      bytes <= kInlineMessage || device.compute->device_memory() == nullptr ||
+      (!is_any && !wires_.capabilities(spec_.world_ranks[call.peer]).sends_devices);
+  if (is_through_host) return Staging::always;
+  return call.kind == CallKind::recv ? Staging::if_needed : Staging::never;
 }
 
 void PointToPoint::send(Operation& operation) {
@@ -95,7 +98,7 @@ void PointToPoint::send(Operation& operation) {
                                        peer, spec_.own_world_rank(), call.tag));
   }
   const auto& device = operation.run.device;
-  const bool is_copied = is_staged(call, device);
+  const bool is_copied = staging_of(call, device) == Staging::always;
   if (!is_copied && !device.gate.is_pending()) {
     if (pair.waiting == nullptr && pair.sending < kMostSending) return begin_send(operation);
     return wait_for_turn(operation);
@@ -215,10 +218,11 @@ transport::Tag PointToPoint::tag_of_body(const MessageHeader& header,
 /// to which they have been copied.
 transport::ConstRegion PointToPoint::region_of(const Operation& operation) const noexcept {
   const Call& call = operation.call;
-  return {.data = call.input,
-          .bytes = call.count * size_of(call.type),
-          .memory = is_staged(call, operation.run.device) ? Memory{} : call.memory,
-          .in_place = transport::InPlace::anywhere};
+  return {
+      .data = call.input,
+      .bytes = call.count * size_of(call.type),
+      .memory = staging_of(call, operation.run.device) == Staging::always ? Memory{} : call.memory,
+      .in_place = transport::InPlace::anywhere};
 }
 
 void PointToPoint::send_body(Operation& operation, const MessageHeader& header) {

@@ -31,6 +31,7 @@
 
 #include "bootstrap/control_plane.h"
 #include "calls/gate_waits.h"
+#include "calls/operands.h"
 #include "calls/operation.h"
 #include "failure/situation.h"
 #include "groups/group_control.h"
@@ -71,8 +72,8 @@ class PointToPoint final : public MessageListener,
   void start(Operation& operation);
   /// Call this when rank `rank` of the group has left the job. Later sends to it fail.
   void note_left(std::uint32_t rank) noexcept;
-  /// True if the message of a call goes through host memory (Run::staged). For any thread.
-  bool is_staged(const Call& call, const execution::OnDevice& device) const noexcept;
+  /// Whether the message of a call passes through host memory (Run::staged). For any thread.
+  Staging staging_of(const Call& call, const execution::OnDevice& device) const noexcept;
   /// Sends or receives a message within this call, if possible. If only a large body remains,
   /// begins an operation for the body. Empty if nothing was sent or received. Precondition: the
   /// arguments have been checked.

@@ -61,7 +61,6 @@ class Session {
   const BenchOptions& options_;
   Reports& reports_;
   Place place_;
-  bool is_mesh_ = false;  ///< True if the devices run calls on streams without the CPU.
   Communicator world_, control_;
   Selection selection_;
   BenchEnvironment environment_;
@@ -113,7 +112,8 @@ Status Session::prepare() {
   XYLEM_TRY(choose_place());
   XYLEM_TRY(environment_, find_environment(runtime_, control_, options_));
   if (place_.orders_calls()) {
-    environment_.buffers += is_mesh_ ? ", by the devices alone" : ", by the CPU";
+    environment_.buffers +=
+        world_.binding() == Binding::mesh ? ", by the devices alone" : ", by the CPU";
   }
   reports_.describe(environment_);
   return {};
@@ -129,10 +129,8 @@ Status Session::choose_place() {
     return failure(Code::unsupported, fmt::format("rank {}: {}", rank, reasons[rank]));
   }
   place_ = *std::move(place);
-  if (place_.orders_calls()) {
-    XYLEM_TRY(is_mesh_, world_.bind(place_.memory()));
-  }
-  return {};
+  return place_.memory().kind == MemoryKind::host ? Status()
+                                                  : world_.bind(place_.memory()).status();
 }
 
 Status Session::open_files() {
@@ -180,9 +178,12 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
   if (!kind.collective.empty()) {
     XYLEM_TRY(const PlanInfo plan, world_.plan_info(kind.collective, geometry.count, options_.type,
                                                     kind.rooted ? options_.root : 0));
-    const bool is_by_devices =
-        place_.orders_calls() && !plan.on_stream.empty() && operation != Operation::all_to_all_v;
-    row.algorithm = is_by_devices ? plan.on_stream : plan.algorithm;
+    const bool is_even = operation != Operation::all_to_all_v;
+    const bool is_by_devices = place_.orders_calls() && is_even && !plan.on_stream.empty();
+    const bool is_on_devices = place_.is_on_device() && is_even && !plan.on_devices.empty();
+    row.algorithm = is_by_devices   ? plan.on_stream
+                    : is_on_devices ? plan.on_devices
+                                    : plan.algorithm;
   }
   row.transport = transport_names(environment_);
   row.ranks = world_.size();

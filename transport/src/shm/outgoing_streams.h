@@ -13,6 +13,7 @@
 #include "shm/delays.h"
 #include "shm/outgoing_ring.h"
 #include "shm/segment.h"
+#include "xylem/transport/views.h"
 
 #include <bit>
 #include <cstdint>
@@ -29,10 +30,10 @@ class OutgoingStreams {
   /// are reserved for messages that the receiver has requested (hold.h). So a requested message
   /// never waits for an unrequested one.
   bool has_id(bool fits_slot, bool is_requested) const noexcept {
-    constexpr int kUnrequested = kStreams / 4;
+    static_assert(2 * kMostAnnounced == kStreams / 2);
     const std::uint64_t ids = ids_for(fits_slot);
     const int in_use = std::popcount(used_ & ids);
-    return in_use < (fits_slot || is_requested ? std::popcount(ids) : kUnrequested);
+    return in_use < (fits_slot || is_requested ? std::popcount(ids) : int{kMostAnnounced});
   }
   /// Acquires a free id. Requires has_id().
   std::uint8_t acquire_id(bool fits_slot) noexcept {

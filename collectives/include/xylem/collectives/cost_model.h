@@ -74,4 +74,9 @@ struct CostModel {
 /// used if nothing has been measured.
 CostModel assumed_costs();
 
+/// The model of the same ranks if their buffers are in the memory of GPUs. `model` is that of
+/// buffers in host memory. The costs of the GPUs are assumed: nobody has measured them here.
+/// Between hosts, messages are staged.
+CostModel device_costs(CostModel model, std::uint64_t slice_bytes);
+
 }  // namespace xylem::collectives

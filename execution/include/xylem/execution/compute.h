@@ -72,8 +72,8 @@ struct DriverUse {
 };
 
 /// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
-/// gate_before(), open(), and the functions that allocate and free scratch. Only the thread that
-/// drives the engine may call the other functions.
+/// gate_before(), open(), and the functions that allocate, pin and free scratch. Only the thread
+/// that drives the engine may call the other functions.
 class Compute {
  public:
   Compute() = default;
@@ -110,10 +110,14 @@ class Compute {
   /// Releases a gate that gate_after() has made. Nobody may use the ticket of the gate afterwards.
   /// Call this exactly once for each such gate, even if the gate has not opened.
   virtual void forget(Ticket gate) noexcept = 0;
-  /// Allocates scratch for programs that this Compute runs. The CPU, the transports and this
-  /// Compute can access it. It is aligned to cache lines. Null if there is no memory. Pass the
-  /// memory to free_scratch() when no work uses it.
+  /// Allocates scratch for programs that this Compute runs. The CPU and the transports can access
+  /// it; this Compute, after pin_scratch(). Memory that nobody has accessed costs only addresses.
+  /// It is aligned to cache lines. Null if there is no memory. Pass the memory to free_scratch()
+  /// when no work uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
+  /// Makes scratch accessible to this Compute. health() reports an error. Pinning memory again does
+  /// nothing.
+  virtual void pin_scratch(std::byte* /*memory*/) noexcept {}
   virtual void free_scratch(std::byte* memory) noexcept;
   /// Allocates memory of this device, for scratch that neither the CPU nor a transport writes.
   /// Peers can read it if device_memory() shares it with them. Null if no such memory is available:

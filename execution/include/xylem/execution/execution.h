@@ -47,9 +47,9 @@ class ScratchBuffer {
  public:
   explicit ScratchBuffer(Scratch where = Scratch::on_host) noexcept : where_(where) {}
 
-  /// Returns at least `bytes` of memory that `compute` can access or, if `compute` is null, the
-  /// CPU. The Compute must outlive this buffer. Returns null only if `bytes` is 0 or if there is no
-  /// memory.
+  /// Returns at least `bytes` of scratch: of `compute`, which must outlive this buffer, or if it is
+  /// null, of the CPU. The device can access scratch on the host only after pin(). Returns null
+  /// only if `bytes` is 0 or if there is no memory.
   std::byte* reserve(std::uint64_t bytes, Compute* compute) noexcept;
   /// Like reserve(), but never allocates: returns null if the buffer is too small, or has been
   /// allocated for another Compute.
@@ -57,9 +57,16 @@ class ScratchBuffer {
     const bool suits = bytes <= capacity_ && memory_.get_deleter().compute == compute;
     return suits ? memory_.get() : nullptr;
   }
+  /// Makes memory on the host accessible to the Compute (Compute::pin_scratch()).
+  void pin() noexcept {
+    Compute* const compute = memory_.get_deleter().compute;
+    if (memory_ == nullptr || compute == nullptr || std::exchange(is_pinned_, true)) return;
+    compute->pin_scratch(memory_.get());
+  }
 
  private:
   Scratch where_;
+  bool is_pinned_ = false;
   std::unique_ptr<std::byte, FreeScratch> memory_;
   std::uint64_t capacity_ = 0;
 };

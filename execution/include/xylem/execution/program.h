@@ -129,7 +129,8 @@ struct Program {
   std::vector<Cast> casts;
   std::vector<StepId> cast_sends;
   std::uint32_t view_count = 0;
-  std::vector<StepId> local_steps;  ///< Steps without a lane, such as copies and reductions.
+  std::vector<StepId> local_steps;    ///< Steps without a lane, such as copies and reductions.
+  bool is_agreed_on_devices = false;  ///< See ProgramOptions.
   /// True if the schedule is an exchange and each step has one slice: see exchange.h.
   bool is_exchange = false;
   /// Which sent data may stay where it is until its receiver has read it.
@@ -197,6 +198,9 @@ struct ProgramOptions {
   std::uint64_t slice_bytes =
       256 * 1024;  ///< A multiple of 64, so that a slice never splits an element.
   std::uint32_t window = 8;
+  /// True if all ranks have agreed on device memory for the call. The tags of its data then differ
+  /// from those of ranks that believe otherwise, so that no message of another slice size arrives.
+  bool is_agreed_on_devices = false;
   Arithmetic arithmetic{};
   Fusion fusion = Fusion::all;
   /// For Fusion::views: true if it is proven (verify_program.h) that ranks which read messages

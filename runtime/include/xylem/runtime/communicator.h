@@ -101,18 +101,28 @@ class XYLEM_API Communicator {
   /// device whose streams it will use, or host memory if it has no device. bind() also prepares the
   /// devices, as prepare() does.
   ///
-  /// Returns true if the devices form a mesh: each device reaches the memory of all others, and no
-  /// two processes share a device. Then collectives on streams of these devices, except
-  /// all_to_all_v, run on the devices alone, without the CPU. Either all ranks must make such a
-  /// call on a stream, or no rank. These calls may be captured into a CUDA graph. All ranks must
-  /// launch their graphs and make their calls in the same order, and each graph or call must end
-  /// before the next begins (docs/gpu.md). Destroy the graphs before the communicator. If calls do
-  /// not match, outputs may already have been written when the Works report the `mismatch`.
+  /// Returns `none` if a rank has no device: calls then run as without bind().
   ///
-  /// Returns false if the devices form no mesh: calls then run as without bind(), and the log
-  /// (level info) contains the reason. Fails with `invalid_argument` if another device is bound
-  /// already.
-  Result<bool> bind(const Memory& device) const;
+  /// Returns `same_memory` if every rank has a device. From then on, the buffers of a collective
+  /// must be in device memory on all ranks, or in host memory on all ranks; otherwise the ranks get
+  /// `mismatch`. (Pinned memory is host memory, and in a call on a stream, device memory.) In
+  /// return, collectives on device memory move larger slices (XYLEM_DEVICE_SLICE), and their
+  /// algorithm is chosen for devices. Messages may still have a device at one end only.
+  ///
+  /// Returns `mesh` if, in addition, each device reaches the memory of all others, and no two
+  /// processes share a device. Then collectives on streams of these devices, except all_to_all_v,
+  /// run on the devices alone, without the CPU. Either all ranks must make such a call on a stream,
+  /// or no rank. These calls may be captured into a CUDA graph. All ranks must launch their graphs
+  /// and make their calls in the same order, and each graph or call must end before the next begins
+  /// (docs/gpu.md). Destroy the graphs before the communicator. If calls do not match, outputs may
+  /// already have been written when the Works report the `mismatch`.
+  ///
+  /// If there is no mesh, the log (level info) contains the reason. A communicator that split() or
+  /// duplicate() makes of a bound one begins with `same_memory`; bind() can make a mesh of it.
+  /// Fails with `invalid_argument` if another device is bound already.
+  Result<Binding> bind(const Memory& device) const;
+  /// What bind() has returned so far, or what this communicator began with.
+  Binding binding() const noexcept;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.
   Work all_reduce(ConstBuffer input, Buffer output, ReduceOp op = RedOp::sum) const;

@@ -4,6 +4,7 @@
 // environment variable take precedence over this variable (docs/configuration.md).
 #pragma once
 
+#include "xylem/base/memory.h"
 #include "xylem/runtime/store.h"
 
 #include <chrono>
@@ -48,6 +49,9 @@ struct Options {
   /// XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"
   std::optional<std::string> devices = std::nullopt;
   std::optional<std::string> log = std::nullopt;  ///< XYLEM_LOG: level[,file=path]
+  /// The device of this rank, which is bound to the world at the start (Communicator::bind()). Set
+  /// it on all ranks, to host memory on ranks without a device, or on none.
+  std::optional<Memory> device = std::nullopt;
 };
 
 }  // namespace xylem

@@ -67,6 +67,9 @@ struct Formation {
   std::vector<Member> members;  ///< In the order of their ranks in the new communicator.
   /// The time limit of each operation; if unset, Options::timeout of the job.
   std::optional<std::chrono::milliseconds> timeout;
+  /// True if the members will pass buffers of the same kind of memory to each collective. The
+  /// communicator then begins with Binding::same_memory (Communicator::bind()).
+  bool has_same_memory = false;
 };
 
 }  // namespace xylem

@@ -56,6 +56,14 @@ struct Stream {
   Memory device{MemoryKind::cuda, 0};
 };
 
+/// What the ranks of a communicator know of each other's memory (Communicator::bind()); the same on
+/// all ranks.
+enum class Binding : std::uint8_t {
+  none,  ///< Nothing: in one call, some ranks may have their buffers on the host and others not.
+  same_memory,  ///< All ranks have their buffers of a collective in the same kind of memory.
+  mesh,         ///< In addition, every rank has a device that reaches the memory of all others.
+};
+
 /// Default of Buffer::memory: each call determines where `data` is.
 inline constexpr Memory kFoundByCall{MemoryKind::unknown, -1};
 

@@ -13,6 +13,11 @@
 
 namespace xylem::transport {
 
+/// A message that is longer than Views::view_bytes() is announced, and stays with its sender until
+/// it has been read. At most this number of them to one peer are announced at a time; the others
+/// wait.
+inline constexpr std::uint32_t kMostAnnounced = 16;
+
 /// The result of reserve().
 enum class ReserveResult : std::uint8_t {
   reserved,
