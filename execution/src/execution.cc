@@ -26,6 +26,10 @@ Result<Ticket> Compute::gate_after(void* /*stream*/) {
   return failure(Code::unsupported, "the device has no streams");
 }
 
+Result<GateWrite> Compute::gate_by_write() {
+  return failure(Code::unsupported, "the device has no streams");
+}
+
 Result<Ticket> Compute::gate_before(void* stream) { return gate_after(stream); }
 
 Result<std::unique_ptr<Mesh>> Compute::make_mesh(std::uint32_t /*rank*/) {

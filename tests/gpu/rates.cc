@@ -150,12 +150,15 @@ int measure_kernels(std::uint64_t bytes) {
 /// How a sequence of calls is made.
 struct Manner {
   std::string_view name;
+  Binding binding = Binding::none;  ///< Of the communicator.
   bool is_on_stream = false;
-  bool is_bound = false;  ///< The devices carry out the calls (Communicator::bind).
 };
-constexpr std::array kManners{Manner{"calls that are waited for, one by one"},
-                              Manner{"calls in the order of a stream, back to back", true},
-                              Manner{"calls of bound devices, back to back", true, true}};
+constexpr std::array kManners{
+    Manner{"calls of bound devices, back to back", Binding::mesh, true},
+    Manner{"calls of the same memory that are waited for", Binding::same_memory},
+    Manner{"calls of the same memory, back to back", Binding::same_memory, true},
+    Manner{"calls that are waited for, one by one"},
+    Manner{"calls in the order of a stream, back to back", Binding::none, true}};
 
 /// For each turn, the time of the slowest rank.
 class Times {
@@ -174,17 +177,16 @@ class Times {
 /// The calls of one rank.
 class CallingRank {
  public:
-  /// The devices of `bound` must be bound.
-  CallingRank(const Communicator& world,
-              const Communicator& bound,
-              CudaRanks& devices,
-              std::uint64_t bytes)
-      : world_(world),
-        bound_(bound),
+  /// A communicator for each Binding, in the order of the values.
+  using Communicators = std::array<Communicator, 3>;
+
+  CallingRank(Communicators communicators, CudaRanks& devices, std::uint64_t bytes)
+      : communicators_(std::move(communicators)),
+        world_(communicators_.front()),
         driver_(devices.driver()),
-        memory_(devices.memory(world.rank())),
-        device_(devices.kind(world.rank())),
-        values_(bytes / sizeof(float), static_cast<float>(world.rank() + 1)),
+        memory_(devices.memory(world_.rank())),
+        device_(devices.kind(world_.rank())),
+        values_(bytes / sizeof(float), static_cast<float>(world_.rank() + 1)),
         input_(memory_.allocate(bytes), values_.size(), DataType::float32, device_),
         output_(memory_.allocate(bytes), values_.size(), DataType::float32, device_) {
     memory_.write(static_cast<std::byte*>(input_.data), values_.data(), bytes);
@@ -197,14 +199,15 @@ class CallingRank {
   /// Makes calls, and returns the time of one call, in microseconds.
   double turn(const Manner& manner, int calls) {
     expect(world_.barrier().wait());
+    const Communicator& comm = communicators_.at(static_cast<std::size_t>(manner.binding));
     const auto begin = Clock::now();
     if (manner.is_on_stream) {
-      const auto on_stream = (manner.is_bound ? bound_ : world_).on({memory_.stream(), device_});
+      const auto on_stream = comm.on({memory_.stream(), device_});
       for (int i = 0; i < calls; ++i) std::ignore = on_stream.all_reduce(input_, output_);
       const execution::cuda::CurrentContext current(driver_, memory_.context());
       expect(driver_.check(driver_.cuStreamSynchronize(memory_.stream()), "cuStreamSynchronize"));
     } else {
-      for (int i = 0; i < calls; ++i) expect(world_.all_reduce(input_, output_).wait());
+      for (int i = 0; i < calls; ++i) expect(comm.all_reduce(input_, output_).wait());
     }
     return microseconds_since(begin) / calls;
   }
@@ -219,7 +222,8 @@ class CallingRank {
     if (!status) end_with(status.to_string());
   }
 
-  const Communicator world_, bound_;
+  const Communicators communicators_;
+  const Communicator& world_;
   const execution::cuda::Driver& driver_;
   CudaMemory& memory_;
   const Memory device_;
@@ -257,9 +261,11 @@ int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_
     const auto binding = bound->bind(devices.kind(runtime.rank()));
     if (!binding) end_with(binding.status().to_string());
     if (*binding != Binding::mesh) end_with("the ranks' devices form no mesh");
+    const CallingRank::Communicators communicators{runtime.world(), with_same_memory(runtime),
+                                                   *bound};
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       devices.memory(runtime.rank()).clear();
-      CallingRank rank(runtime.world(), *bound, devices, sizes[s]);
+      CallingRank rank(communicators, devices, sizes[s]);
       for (std::size_t m = 0; m < kManners.size(); ++m) {
         rank.clear_output();
         rank.turn(kManners[m], calls);

@@ -20,10 +20,10 @@ void CallEvents::destroy() noexcept {
 Status CallEvents::follow(CUstream stream, CUstream caller) {
   // Only record() changes `last_`, and is not called at the same time as follow().
   mutex_.assume_unchanging();
-  // `stream` waits for the last call even if it has the same handle as the stream of that call. The
-  // two streams may still differ: a handle can be reused, and CU_STREAM_PER_THREAD is another
-  // stream in each thread.
-  if (last_ > 0) XYLEM_TRY(wait(stream, end_of(last_)));
+  unsigned long long id = 0;
+  XYLEM_TRY(driver_.check(driver_.cuStreamGetId(stream, &id), "cuStreamGetId"));
+  if (last_ > 0 && id != last_stream_) XYLEM_TRY(wait(stream, end_of(last_)));
+  last_stream_ = id;
   if (stream == caller) return {};
   XYLEM_TRY(driver_.check(driver_.cuEventRecord(begin_, caller), "cuEventRecord"));
   return wait(stream, begin_);

@@ -23,8 +23,8 @@ class CallEvents {
   /// Destroys the events. Precondition: no stream waits for one of them.
   void destroy() noexcept;
 
-  /// Makes `stream` wait for the last call, and for all work that has been enqueued on the stream
-  /// `caller` so far.
+  /// Makes `stream` wait for the last call, unless it ran on the same stream, and for all work that
+  /// has been enqueued on the stream `caller` so far.
   Status follow(CUstream stream, CUstream caller);
   /// Marks the end of call `number`: it ends when `stream` has completed all work that has been
   /// enqueued on it so far.
@@ -41,6 +41,9 @@ class CallEvents {
 
   const Driver& driver_;
   CUevent begin_ = nullptr;  ///< Recorded on the caller's stream by follow().
+  /// The id of the stream of the last call. Handles of streams are not unique: a handle can be
+  /// reused, and CU_STREAM_PER_THREAD is another stream in each thread.
+  unsigned long long last_stream_ = 0;
   /// ends_[n % kKnownCalls] marks the end of call n, for the last kKnownCalls calls.
   std::array<CUevent, kKnownCalls> ends_{};
   /// Held while an event of `ends_` is recorded, and while the wait of a stream for such an event

@@ -43,6 +43,8 @@ class CudaCompute final : public Compute {
 
   Result<Ticket> gate_after(void* stream) override;
   Result<Ticket> gate_before(void* stream) override;
+  Result<GateWrite> gate_by_write() override { return gates_->by_write(); }
+  void cancel(const GateWrite& gate) noexcept override { gates_->cancel(gate); }
   std::uint32_t queues() const noexcept override {
     return static_cast<std::uint32_t>(queues_.size());
   }

@@ -130,7 +130,8 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
   place.is_direct = program.is_direct && peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
-  batch_.begin(static_cast<CUstream>(place.stream), stop_word(), program.signal);
+  batch_.begin(static_cast<CUstream>(place.stream), stop_word(), program.signal,
+               peers_.can_be_written() ? Signals::by_writes : Signals::by_kernels);
   StreamCall reached = call;
   if (program.is_direct) {
     XYLEM_TRY(reached, within_reach(program, call));
@@ -155,7 +156,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   }
   // Only a part of the call was enqueued. Recording its end lets is_drained() notice when the
   // stream has completed this part.
-  if (!place.is_captured) (void)note_end(place);
+  if (!place.is_captured) (void)note_end(place, call.opens);
   return place;
 }
 
@@ -180,11 +181,12 @@ Status CudaMesh::enqueue_all(const StreamProgram& program,
   if (reached.output != call.output) {
     XYLEM_TRY(batch_.copy(call.output, reached.output, program.output_bytes));
   }
-  return place.is_captured ? batch_.flush() : note_end(place);
+  return place.is_captured ? batch_.flush() : note_end(place, call.opens);
 }
 
-Status CudaMesh::note_end(const Enqueued& place) {
+Status CudaMesh::note_end(const Enqueued& place, const GateWrite& opens) {
   XYLEM_TRY(batch_.add_write(memory_.done_on_device, place.number));
+  if (opens.gate.is_pending()) XYLEM_TRY(batch_.add_write(opens.address, opens.value));
   XYLEM_TRY(batch_.flush());
   return events_.record(static_cast<CUstream>(place.stream), place.number);
 }
@@ -298,7 +300,7 @@ bool CudaMesh::release() noexcept {
   if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
   if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;
-  released_.begin(releases_, nullptr, 0);
+  released_.begin(releases_, nullptr, 0, Signals::by_writes);
   (void)released_.add_set(peers_.stop_word());
   for (std::uint32_t channel = 0; channel < kMeshChannels; ++channel) {
     for (std::uint32_t peer = 0; peer < peers_.count(); ++peer) {

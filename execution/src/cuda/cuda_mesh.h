@@ -6,10 +6,15 @@
 // clears the flag. It always waits for the value 1. So a graph that contains the wait can be
 // launched many times. A counter would have another value in each launch.
 //
+// Ranks signal each other by kernels, or if all are in one process and share a device, by memory
+// operations. (Memory operations cannot write memory of other devices.) Then a small call takes
+// three commands and an event: memory operations, a kernel, memory operations.
+//
 // After the mesh has been stopped, release() sets the stop word. Kernels that begin afterwards do
-// nothing: they neither read scratch nor set flags of peers. release() also sets all flags of this
-// rank, again and again until its streams have completed all enqueued work. Once is not enough,
-// since a stream clears each flag for which it has waited, and may wait for the same flag again.
+// nothing: they neither access memory of peers nor set their flags. release() also sets all flags
+// of this rank, again and again until its streams have completed all enqueued work. Once is not
+// enough, since a stream clears each flag for which it has waited, and may wait for the same flag
+// again.
 #pragma once
 
 #include "cuda/call_events.h"
@@ -86,7 +91,7 @@ class CudaMesh final : public Mesh {
                       const StreamProgram::Operand& operand,
                       const StreamCall& call,
                       std::uint64_t round) const noexcept;
-  Status note_end(const Enqueued& place);
+  Status note_end(const Enqueued& place, const GateWrite& opens);
 
   // Direct calls (cuda_mesh_direct.cc).
   Result<StreamCall> within_reach(const StreamProgram& program, const StreamCall& call);

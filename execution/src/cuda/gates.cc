@@ -70,6 +70,18 @@ Result<Ticket> Gates::after(CUstream stream) {
   return ticket(slot, generation);
 }
 
+Result<GateWrite> Gates::by_write() {
+  XYLEM_TRY(const std::uint32_t slot, take());
+  const std::uint64_t generation = generations_[slot];
+  return GateWrite{ticket(slot, generation), word_on_device(slot), generation};
+}
+
+void Gates::cancel(const GateWrite& gate) noexcept {
+  const std::uint32_t slot = slot_of(gate.gate);
+  word(slot).store(gate.value, std::memory_order_release);
+  give_back(slot);
+}
+
 Result<Ticket> Gates::before(CUstream stream) {
   XYLEM_TRY(check_not_captured(stream));
   XYLEM_TRY(const std::uint32_t slot, take());

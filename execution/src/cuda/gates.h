@@ -8,7 +8,7 @@
 
 #include "cuda/driver.h"
 #include "xylem/base/mutex.h"
-#include "xylem/execution/compute.h"
+#include "xylem/execution/ticket.h"
 
 #include <atomic>
 #include <cstdint>
@@ -34,14 +34,18 @@ class Gates {
   /// Makes a gate that opens when `stream` has completed all work that has been enqueued on it so
   /// far.
   Result<Ticket> after(CUstream stream);
+  /// Makes a gate that opens by a write, which the caller enqueues. The gate then needs forget().
+  Result<GateWrite> by_write();
+  /// Releases a gate of by_write() whose write will not be enqueued.
+  void cancel(const GateWrite& gate) noexcept;
   /// Makes a gate that open() opens. Work that is enqueued on `stream` after this call waits for
   /// the gate.
   Result<Ticket> before(CUstream stream);
 
   bool is_open(Ticket gate) const noexcept;
   void open(Ticket gate) noexcept;
-  /// Releases a gate of after(), to which nobody refers afterwards. Its word is reused when the
-  /// gate has opened.
+  /// Releases a gate of after() or by_write(), to which nobody refers afterwards. Its word is
+  /// reused when the gate has opened.
   void forget(Ticket gate) noexcept;
 
   /// Whether any stream of this process may be waiting for a gate or for a CountedWait, of any

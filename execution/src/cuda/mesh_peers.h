@@ -52,6 +52,8 @@ class MeshPeers {
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(peers_.size()); }
   /// Whether all ranks are in this process.
   bool are_in_process() const noexcept { return are_in_process_; }
+  /// Whether memory operations of this rank's streams can write the memory of all ranks.
+  bool can_be_written() const noexcept { return are_in_process_ && are_on_one_device_; }
   /// Whether the devices of all ranks can access this memory.
   bool is_reached_by_all(const std::byte* memory) const noexcept {
     return are_on_one_device_ || shared_->is_reached_by_others(memory);

@@ -24,8 +24,12 @@ StreamBatch::StreamBatch(const Driver& driver, const LoadedKernels& kernels)
   operations_.reserve(kMostOperations);
 }
 
-void StreamBatch::begin(CUstream stream, const std::uint32_t* stop, KernelId signal) noexcept {
+void StreamBatch::begin(CUstream stream,
+                        const std::uint32_t* stop,
+                        KernelId signal,
+                        Signals signals) noexcept {
   stream_ = stream;
+  how_ = signals;
   stop_ = stop;
   signal_ = signal;
   has_enqueued_ = false;
@@ -67,6 +71,7 @@ Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* peer_call, const P
     exchange_.flags[exchange_.flag_count++] = flag;
     return {};
   }
+  if (how_ == Signals::by_writes) return write_signal(flag, peer_call, own);
   XYLEM_TRY(flush_exchange());
   XYLEM_TRY(flush_operations());
   const std::uint32_t i = signals_.count++;
@@ -74,6 +79,17 @@ Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* peer_call, const P
   signals_.peer_calls[i] = peer_call;
   if (peer_call != nullptr) signals_.own = own;
   return signals_.count == kMostSignals ? flush_signals() : Status();
+}
+
+/// The driver carries out the operations of a command in their order, and orders each write after
+/// all earlier work of the stream. So a peer that finds the flag set also finds the call.
+Status StreamBatch::write_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own) {
+  if (peer_call != nullptr) {
+    XYLEM_TRY(add_write(address(&peer_call->input), own.input));
+    XYLEM_TRY(add_write(address(&peer_call->output), own.output));
+    XYLEM_TRY(add_write(address(&peer_call->call), own.call));
+  }
+  return add_set(address(flag));
 }
 
 Status StreamBatch::add_exchange(KernelId kernel,

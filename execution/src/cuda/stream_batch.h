@@ -13,18 +13,22 @@
 
 namespace xylem::execution::cuda {
 
+/// What sets the flags of other ranks. Kernels do not set them if the stop word is set.
+enum class Signals : std::uint8_t { by_kernels, by_writes };
+
 /// Enqueues work on one stream at a time, in the order in which it was added. Consecutive signals
-/// become one kernel, and consecutive memory operations become one command. The kernel of an
-/// exchange also sets the flags of the signals that follow it. Added work is enqueued when work of
-/// another kind is added, or by flush(); until then it is pending. After an error, no work is
-/// pending. Only one thread at a time may call it, and the context must be current.
+/// become one kernel, or memory operations (Signals), and consecutive memory operations become one
+/// command. The kernel of an exchange also sets the flags of the signals that follow it. Added work
+/// is enqueued when work of another kind is added, or by flush(); until then it is pending. After
+/// an error, no work is pending. Only one thread at a time may call it, and the context must be
+/// current.
 class StreamBatch {
  public:
   StreamBatch(const Driver& driver, const LoadedKernels& kernels);
 
   /// Begins a call on a stream, and discards pending work. Kernels that begin after `*stop` was set
   /// do nothing. `signal` is the kernel for SignalArguments.
-  void begin(CUstream stream, const std::uint32_t* stop, KernelId signal) noexcept;
+  void begin(CUstream stream, const std::uint32_t* stop, KernelId signal, Signals signals) noexcept;
 
   /// Writes a word of 64 bits.
   Status add_write(CUdeviceptr word, std::uint64_t value);
@@ -55,6 +59,7 @@ class StreamBatch {
 
  private:
   Status add(const CUstreamBatchMemOpParams& operation);
+  Status write_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own);
   Status flush_exchange();
   Status flush_signals();
   Status flush_operations();
@@ -65,6 +70,7 @@ class StreamBatch {
   CUstream stream_ = nullptr;
   const std::uint32_t* stop_ = nullptr;
   KernelId signal_ = 0;
+  Signals how_ = Signals::by_kernels;
   bool has_enqueued_ = false;
   // At most one of these three contains pending work.
   ExchangeArguments exchange_;

@@ -185,35 +185,38 @@ void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) 
 /// the operation starts without a plan, and the group fails on all ranks (Collectives::start).
 Status GroupMesh::enqueue(Operation& operation) {
   const Call& call = operation.call;
-  XYLEM_TRY(operation.enqueued, mesh_->enqueue(*operation.plan->stream_program,
-                                               {.stream = call.stream.value_or(Stream{}).handle,
-                                                .holds_stream = call.holds_stream,
-                                                .input = static_cast<const std::byte*>(call.input),
-                                                .output = static_cast<std::byte*>(call.output),
-                                                .factor = call.op.factor}));
+  execution::Compute& device = *operation.run.device.compute;
+  // The operation begins when the stream has completed the call.
+  XYLEM_TRY(const auto end, gate_for(device));
+  auto enqueued = mesh_->enqueue(*operation.plan->stream_program,
+                                 {.stream = call.stream.value_or(Stream{}).handle,
+                                  .holds_stream = call.holds_stream,
+                                  .input = static_cast<const std::byte*>(call.input),
+                                  .output = static_cast<std::byte*>(call.output),
+                                  .factor = call.op.factor,
+                                  .opens = end});
+  if (!enqueued || enqueued->is_captured) {
+    device.cancel(end);
+  } else {
+    operation.run.device.gate = end.gate;
+  }
+  XYLEM_TRY(operation.enqueued, std::move(enqueued));
   operation.mesh = mesh_;
-  Status enqueued = operation.enqueued.broken;
-  if (enqueued && !operation.enqueued.is_captured) enqueued = await_stream(operation);
-  if (!enqueued) {
-    operation.unplanned = std::move(enqueued);
+  if (!operation.enqueued.broken) {
+    operation.unplanned = operation.enqueued.broken;
     operation.plan = nullptr;
   }
   return {};
 }
 
-/// Makes the operation begin when the stream has completed the call.
-Status GroupMesh::await_stream(Operation& operation) {
-  auto& placed = operation.run.device;
+/// A gate that the end of a call will open.
+Result<execution::GateWrite> GroupMesh::gate_for(execution::Compute& device) const {
   const Deadline patience = Deadline::after(context_.config().timeout);
   for (;;) {
-    auto gate = placed.compute->gate_after(operation.enqueued.stream);
-    if (gate) {
-      placed.gate = *gate;
-      return {};
-    }
-    // All gates are in use: the application has enqueued thousands of calls that the device has not
-    // run yet.
-    if (gate.status().code() != Code::exhausted || patience.passed()) return gate.status();
+    auto gate = device.gate_by_write();
+    // If all gates are in use, the application has enqueued thousands of calls that the device has
+    // not run yet.
+    if (gate || gate.status().code() != Code::exhausted || patience.passed()) return gate;
     context_.progress.poke();
     std::this_thread::yield();
   }

@@ -78,7 +78,7 @@ class GroupMesh {
   Result<std::unique_ptr<execution::Mesh>> make_end(execution::Compute& device) const;
   bool are_on_one_host() const;
   Status enqueue(Operation& operation);
-  Status await_stream(Operation& operation);
+  Result<execution::GateWrite> gate_for(execution::Compute& device) const;
 
   Context& context_;
   const GroupSpec& spec_;

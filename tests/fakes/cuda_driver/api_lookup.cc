@@ -114,6 +114,7 @@ const Entry kEntries[] = {
     ENTRY(cuStreamCreate, 2000),
     ENTRY(cuStreamCreateWithPriority, 5050),
     ENTRY(cuStreamDestroy, 4000),
+    ENTRY(cuStreamGetId, 12000),
     ENTRY(cuStreamQuery, 2000),
     ENTRY(cuStreamSynchronize, 2000),
     ENTRY(cuStreamWaitEvent, 3020),

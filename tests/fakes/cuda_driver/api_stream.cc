@@ -78,6 +78,15 @@ CUresult cuStreamDestroy(CUstream handle) {
   return call.fail(stream->context->device->lost);
 }
 
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  Call call(__func__, Needs::context);
+  if (call.has_failed() || !call.has(id)) return call.result();
+  const StreamPtr stream = call.stream(handle);
+  if (stream == nullptr) return call.result();
+  *id = stream->number;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamQuery(CUstream handle) {
   Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed()) return call.result();

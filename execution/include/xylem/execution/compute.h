@@ -9,6 +9,7 @@
 #include "xylem/base/status.h"
 #include "xylem/execution/mesh.h"
 #include "xylem/execution/reduce_kernel.h"
+#include "xylem/execution/ticket.h"
 #include "xylem/transport/device_memory.h"
 
 #include <chrono>
@@ -18,17 +19,6 @@
 #include <span>
 
 namespace xylem::execution {
-
-/// Identifies a piece of work of a Compute. The pieces of work of a queue are numbered from 1, and
-/// complete in the order of their numbers. A ticket with number 0 stands for work that has
-/// completed. A gate has a ticket, too (gate_after(), gate_before()).
-struct Ticket {
-  std::uint64_t number = 0;
-  std::uint32_t queue = 0;
-
-  bool is_pending() const noexcept { return number != 0; }
-  friend bool operator==(const Ticket&, const Ticket&) = default;
-};
 
 /// A reduction on a device has at most this many sources.
 inline constexpr std::uint32_t kMostSourcesOnDevice = 128;
@@ -71,9 +61,10 @@ struct DriverUse {
   std::chrono::nanoseconds time{0};  ///< Of all threads, with the driver's context.
 };
 
-/// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
-/// gate_before(), open(), and the functions that allocate, pin and free scratch. Only the thread
-/// that drives the engine may call the other functions.
+/// Runs the copies, reductions and scalings of an engine. Any thread may call
+/// gate_after(), gate_by_write(), gate_before(), cancel() of a gate, open(), and the functions that
+/// allocate, pin and free scratch. Only the thread that drives the engine may call the other
+/// functions.
 class Compute {
  public:
   Compute() = default;
@@ -104,11 +95,15 @@ class Compute {
   /// Makes a gate that blocks all work that is enqueued on `stream` after this call, until open()
   /// opens the gate. Call open() exactly once for each such gate.
   virtual Result<Ticket> gate_before(void* stream);
+  /// Makes a gate that opens by a write, which the caller enqueues on a stream of the device.
+  virtual Result<GateWrite> gate_by_write();
+  /// Releases such a gate whose write will not be enqueued. Otherwise call forget().
+  virtual void cancel(const GateWrite& /*gate*/) noexcept {}
   /// Opens a gate that gate_before() has made. The ticket of such a gate completes only by this
   /// call.
   virtual void open(Ticket gate) noexcept = 0;
-  /// Releases a gate that gate_after() has made. Nobody may use the ticket of the gate afterwards.
-  /// Call this exactly once for each such gate, even if the gate has not opened.
+  /// Releases a gate of gate_after() or gate_by_write(). Nobody may use the ticket of the gate
+  /// afterwards. Call this exactly once for each such gate, even if the gate has not opened.
   virtual void forget(Ticket gate) noexcept = 0;
   /// Allocates scratch for programs that this Compute runs. The CPU and the transports can access
   /// it; this Compute, after pin_scratch(). Memory that nobody has accessed costs only addresses.

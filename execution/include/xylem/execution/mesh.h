@@ -8,6 +8,7 @@
 #include "xylem/base/memory.h"
 #include "xylem/base/status.h"
 #include "xylem/execution/stream_program.h"
+#include "xylem/execution/ticket.h"
 #include "xylem/transport/device_memory.h"
 
 #include <array>
@@ -36,6 +37,9 @@ struct StreamCall {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
+  /// If opens.gate is pending: the stream opens this gate when it has completed the call. A
+  /// captured call does not open it.
+  GateWrite opens{};
 };
 
 /// The result of enqueuing a call on a stream.
