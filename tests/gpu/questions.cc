@@ -465,7 +465,34 @@ int ask_about_progress() {
   return 0;
 }
 
+/// What the driver says that the device can do, as far as a design could use it.
+int ask_about_attributes() {
+  const Device device;
+  constexpr std::pair<std::string_view, CUdevice_attribute> kAttributes[] = {
+      {"cuStreamBatchMemOp can flush writes of other devices",
+       CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES},
+      {"kernels access registered host memory at the host's address",
+       CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM},
+      {"GPUDirect RDMA", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED},
+      {"order of writes by GPUDirect RDMA", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING},
+      {"ways to flush writes by GPUDirect RDMA",
+       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS},
+      {"dma-buf", CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED},
+      {"multicast objects (NVLS)", CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED},
+      {"fabric handles", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED},
+      {"MPS", CU_DEVICE_ATTRIBUTE_MPS_ENABLED},
+  };
+  for (const auto& [name, attribute] : kAttributes) {
+    int value = 0;
+    const CUresult result = device.driver().cuDeviceGetAttribute(&value, attribute, 0);
+    answer("attributes", std::string(name),
+           result == CUDA_SUCCESS ? std::to_string(value) : "the driver does not know it");
+  }
+  return 0;
+}
+
 int run(std::string_view what, const std::string& more) {
+  if (what == "attributes") return ask_about_attributes();
   if (what == "calls") return ask_about_calls();
   if (what == "progress") return ask_about_progress();
   if (what == "threads") return ask_about_threads();
@@ -476,7 +503,8 @@ int run(std::string_view what, const std::string& more) {
   if (what == "export") return export_memory(more);
   if (what == "read") return read_memory(more);
   if (what == "work") return work(more);
-  std::fputs("usage: gpu_questions calls|progress|threads|queues|behind|room|exporter\n", stderr);
+  std::fputs("usage: gpu_questions attributes|calls|progress|threads|queues|behind|room|exporter\n",
+             stderr);
   return 2;
 }
 

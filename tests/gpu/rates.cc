@@ -168,6 +168,8 @@ class Times {
     slowest_[turn] = std::max(slowest_[turn], time);
   }
   double value() const { return median({slowest_.begin(), slowest_.end()}); }
+  double least() const { return *std::ranges::min_element(slowest_); }
+  double most() const { return *std::ranges::max_element(slowest_); }
 
  private:
   std::mutex mutex_;
@@ -282,6 +284,8 @@ int measure_calls(std::uint32_t ranks, int calls, const std::vector<std::uint64_
                           {"bytes", sizes[s]},
                           {"manner", kManners[m].name},
                           {"us", times[s][m].value()},
+                          {"least_us", times[s][m].least()},
+                          {"most_us", times[s][m].most()},
                           {"used", per_call(used, kTurns * static_cast<std::size_t>(calls))}}
                   << std::endl;
       }

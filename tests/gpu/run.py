@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of tests/gpu/check that runs on the machine with the GPU. It needs only Python 3.9.
 
-    python3 run.py FOLDER RESULTS [--seconds N] [--only PARTS] [--stand-in] [--python PYTHON]
+    python3 run.py FOLDER RESULTS [--plan PLAN] [--seconds N] [--only PARTS] [--stand-in]
+                   [--python PYTHON]
 """
 
 from __future__ import annotations
@@ -22,20 +23,27 @@ import zipfile
 sys.dont_write_bytecode = True
 
 from runner import FAILED, PASSED, Runner, Trouble
-from steps import MACHINE, ON_GPU, ON_STAND_IN, PARTS, Steps
+from steps import ALL, CONFIRM, DECIDE, MACHINE, ON_GPU, ON_STAND_IN, PARTS, PLANS, Steps
+
+# A lent machine may be had for 15 minutes, so both plans and one repetition must fit.
+SECONDS = {DECIDE: 300, CONFIRM: 240, ALL: 540}
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", help="what check --prepare has made")
     parser.add_argument("results", help="a folder for what was found; it is made")
-    parser.add_argument("--seconds", type=float, default=570, help="for all steps together")
+    parser.add_argument("--plan", choices=PLANS, default=DECIDE,
+                        help="decide: where time goes; confirm: whether results are right [decide]")
+    parser.add_argument("--seconds", type=float, help="for all steps together "
+                        f"[{SECONDS[DECIDE]}; {SECONDS[CONFIRM]} to confirm]")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas [all]")
     parser.add_argument("--stand-in", action="store_true",
                         help="use the carried stand-in for the driver, with small sizes")
     parser.add_argument("--python", help="the Python that has torch, if it is not this one")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
+    arguments.seconds = arguments.seconds or SECONDS[arguments.plan]
     unknown = set(arguments.only) - set(PARTS)
     if unknown:
         parser.error(f"there is no part {', '.join(sorted(unknown))}; the parts are "
@@ -118,7 +126,7 @@ def main() -> int:
             runner.step(MACHINE, "the carried programs start", 30,
                         lambda: own.update(environment(place, arguments.stand_in)))
             if runner.outcomes[0].status == PASSED:
-                steps.run_all()
+                steps.run(arguments.plan)
         finally:
             facts["seconds"] = round(time.monotonic() - begin)
             runner.write()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests, measurements and questions for a machine with a GPU, in the order of importance."""
+"""The tests, measurements and questions for a machine with a GPU, as two plans. The steps of a plan
+are in the order of importance.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from runner import Missing, Runner, Trouble
 
 PARTS = MACHINE, CONFORMANCE, QUESTIONS, RATES, TORCH, SANITIZER = (
     "machine", "conformance", "questions", "benchmarks", "torch", "sanitizer")
+PLANS = DECIDE, CONFIRM, ALL = ("decide", "confirm", "all")
 FORMATS = {"json": "json", "tree": "txt", "matrix": "txt", "xml": "xml", "nccl": "xml"}
 OPERATIONS, OPERATIONS_ON_STREAM = 15, 13
 KIB, MIB = 1 << 10, 1 << 20
@@ -32,6 +35,7 @@ class Sizes:
     """
 
     large: int  # Bytes of a large call.
+    larger: list[int]  # Bytes of large calls of ranks that are threads.
     small: list[int]  # Bytes of small calls.
     turn: int  # Calls of small size in a turn.
     large_turn: int
@@ -47,7 +51,7 @@ class Sizes:
 
 
 ON_GPU = Sizes(
-    large=256 * MIB, small=[8, 512, 4 * KIB, 64 * KIB], turn=200, large_turn=3,
+    large=256 * MIB, larger=[MIB, 16 * MIB, 256 * MIB], small=[8, 512, 4 * KIB, 64 * KIB], turn=200, large_turn=3,
     cpu="8,64K,1M,64M", ranks_on_cpu=min(16, os.cpu_count() or 1),
     training=["--threads", "2", "--batch", "8", "--rounds", "15", "--ways", "ddp,ddp_view,fsdp2"],
     training_ranks=max(2, min(8, (os.cpu_count() or 1) // 2)), flags=[], kernels="*", calls="*",
@@ -55,7 +59,7 @@ ON_GPU = Sizes(
            "test_reduce_sum*", "test_broadcast*", "test_send_recv*", "test_isend", "test_irecv",
            "test_barrier_full_group", "test_get_future"])
 ON_STAND_IN = Sizes(
-    large=64 * KIB, small=[8, 4 * KIB], turn=3, large_turn=2, cpu="8", ranks_on_cpu=2,
+    large=64 * KIB, larger=[64 * KIB], small=[8, 4 * KIB], turn=3, large_turn=2, cpu="8", ranks_on_cpu=2,
     training=["--rounds", "1", "--ways", "ddp"], training_ranks=2,
     flags=["--iters", "2", "--warmup", "1"], kernels="*float16*:*uint8*:-*AllPairs*",
     calls="*/all_reduce*",
@@ -87,38 +91,36 @@ class Steps:
         if self.stand_in:
             raise Missing(f"{what} needs a GPU")
 
-    def run_all(self) -> None:
+    def run(self, plan: str) -> None:
+        if plan in (DECIDE, ALL):
+            self.decide()
+        if plan in (CONFIRM, ALL):
+            self.confirm()
+
+    def decide(self) -> None:
+        """What the design of calls on devices depends on: where their time goes."""
+        step = self.step
+        step(MACHINE, "the driver and the GPU", 30, self.describe_gpu)
+        step(QUESTIONS, "attributes", 10, lambda: self.ask("attributes"))
+        step(RATES, "copies within the device", 20, self.measure_copies)
+        step(RATES, "large all_reduce, 4 ranks as threads", 60, self.measure_large_threads)
+        step(RATES, "small all_reduce, 2 ranks as threads", 40, self.measure_small_threads)
+        step(RATES, "calls of the driver, and words that streams wait for", 30,
+             self.measure_latencies)
+        self.measure_under_mps()
+        self.measure_processes()
+        step(RATES, "reduction kernels", 30, self.measure_kernels)
+        step(TORCH, "streams, futures, errors, DDP and FSDP", 120,
+             lambda: self.torch("device_test.py"))
+
+    def confirm(self) -> None:
+        """Whether results are right, and whether the driver behaves as it did."""
         step = self.step
         step(MACHINE, "the driver and the GPU", 30, self.describe_gpu)
         step(MACHINE, "captured topology", 30, self.capture_topology)
-        step(CONFORMANCE, "device kernels against the CPU's, bit for bit", 120, self.test_kernels)
         for name in ("cuda_memory_test", "cuda_streams_test", "cuda_direct_test",
-                     "cuda_mesh_streams_test"):
+                     "cuda_agreement_test", "cuda_mesh_streams_test", "cuda_mesh_direct_test"):
             step(CONFORMANCE, name, 60, lambda name=name: self.run_tests(name))
-        step(CONFORMANCE, "the C interface, two processes", 30, self.test_c)
-        step(CONFORMANCE, "every operation, processes", 60, self.bench_operations)
-        step(CONFORMANCE, "every operation on streams, processes", 60, self.bench_on_streams)
-        for question, seconds in [("progress", 60), ("calls", 60), ("threads", 30), ("queues", 30),
-                                  ("behind", 20), ("room", 30), ("exporter", 90)]:
-            step(QUESTIONS, question, seconds, lambda question=question: self.ask(question))
-        one_queue = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "FAKE_CUDA_QUEUES": "1"}
-        step(QUESTIONS, "progress, with CUDA_DEVICE_MAX_CONNECTIONS=1", 60,
-             lambda: self.ask("progress", one_queue))
-        step(RATES, "calls of the driver, and words that streams wait for", 30,
-             self.measure_latencies)
-        step(RATES, "copies within the device", 30, self.measure_copies)
-        step(RATES, "reduction kernels", 30, self.measure_kernels)
-        step(RATES, "large all_reduce, 4 ranks as threads", 40, self.measure_large_threads)
-        step(RATES, "small all_reduce, 2 ranks as threads", 40, self.measure_small_threads)
-        self.measure_processes()
-        step(TORCH, "streams, futures, errors, DDP and FSDP", 120,
-             lambda: self.torch("device_test.py"))
-        step(CONFORMANCE, "every algorithm, ranks as threads", 180,
-             lambda: self.run_tests("cuda_test", self.sizes.calls))
-        step(CONFORMANCE, "every algorithm of bound devices, ranks as threads", 90,
-             lambda: self.run_tests("cuda_mesh_test", self.sizes.calls))
-        step(CONFORMANCE, "bound devices that use each other's buffers", 30,
-             lambda: self.run_tests("cuda_mesh_direct_test"))
         step(SANITIZER, "memcheck of the kernels", 60,
              lambda: self.sanitize("memcheck", "cuda_kernels_test", "*bfloat16*:*uint8*:*Scale*"))
         # Only kernels that signal use memory that the threads of a block share.
@@ -126,9 +128,22 @@ class Steps:
              lambda: self.sanitize("racecheck", "cuda_mesh_direct_test", "*"))
         step(SANITIZER, "memcheck of a conformance run", 40,
              lambda: self.sanitize("memcheck", "cuda_direct_test", "*/1:*/2"))
-        self.measure_under_mps()
+        step(CONFORMANCE, "device kernels against the CPU's, bit for bit", 120, self.test_kernels)
+        step(CONFORMANCE, "the C interface, two processes", 30, self.test_c)
+        step(CONFORMANCE, "every operation, processes", 60, self.bench_operations)
+        step(CONFORMANCE, "every operation on streams, processes", 60, self.bench_on_streams)
+        step(CONFORMANCE, "every algorithm, ranks as threads", 180,
+             lambda: self.run_tests("cuda_test", self.sizes.calls))
+        step(CONFORMANCE, "every algorithm of bound devices, ranks as threads", 90,
+             lambda: self.run_tests("cuda_mesh_test", self.sizes.calls))
         step(TORCH, "all operations", 90, lambda: self.torch("collectives_test.py"))
         step(TORCH, "PyTorch's own tests", 120, self.test_suite)
+        for question, seconds in [("progress", 60), ("calls", 60), ("threads", 30), ("queues", 30),
+                                  ("behind", 20), ("room", 30), ("exporter", 90)]:
+            step(QUESTIONS, question, seconds, lambda question=question: self.ask(question))
+        one_queue = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "FAKE_CUDA_QUEUES": "1"}
+        step(QUESTIONS, "progress, with CUDA_DEVICE_MAX_CONNECTIONS=1", 60,
+             lambda: self.ask("progress", one_queue))
         step(RATES, "training between CPUs, beside Gloo", 90, self.measure_training)
         step(RATES, "all_reduce between CPUs, beside Gloo", 120, self.compare_on_cpu)
         for name in ("float16", "bfloat16"):
@@ -275,16 +290,18 @@ class Steps:
 
     def measure_large_threads(self) -> None:
         self.ceiling()
-        self.rates(lambda row: self.large_share(row["manner"], 4, row["bytes"], row["us"]),
-                   "calls", 4, self.sizes.large_turn, self.sizes.large)
-        # Tests whether more slices at a time result in fewer and larger pieces of work.
-        for window in ("32", "64"):
-            self.runner.rows(
-                [self.program("gpu_rates"), "calls", "4", str(self.sizes.large_turn),
-                 str(self.sizes.large)],
-                lambda row, window=window: self.large_share(
-                    f"{row['manner']}, XYLEM_WINDOW={window}", 4, row["bytes"], row["us"]),
-                {"XYLEM_WINDOW": window})
+
+        def keep(row: dict) -> None:
+            self.large_share(row["manner"], 4, row["bytes"], row["us"])
+            self.note_use(row)
+
+        self.rates(keep, "calls", 4, self.sizes.large_turn, *self.sizes.larger)
+
+    def note_use(self, row: dict) -> None:
+        """Records the spread of a row of gpu_rates, and what one call does."""
+        used = ", ".join(f"{name} {count:.4g}" for name, count in row["used"].items())
+        self.runner.note(f"{row['manner']}, {row['bytes']} B: {row['least_us']:.1f} to "
+                         f"{row['most_us']:.1f} us; a call: {used}")
 
     def measure_large_processes(self) -> None:
         self.ceiling()
@@ -300,6 +317,7 @@ class Steps:
             is_loop = "back to back" in row["manner"]
             self.runner.figure(f"{row['manner']}: {row['bytes']} B, a call", row["us"], "us",
                                SMALL_CALL_US if is_loop else None, is_upper_limit=True)
+            self.note_use(row)
 
         self.rates(keep, "calls", 2, self.sizes.turn, *self.sizes.small)
 
