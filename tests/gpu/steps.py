@@ -66,7 +66,7 @@ ON_STAND_IN = Sizes(
     suite=["test_all_reduce_sum", "test_get_future"], patience=2)
 
 # For ranks that are threads: their streams share the hardware queues of one GPU. Two streams of
-# each of the five ranks wait. With 32 queues, 12 streams can wait on an H200 (docs/gpu.md). With 13
+# each of the five ranks wait. With 32 queues, 12 streams can wait on an H200 (README.md). With 13
 # queues, 12 streams can wait on the stand-in.
 MANY_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "FAKE_CUDA_QUEUES": "13"}
 
