@@ -97,6 +97,8 @@ void DevicePieces::enqueue(Execution& execution, StepId id, std::uint32_t ready)
   // completed.
   const bool is_full = piece.count * program.slice_bytes >= kFullPiece;
   if (state.pieces >= kPiecesAhead && !is_full) return;
+  const bool is_on_host = count_on_host(run, step, piece.first) > 0;
+  if (is_on_host && !pin(listener_, execution, run.scratch)) return;
   const Ticket ticket = compute(execution, id, piece);
   state.issued += piece.count;
   if (ticket.is_pending()) {
@@ -118,9 +120,7 @@ Ticket DevicePieces::compute(Execution& execution, StepId id, const Slices& piec
   find_pending(run, step, piece.last());
   // All slices of a step are on one queue, so they complete in order.
   Compute& device = *run.device.compute;
-  const std::uint64_t on_host = count_on_host(run, step, piece.first);
-  if (on_host > 0) run.scratch.pin();
-  count_piece(on_host * work.bytes);
+  count_piece(count_on_host(run, step, piece.first) * work.bytes);
   return device.enqueue(id % device.queues(), work, after_);
 }
 
@@ -190,6 +190,7 @@ void DevicePieces::fetch_piece(Execution& execution, std::size_t first, std::uin
   const auto begin = run.unfetched.begin() + static_cast<std::ptrdiff_t>(first);
   const auto end = begin + slices;
   const StepId id = begin->step;
+  if (!pin(listener_, execution, run.scratch)) return;
   const Ticket ticket = enqueue_to_target(run, *begin, slices);
   std::uint64_t bytes = 0;
   for (auto view = begin; view != end; ++view) {
@@ -226,7 +227,10 @@ bool DevicePieces::enqueue_copy(Execution& execution, const OnDevice::Copy& copy
     ScratchBuffer& staged = execution.run.staged;
     const std::byte* const memory = staged.reserved(copy.bytes, &device);
     const bool is_staged = copy.target == memory || copy.source == memory;
-    if (is_staged) staged.pin();
+    if (is_staged && !pin(listener_, execution, staged)) {
+      if (copy.view.views != nullptr) copy.view.views->release(copy.view.view);
+      return true;
+    }
     count_piece(is_staged ? copy.bytes : 0);
     ticket = enqueue_bytes(device, 0, copy.target, copy.source, copy.bytes);
   }

@@ -26,10 +26,6 @@ Result<Ticket> Compute::gate_after(void* /*stream*/) {
   return failure(Code::unsupported, "the device has no streams");
 }
 
-Result<GateWrite> Compute::gate_by_write() {
-  return failure(Code::unsupported, "the device has no streams");
-}
-
 Result<Ticket> Compute::gate_before(void* stream) { return gate_after(stream); }
 
 Result<std::unique_ptr<Mesh>> Compute::make_mesh(std::uint32_t /*rank*/) {
@@ -39,6 +35,8 @@ Result<std::unique_ptr<Mesh>> Compute::make_mesh(std::uint32_t /*rank*/) {
 std::byte* Compute::allocate_scratch(std::uint64_t bytes) noexcept { return allocate(bytes); }
 
 void Compute::free_scratch(std::byte* memory) noexcept { deallocate(memory); }
+
+Status Compute::pin_scratch(std::byte* /*memory*/) { return {}; }
 
 void FreeScratch::operator()(std::byte* memory) const noexcept {
   if (compute == nullptr) return deallocate(memory);

@@ -108,6 +108,7 @@ bool HeldViews::evict_view(Execution& execution, HeldView& held) {
     release(execution, held);
     return true;
   }
+  if (!pin(listener_, execution, run.scratch)) return true;
   // Steps that read the slice wait until the device has copied it.
   const Ticket ticket = enqueue_to_target(run, held);
   held.is_evicted = ticket.is_pending();

@@ -118,6 +118,14 @@ void copy_to_target(const Run& run,
   copy_to({target, run.non_temporal}, data, run.program->slice_size(step, slice));
 }
 
+bool pin(EngineListener& listener, Execution& execution, ScratchBuffer& scratch) {
+  const Status pinned = scratch.pin();
+  if (pinned) return true;
+  execution.run.is_lost = true;
+  listener.on_compute_error(execution, pinned);
+  return false;
+}
+
 Ticket enqueue_bytes(
     Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes) {
   ComputeWork work;
@@ -127,11 +135,10 @@ Ticket enqueue_bytes(
   return device.enqueue(queue, work, {});
 }
 
-Ticket enqueue_to_target(Run& run, const HeldView& first, std::uint32_t slices) {
+Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices) {
   const auto& program = *run.program;
   const ProgramStep& step = program.steps[first.step];
   Compute& device = *run.device.compute;
-  run.scratch.pin();
   return enqueue_bytes(
       device, first.step % device.queues(), run.address_of(step.target, first.slice),
       first.view.data,

@@ -3,6 +3,7 @@
 // How the bytes of slices move: as messages, and as work of a Compute.
 #pragma once
 
+#include "xylem/execution/engine_listener.h"
 #include "xylem/execution/message_pool.h"
 
 #include <cstddef>
@@ -35,11 +36,14 @@ void copy_to_target(const Run& run,
                     const ProgramStep& step,
                     std::uint32_t slice,
                     const std::byte* data);
+/// Makes host scratch of an execution accessible to its device, before the device first uses it. If
+/// that fails, reports it to the listener, and the execution issues nothing more. False then.
+bool pin(EngineListener& listener, Execution& execution, ScratchBuffer& scratch);
 /// Enqueues a copy of bytes on a device.
 Ticket enqueue_bytes(
     Compute& device, std::uint32_t queue, void* target, const void* source, std::uint64_t bytes);
 /// Enqueues one copy of `slices` slices of a receive to their own places. The slices have arrived
-/// in adjacent memory, which begins at the view `first`.
-Ticket enqueue_to_target(Run& run, const HeldView& first, std::uint32_t slices = 1);
+/// in adjacent memory, which begins at the view `first`. Run::scratch must be pinned.
+Ticket enqueue_to_target(const Run& run, const HeldView& first, std::uint32_t slices = 1);
 
 }  // namespace xylem::execution

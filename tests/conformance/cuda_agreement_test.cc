@@ -36,7 +36,10 @@ TEST(CudaAgreement, IsInherited) {
     const auto part = value_of(world.split(rank == 0 ? 0 : 1, 0));
     EXPECT_EQ(part.binding(), Binding::same_memory);
     EXPECT_EQ(value_of(part.companion()).binding(), Binding::same_memory);
-    EXPECT_NE(value_of(part.plan_info("all_reduce", 8, DataType::float32)).on_devices, "");
+    // Ranks do not swap data, which would pass through the host.
+    const auto algorithm = value_of(part.plan_info("all_reduce", 8, DataType::float32)).on_devices;
+    EXPECT_THAT(algorithm, testing::AllOf(testing::Ne(""), testing::Ne("one_shot"),
+                                          testing::Ne("recursive_doubling")));
     EXPECT_EQ(value_of(part.bind(devices.kind(rank))), Binding::mesh);
     // One rank has no device.
     EXPECT_EQ(value_of(before.bind(rank == 1 ? Memory{} : devices.kind(rank))), Binding::none);
@@ -79,7 +82,7 @@ TEST(CudaAgreement, LargeCallsTakeFewMessagesAndPieces) {
     const Counters before = runtime.counters();
     EXPECT_TRUE(world.all_reduce(data, data).wait());
     const Counters used = runtime.counters() - before;
-    // 100 and 100 for 256 MiB, in slices of 4 MiB.
+    // For 256 MiB this means at most 100 of each.
     EXPECT_LE(used.messages, 25);
     EXPECT_LE(used.pieces, 25);
     EXPECT_EQ(used.staged_bytes, 0);
@@ -87,6 +90,33 @@ TEST(CudaAgreement, LargeCallsTakeFewMessagesAndPieces) {
     for (std::uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(words[i], kRanks * i + 6) << i;
     EXPECT_TRUE(world.barrier().wait());
   });
+}
+
+// Slices do not fit into slots of shared memory, and more of them could be in flight than messages
+// to a peer can be announced.
+TEST(CudaAgreement, ManySlicesOnManyChannelsEnd) {
+  constexpr std::uint32_t kRanks = 4;
+  constexpr std::uint64_t kElements = (8 << 20) / sizeof(std::uint32_t);
+  for (const char* algorithm : {"two_shot", "ring", "double_binary_tree"}) {
+    CudaRanks devices(kRanks, kElements * sizeof(std::uint32_t) + (1 << 20));
+    run_ranks(devices.options({{"XYLEM_ALGORITHM", algorithm},
+                               {"XYLEM_DEVICE_SLICE", "128K"},
+                               {"XYLEM_WINDOW", "32"}}),
+              [&](Runtime& runtime, MemoryHub& /*hub*/) {
+                const Communicator world = with_same_memory(runtime);
+                CudaMemory& memory = devices.memory(world.rank());
+                Words words(kElements, world.rank() + 1);
+                std::byte* const place = memory.allocate(words.size() * sizeof(std::uint32_t));
+                const Buffer data(place, kElements, DataType::uint32, devices.kind(world.rank()));
+                memory.write(place, words.data(), data.bytes());
+                const Counters before = runtime.counters();
+                EXPECT_TRUE(world.all_reduce(data, data).wait()) << algorithm;
+                EXPECT_EQ((runtime.counters() - before).staged_bytes, 0) << algorithm;
+                memory.read(words.data(), place, data.bytes());
+                EXPECT_EQ(words, Words(kElements, 1 + 2 + 3 + 4)) << algorithm;
+                EXPECT_TRUE(world.barrier().wait());
+              });
+  }
 }
 
 TEST(CudaAgreement, CallsOnTheHostAreCutAsBefore) {
@@ -185,25 +215,26 @@ TEST_P(CudaDisagreement, AboutTheKindOfMemoryIsMismatch) {
   constexpr std::uint32_t kRanks = 3;
   for (const std::uint64_t count : {8U, 300'000U}) {
     CudaRanks devices(kRanks);
-    run_ranks(devices.options({{"XYLEM_TIMEOUT", "20s"}}), [&](Runtime& runtime, MemoryHub& /*hub*/) {
-      const Communicator world = runtime.world();
-      const std::uint32_t rank = world.rank();
-      const auto comm = with_same_memory(runtime);
-      const bool is_on_host = rank + 1 == kRanks;
-      const Memory kind = is_on_host ? Memory{} : devices.kind(rank);
-      Words in(kRanks * count), out(kRanks * count);
-      const auto place = [&](Words& words) {
-        void* const data = is_on_host ? static_cast<void*>(words.data())
-                                      : devices.memory(rank).allocate(words.size() * 4);
-        return Buffer(data, words.size(), DataType::uint32, kind);
-      };
-      Status status = GetParam().call(comm, {place(in), place(out), count, kRanks}).wait();
-      // A call that only sends may succeed. Then the rank's next call reports the mismatch.
-      if (status) status = comm.barrier().wait();
-      EXPECT_THAT(status, fails_as(Code::mismatch, GetParam().name, "in host memory",
-                                   "in device memory", "rank 2"));
-      EXPECT_TRUE(world.barrier().wait());
-    });
+    run_ranks(
+        devices.options({{"XYLEM_TIMEOUT", "20s"}}), [&](Runtime& runtime, MemoryHub& /*hub*/) {
+          const Communicator world = runtime.world();
+          const std::uint32_t rank = world.rank();
+          const auto comm = with_same_memory(runtime);
+          const bool is_on_host = rank + 1 == kRanks;
+          const Memory kind = is_on_host ? Memory{} : devices.kind(rank);
+          Words in(kRanks * count), out(kRanks * count);
+          const auto place = [&](Words& words) {
+            void* const data = is_on_host ? static_cast<void*>(words.data())
+                                          : devices.memory(rank).allocate(words.size() * 4);
+            return Buffer(data, words.size(), DataType::uint32, kind);
+          };
+          Status status = GetParam().call(comm, {place(in), place(out), count, kRanks}).wait();
+          // A call that only sends may succeed. Then the rank's next call reports the mismatch.
+          if (status) status = comm.barrier().wait();
+          EXPECT_THAT(status, fails_as(Code::mismatch, GetParam().name, "in host memory",
+                                       "in device memory", "rank 2"));
+          EXPECT_TRUE(world.barrier().wait());
+        });
   }
 }
 

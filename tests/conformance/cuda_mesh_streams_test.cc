@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -576,6 +577,118 @@ TEST(CudaMeshStreams, BindOneDeviceToEachRank) {
     EXPECT_TRUE(round.give(part.on(self.stream), 3).wait());
     EXPECT_TRUE(round.ends_right());
     self.meet();
+  });
+}
+
+// ---- more streams that wait than hardware queues ----
+
+constexpr std::uint32_t kMost = 4;  ///< The most streams of a rank that may wait.
+
+/// Two ranks, each with a device, and many communicators whose devices are bound. Their calls of
+/// after() run on as many streams.
+class ManyMeshes {
+ public:
+  static constexpr std::uint32_t kMeshes = 20;
+
+  explicit ManyMeshes(MeshRank& self) : self_(self) {
+    for (std::uint32_t i = 0; i < kMeshes; ++i) {
+      meshes_.push_back(self.bound());
+      rounds_.emplace_back(self.devices, self.rank, self.ranks);
+    }
+    self.meet();
+  }
+
+  void call_all() {
+    for (std::uint32_t i = 0; i < kMeshes; ++i) {
+      works_.push_back(rounds_[i].begin(meshes_[i].after(self_.stream), i));
+      ++called_;
+    }
+  }
+  std::uint32_t called() const noexcept { return called_; }
+  void abort_all() {
+    for (Communicator& mesh : meshes_) EXPECT_TRUE(mesh.abort("the test says so"));
+  }
+  const std::vector<Work>& works() const noexcept { return works_; }
+
+ private:
+  MeshRank& self_;
+  std::vector<Communicator> meshes_;
+  std::deque<Round> rounds_;
+  std::vector<Work> works_;
+  std::atomic<std::uint32_t> called_{0};
+};
+
+void run_many(std::uint32_t most_waiting, const std::function<void(MeshRank&, ManyMeshes&)>& body) {
+  constexpr std::uint32_t kTwo = 2;
+  CudaRanks devices(kTwo);
+  devices.set_mesh_scratch(1 << 10);
+  devices.let_streams_wait(most_waiting);
+  run_ranks(devices.options(), [&](Runtime& runtime, MemoryHub&) {
+    MeshRank self{runtime, devices, kTwo};
+    ManyMeshes meshes(self);
+    body(self, meshes);
+    self.meet();
+  });
+}
+
+/// Whether work on a further stream of the rank runs, while other streams wait.
+bool does_other_work_run(const MeshRank& self, milliseconds patience) {
+  CudaMemory& memory = self.devices.memory(self.rank);
+  const execution::cuda::Driver& driver = self.devices.driver();
+  const CurrentContext current(driver, memory.context());
+  const auto place = reinterpret_cast<CUdeviceptr>(memory.allocate(2 * kBytes));
+  EXPECT_EQ(driver.cuMemcpyAsync(place + kBytes, place, kBytes, memory.stream()), CUDA_SUCCESS);
+  const Deadline end = Deadline::after(patience);
+  const auto is_done = [&] { return driver.cuStreamQuery(memory.stream()) == CUDA_SUCCESS; };
+  while (!end.passed() && !is_done()) std::this_thread::yield();
+  return is_done();
+}
+
+TEST(CudaMeshQueues, AreLeftForOtherWork) {
+  run_many(kMost, [](MeshRank& self, ManyMeshes& meshes) {
+    std::int32_t word = 0;
+    const Buffer message(&word, 1, DataType::int32);
+    if (self.rank == 1) {
+      EXPECT_TRUE(self.world.recv(message, 0).wait());
+      meshes.call_all();
+    } else {
+      std::thread caller([&] { report_exceptions([&] { meshes.call_all(); }); });
+      while (meshes.called() < kMost) std::this_thread::yield();
+      EXPECT_TRUE(does_other_work_run(self, std::chrono::seconds(20)));
+      EXPECT_EQ(meshes.called(), kMost);
+      EXPECT_TRUE(self.world.send(message, 1).wait());
+      caller.join();
+    }
+    for (const Work& work : meshes.works()) EXPECT_TRUE(work.wait());
+  });
+}
+
+TEST(CudaMeshQueues, StandStillWithoutTheLimit) {
+  run_many(ManyMeshes::kMeshes, [](MeshRank& self, ManyMeshes& meshes) {
+    if (!is_stand_in()) return;  // A GPU may have more queues.
+    std::int32_t word = 0;
+    const Buffer message(&word, 1, DataType::int32);
+    if (self.rank == 1) {
+      EXPECT_TRUE(self.world.recv(message, 0).wait());
+    }
+    meshes.call_all();
+    if (self.rank == 0) {
+      EXPECT_FALSE(does_other_work_run(self, milliseconds(300)));
+      EXPECT_TRUE(self.world.send(message, 1).wait());
+    }
+    for (const Work& work : meshes.works()) EXPECT_TRUE(work.wait());
+  });
+}
+
+TEST(CudaMeshQueues, AreFreeAfterAnAbort) {
+  run_many(kMost, [](MeshRank& self, ManyMeshes& meshes) {
+    if (self.rank == 1) return;  // Rank 0's calls wait for rank 1, until they are aborted.
+    std::thread caller([&] { report_exceptions([&] { meshes.call_all(); }); });
+    while (meshes.called() < kMost) std::this_thread::yield();
+    meshes.abort_all();
+    caller.join();
+    for (const Work& work : meshes.works()) EXPECT_EQ(work.wait().code(), Code::cancelled);
+    EXPECT_TRUE(does_other_work_run(self, std::chrono::seconds(20)));
   });
 }
 

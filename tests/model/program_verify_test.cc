@@ -41,7 +41,10 @@ enum class OnDevice { none, all, odd };
 
 /// Compiles programs as the runtime does: if a call is scaled, its input is staged. If a rank is on
 /// a device, the messages that it receives from ranks of its host are staged.
-Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which = OnDevice::none) {
+Programs compile_all(const EngineCall& call,
+                     const Shape& shape,
+                     OnDevice which = OnDevice::none,
+                     std::uint32_t device_window = execution::device_window(kWindow)) {
   Programs programs;
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
     const bool is_on_device = which == OnDevice::all || (which == OnDevice::odd && rank % 2 == 1);
@@ -51,7 +54,7 @@ Programs compile_all(const EngineCall& call, const Shape& shape, OnDevice which 
     const auto plan = stage(call.planner->plan(shape, rank), staging);
     programs.push_back(call.program(
         plan, {.slice_bytes = kSlice,
-               .window = is_on_device ? device_window(kWindow) : kWindow,
+               .window = is_on_device ? device_window : kWindow,
                .fusion = is_on_device ? Fusion::views : Fusion::all,
                .has_safe_views = !call.planner->swaps_data,
                .device_sends = std::vector<bool>(is_on_device ? shape.ranks : 0, true)}));
@@ -114,6 +117,19 @@ TEST_P(EveryPlanner, IsProvenAsAProgramFor1To64Ranks) {
 TEST_P(EveryPlanner, IsProvenAsAProgramFor127And128Ranks) {
   expect_proven(127);
   expect_proven(128);
+}
+
+// Devices have windows of their own: two large slices, or as many as announcements allow.
+TEST_P(EveryPlanner, IsProvenWithTheWindowsOfDevices) {
+  for (const std::uint32_t window : {2, 5, 16}) {
+    for (const std::uint32_t ranks : {1, 2, 3, 5, 8}) {
+      const EngineCall call{&GetParam(), ranks,
+                            3 * window * kSlice / sizeof(std::uint32_t) * ranks};
+      const Status outcome =
+          verify(compile_all(call, {GetParam().collective, ranks}, OnDevice::all, window));
+      EXPECT_TRUE(outcome) << ranks << " ranks, window " << window << ": " << outcome.to_string();
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Registered,

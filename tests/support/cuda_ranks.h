@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace xylem::test {
@@ -32,7 +33,9 @@ class CudaRanks {
   /// Sets the size of the scratch memory that each rank has for calls on a mesh, in bytes.
   void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
   /// Devices behave as in a process with CUDA_DEVICE_MAX_CONNECTIONS=1, where no stream may wait.
-  void let_no_stream_wait() noexcept { streams_may_wait_ = false; }
+  void let_no_stream_wait() noexcept { most_waiting_streams_ = 0; }
+  /// Sets CudaOptions::most_waiting_streams.
+  void let_streams_wait(std::uint32_t most) noexcept { most_waiting_streams_ = most; }
 
   /// Each device gets as many queues as in production. Without this call, the devices of the ranks
   /// have one to four queues.
@@ -57,7 +60,7 @@ class CudaRanks {
   std::shared_ptr<const execution::cuda::Driver> driver_;
   int devices_ = 1;
   std::uint64_t mesh_scratch_bytes_ = execution::CudaOptions{}.mesh_scratch_bytes;
-  bool streams_may_wait_ = true;
+  std::optional<std::uint32_t> most_waiting_streams_;
   bool varies_queues_ = true;
   std::deque<CudaMemory> memories_;
 };

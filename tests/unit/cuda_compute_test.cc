@@ -140,8 +140,8 @@ class CudaComputeWithKernels : public CudaComputeTest {
     target = compute->allocate_scratch(kBytes);
     ASSERT_NE(source, nullptr);
     ASSERT_NE(target, nullptr);
-    compute->pin_scratch(source);
-    compute->pin_scratch(target);
+    must(compute->pin_scratch(source));
+    must(compute->pin_scratch(target));
     std::fill_n(source, kBytes, std::byte{7});
     std::fill_n(target, kBytes, std::byte{0});
   }

@@ -116,7 +116,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
-  // The result of bind() is not needed: if the devices form no mesh, calls run as without it.
+  // The result of bind() is not needed: if the devices form no mesh, the CPU carries out the calls.
   if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
 }
 

@@ -17,11 +17,9 @@ void CallEvents::destroy() noexcept {
   if (begin_ != nullptr) driver_.cuEventDestroy(begin_);
 }
 
-Status CallEvents::follow(CUstream stream, CUstream caller) {
+Status CallEvents::follow(CUstream stream, unsigned long long id, CUstream caller) {
   // Only record() changes `last_`, and is not called at the same time as follow().
   mutex_.assume_unchanging();
-  unsigned long long id = 0;
-  XYLEM_TRY(driver_.check(driver_.cuStreamGetId(stream, &id), "cuStreamGetId"));
   if (last_ > 0 && id != last_stream_) XYLEM_TRY(wait(stream, end_of(last_)));
   last_stream_ = id;
   if (stream == caller) return {};

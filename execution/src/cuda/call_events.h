@@ -24,8 +24,8 @@ class CallEvents {
   void destroy() noexcept;
 
   /// Makes `stream` wait for the last call, unless it ran on the same stream, and for all work that
-  /// has been enqueued on the stream `caller` so far.
-  Status follow(CUstream stream, CUstream caller);
+  /// has been enqueued on the stream `caller` so far. `id` is that of `stream` (cuStreamGetId()).
+  Status follow(CUstream stream, unsigned long long id, CUstream caller);
   /// Marks the end of call `number`: it ends when `stream` has completed all work that has been
   /// enqueued on it so far.
   Status record(CUstream stream, std::uint64_t number);

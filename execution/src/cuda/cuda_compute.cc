@@ -54,7 +54,7 @@ Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Dri
 }
 
 Status CudaCompute::set_up(const CudaOptions& options) {
-  streams_may_wait_ = options.streams_may_wait;
+  waiting_ = std::make_unique<WaitingStreams>(options.most_waiting_streams);
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   int has_words = 0;
@@ -270,7 +270,7 @@ Result<Ticket> CudaCompute::gate_after(void* stream) {
 }
 
 Status CudaCompute::check_that_streams_may_wait() const {
-  if (streams_may_wait_) return {};
+  if (waiting_->most() > 0) return {};
   return failure(Code::unsupported,
                  "CUDA_DEVICE_MAX_CONNECTIONS=1 gives all streams one hardware queue, so nothing "
                  "else would run while a stream waits for a call; unset it (the driver then uses "
@@ -286,7 +286,7 @@ Result<Ticket> CudaCompute::gate_before(void* stream) {
 
 Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
   XYLEM_TRY(check_that_streams_may_wait());
-  return CudaMesh::make({driver_, kernels_, device_, *meshes_}, rank);
+  return CudaMesh::make({driver_, kernels_, device_, *meshes_, *gates_, *waiting_}, rank);
 }
 
 }  // namespace xylem::execution::cuda

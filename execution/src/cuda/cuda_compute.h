@@ -15,6 +15,7 @@
 #include "cuda/host_scratch.h"
 #include "cuda/loaded_kernels.h"
 #include "cuda/shared_memory.h"
+#include "cuda/waiting_streams.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/mutex.h"
 #include "xylem/execution/cuda.h"
@@ -43,8 +44,6 @@ class CudaCompute final : public Compute {
 
   Result<Ticket> gate_after(void* stream) override;
   Result<Ticket> gate_before(void* stream) override;
-  Result<GateWrite> gate_by_write() override { return gates_->by_write(); }
-  void cancel(const GateWrite& gate) noexcept override { gates_->cancel(gate); }
   std::uint32_t queues() const noexcept override {
     return static_cast<std::uint32_t>(queues_.size());
   }
@@ -61,8 +60,8 @@ class CudaCompute final : public Compute {
     return scratch_->take(bytes);
   }
   void free_scratch(std::byte* memory) noexcept override { scratch_->give_back(memory); }
-  void pin_scratch(std::byte* memory) noexcept override {
-    note(scratch_->pin(memory), "cuMemHostRegister");
+  Status pin_scratch(std::byte* memory) override {
+    return driver_->check(scratch_->pin(memory), "cuMemHostRegister");
   }
   std::byte* allocate_device_scratch(std::uint64_t bytes) noexcept override {
     return device_scratch_->take(bytes);
@@ -116,11 +115,11 @@ class CudaCompute final : public Compute {
   std::unique_ptr<BlockPool<DeviceSource>> device_scratch_;
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
+  std::unique_ptr<WaitingStreams> waiting_;
 
   mutable Mutex mutex_;
   Status fault_ XYLEM_LOCKING(guarded_by(mutex_));
   std::atomic<bool> has_fault_ = false;  ///< True if `fault_` is set.
-  bool streams_may_wait_ = true;         ///< CudaOptions::streams_may_wait.
   std::atomic<bool> is_dead_ = false;    ///< The device is lost: it completes no work.
 };
 

@@ -5,9 +5,12 @@
 #include "xylem/base/clock.h"
 #include "xylem/base/keep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <utility>
 
 namespace xylem::execution::cuda {
@@ -86,6 +89,7 @@ Result<double> CudaMesh::measure() {
 
 CudaMesh::~CudaMesh() {
   if (context_ == nullptr) return;
+  site_.waiting.forget(memory_.done);
   // The application launches no graph of this mesh after its destruction. So no stream begins to
   // wait because of a graph, and on_ended() can ignore graphs.
   const bool has_graphs = has_graphs_.exchange(false);
@@ -136,6 +140,10 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   if (program.is_direct) {
     XYLEM_TRY(reached, within_reach(program, call));
   }
+  Gates::ByWrite end;
+  if (!place.is_captured) {
+    XYLEM_TRY(end, begin_call(place));
+  }
   const bool had_graphs = has_graphs_;
   if (place.is_captured) {
     has_graphs_ = true;
@@ -143,21 +151,43 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
     place.number = ++issued_;
   }
   wait_.begin();
-  place.broken = enqueue_all(program, call, reached, place);
-  if (place.broken) return place;
+  place.broken = enqueue_all(program, call, reached, place, end);
+  if (place.broken) {
+    place.end = end.gate;
+    return place;
+  }
   if (!batch_.has_enqueued()) {
     if (place.is_captured) {
       has_graphs_ = had_graphs;
     } else {
       --issued_;
+      site_.waiting.forget(memory_.done);
+      site_.gates.cancel(end);
     }
     on_ended();  // Nothing was enqueued, so no stream waits for this call.
     return place.broken;
   }
   // Only a part of the call was enqueued. Recording its end lets is_drained() notice when the
-  // stream has completed this part.
-  if (!place.is_captured) (void)note_end(place, call.opens);
+  // stream has completed this part. The gate is not used again: its write may have been enqueued.
+  if (!place.is_captured) (void)note_end(place, nullptr);
   return place;
+}
+
+/// Makes the gate that opens at the end of a call. Fails with `busy` if too many streams wait, or
+/// too many calls.
+Result<Gates::ByWrite> CudaMesh::begin_call(const Enqueued& place) {
+  XYLEM_TRY(driver_.check(driver_.cuStreamGetId(static_cast<CUstream>(place.stream), &stream_id_),
+                          "cuStreamGetId"));
+  auto end = site_.gates.by_write();
+  if (!end) return failure(Code::busy, std::string(end.status().message()));
+  if (site_.waiting.add(stream_id_, memory_.done, issued_ + 1)) return end;
+  site_.gates.cancel(*end);
+  return failure(
+      Code::busy,
+      fmt::format("{} streams of CUDA device {} wait in calls of bound communicators. No "
+                  "more may wait, so that hardware queues are left for other work; set "
+                  "CUDA_DEVICE_MAX_CONNECTIONS=32 to let more wait",
+                  site_.waiting.most(), site_.device));
 }
 
 /// Enqueues all rounds of a call. `reached` is the same call, in which memory that peers can access
@@ -165,12 +195,13 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
 Status CudaMesh::enqueue_all(const StreamProgram& program,
                              const StreamCall& call,
                              const StreamCall& reached,
-                             const Enqueued& place) {
+                             const Enqueued& place,
+                             const Gates::ByWrite& end) {
   // The previous call uses the same scratch, so this call waits for it. A captured call must not
   // wait for work outside its capture.
   if (!place.is_captured) {
-    XYLEM_TRY(
-        events_.follow(static_cast<CUstream>(place.stream), static_cast<CUstream>(call.stream)));
+    XYLEM_TRY(events_.follow(static_cast<CUstream>(place.stream), stream_id_,
+                             static_cast<CUstream>(call.stream)));
   }
   if (reached.input != call.input) {
     XYLEM_TRY(batch_.copy(const_cast<std::byte*>(reached.input), call.input, program.input_bytes));
@@ -181,12 +212,13 @@ Status CudaMesh::enqueue_all(const StreamProgram& program,
   if (reached.output != call.output) {
     XYLEM_TRY(batch_.copy(call.output, reached.output, program.output_bytes));
   }
-  return place.is_captured ? batch_.flush() : note_end(place, call.opens);
+  return place.is_captured ? batch_.flush() : note_end(place, &end);
 }
 
-Status CudaMesh::note_end(const Enqueued& place, const GateWrite& opens) {
+/// Enqueues the end of a call, which opens the gate `end`, if there is one.
+Status CudaMesh::note_end(const Enqueued& place, const Gates::ByWrite* end) {
   XYLEM_TRY(batch_.add_write(memory_.done_on_device, place.number));
-  if (opens.gate.is_pending()) XYLEM_TRY(batch_.add_write(opens.address, opens.value));
+  if (end != nullptr) XYLEM_TRY(batch_.add_write(end->word, end->value));
   XYLEM_TRY(batch_.flush());
   return events_.record(static_cast<CUstream>(place.stream), place.number);
 }

@@ -24,6 +24,7 @@
 #include "cuda/mesh_memories.h"
 #include "cuda/mesh_peers.h"
 #include "cuda/stream_batch.h"
+#include "cuda/waiting_streams.h"
 #include "xylem/execution/mesh.h"
 
 #include <atomic>
@@ -37,13 +38,15 @@ namespace xylem::execution::cuda {
 
 class CudaMesh final : public Mesh {
  public:
-  /// A device, with the driver, kernels and memory that its meshes use. `memories` must outlive the
-  /// mesh.
+  /// A device, with the driver, kernels and memory that its meshes use. The references must outlive
+  /// the mesh.
   struct Site {
     std::shared_ptr<const Driver> driver;
     std::shared_ptr<const LoadedKernels> kernels;
     CUdevice device = 0;
     MeshMemories& memories;
+    Gates& gates;
+    WaitingStreams& waiting;
   };
 
   static Result<std::unique_ptr<Mesh>> make(const Site& site, std::uint32_t rank);
@@ -78,7 +81,8 @@ class CudaMesh final : public Mesh {
   Status enqueue_all(const StreamProgram& program,
                      const StreamCall& call,
                      const StreamCall& reached,
-                     const Enqueued& place);
+                     const Enqueued& place,
+                     const Gates::ByWrite& end);
   Status enqueue_round(const StreamProgram& program, const StreamCall& call, std::uint64_t round);
   Status enqueue_signal(const StreamProgram& program,
                         const StreamProgram::Step& step,
@@ -91,7 +95,8 @@ class CudaMesh final : public Mesh {
                       const StreamProgram::Operand& operand,
                       const StreamCall& call,
                       std::uint64_t round) const noexcept;
-  Status note_end(const Enqueued& place, const GateWrite& opens);
+  Status note_end(const Enqueued& place, const Gates::ByWrite* end);
+  Result<Gates::ByWrite> begin_call(const Enqueued& place);
 
   // Direct calls (cuda_mesh_direct.cc).
   Result<StreamCall> within_reach(const StreamProgram& program, const StreamCall& call);
@@ -115,6 +120,7 @@ class CudaMesh final : public Mesh {
   /// Runs release(). It has the highest priority, so that no waiting stream blocks it.
   CUstream releases_ = nullptr;
   CallEvents events_;
+  unsigned long long stream_id_ = 0;  ///< Of the stream of the call that is being enqueued.
   StreamBatch batch_;
   StreamBatch released_;  ///< For release(), since another thread may be using `batch_`.
   /// Memory that peers can access, in place of buffers that they cannot access.

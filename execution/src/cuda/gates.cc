@@ -43,12 +43,6 @@ void Gates::give_back(std::uint32_t slot) noexcept {
   free_.push_back(slot);
 }
 
-Status Gates::abandon(std::uint32_t slot, CUresult why, std::string_view function) {
-  word(slot).store(generations_[slot], std::memory_order_release);
-  give_back(slot);
-  return driver_.check(why, function);
-}
-
 /// Fails if the stream is being captured: a gate opens only once, but a graph can be launched many
 /// times.
 Status Gates::check_not_captured(CUstream stream) const {
@@ -60,40 +54,37 @@ Status Gates::check_not_captured(CUstream stream) const {
                  "form a mesh (bind()) can be captured, except all_to_all_v");
 }
 
-Result<Ticket> Gates::after(CUstream stream) {
-  XYLEM_TRY(check_not_captured(stream));
+Result<Gates::ByWrite> Gates::by_write() {
   XYLEM_TRY(const std::uint32_t slot, take());
   const std::uint64_t generation = generations_[slot];
-  const CUresult written =
-      driver_.cuStreamWriteValue64(stream, word_on_device(slot), generation, 0);
-  if (written != CUDA_SUCCESS) return abandon(slot, written, "cuStreamWriteValue64");
-  return ticket(slot, generation);
+  return ByWrite{ticket(slot, generation), word_on_device(slot), generation};
 }
 
-Result<GateWrite> Gates::by_write() {
-  XYLEM_TRY(const std::uint32_t slot, take());
-  const std::uint64_t generation = generations_[slot];
-  return GateWrite{ticket(slot, generation), word_on_device(slot), generation};
-}
-
-void Gates::cancel(const GateWrite& gate) noexcept {
+void Gates::cancel(const ByWrite& gate) noexcept {
   const std::uint32_t slot = slot_of(gate.gate);
   word(slot).store(gate.value, std::memory_order_release);
   give_back(slot);
 }
 
+Result<Ticket> Gates::after(CUstream stream) {
+  XYLEM_TRY(check_not_captured(stream));
+  XYLEM_TRY(const ByWrite made, by_write());
+  const CUresult written = driver_.cuStreamWriteValue64(stream, made.word, made.value, 0);
+  if (written == CUDA_SUCCESS) return made.gate;
+  cancel(made);
+  return driver_.check(written, "cuStreamWriteValue64");
+}
+
 Result<Ticket> Gates::before(CUstream stream) {
   XYLEM_TRY(check_not_captured(stream));
-  XYLEM_TRY(const std::uint32_t slot, take());
-  const std::uint64_t generation = generations_[slot];
+  XYLEM_TRY(const ByWrite made, by_write());
   begin_to_wait();
-  const CUresult result = driver_.cuStreamWaitValue64(stream, word_on_device(slot), generation,
-                                                      CU_STREAM_WAIT_VALUE_GEQ);
-  if (result != CUDA_SUCCESS) {
-    --waited_for;
-    return abandon(slot, result, "cuStreamWaitValue64");
-  }
-  return ticket(slot, generation);
+  const CUresult result =
+      driver_.cuStreamWaitValue64(stream, made.word, made.value, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result == CUDA_SUCCESS) return made.gate;
+  --waited_for;
+  cancel(made);
+  return driver_.check(result, "cuStreamWaitValue64");
 }
 
 bool Gates::is_open(Ticket gate) const noexcept {

@@ -34,10 +34,17 @@ class Gates {
   /// Makes a gate that opens when `stream` has completed all work that has been enqueued on it so
   /// far.
   Result<Ticket> after(CUstream stream);
-  /// Makes a gate that opens by a write, which the caller enqueues. The gate then needs forget().
-  Result<GateWrite> by_write();
+  /// A gate that opens when a stream writes `value` to `word`.
+  struct ByWrite {
+    Ticket gate;
+    CUdeviceptr word = 0;
+    std::uint64_t value = 0;
+  };
+  /// Makes a gate that opens by a write, which the caller enqueues exactly once. The gate then
+  /// needs forget().
+  Result<ByWrite> by_write();
   /// Releases a gate of by_write() whose write will not be enqueued.
-  void cancel(const GateWrite& gate) noexcept;
+  void cancel(const ByWrite& gate) noexcept;
   /// Makes a gate that open() opens. Work that is enqueued on `stream` after this call waits for
   /// the gate.
   Result<Ticket> before(CUstream stream);
@@ -88,8 +95,6 @@ class Gates {
   /// give_back() or forget().
   Result<std::uint32_t> take() XYLEM_LOCKING(locks_excluded(mutex_));
   void give_back(std::uint32_t slot) noexcept XYLEM_LOCKING(locks_excluded(mutex_));
-  /// Returns the slot of a new gate that could not be enqueued on its stream. Returns the error.
-  Status abandon(std::uint32_t slot, CUresult why, std::string_view function);
 
   const Driver& driver_;
   std::uint64_t* const words_;

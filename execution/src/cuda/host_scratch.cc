@@ -18,18 +18,22 @@ void PageableSource::free(const BlockingDriver& /*driver*/,
 }
 
 CUresult HostScratch::pin(std::byte* memory) noexcept {
-  const Lock lock(mutex_);
-  if (pinned_.contains(memory)) return CUDA_SUCCESS;
+  {
+    const Lock lock(mutex_);
+    if (pinned_.contains(memory)) return CUDA_SUCCESS;
+  }
   const CurrentContext current(driver_, context_);
   if (current.result() != CUDA_SUCCESS) return current.result();
   CUresult result =
       driver_.cuMemHostRegister(memory, blocks_.size_of(memory), CU_MEMHOSTREGISTER_PORTABLE);
-  if (result != CUDA_SUCCESS) return result;
-  pinned_.insert(memory);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return result;
   CUdeviceptr on_device = 0;
   result = driver_.cuMemHostGetDevicePointer(&on_device, memory, 0);
   if (result != CUDA_SUCCESS) return result;
-  return on_device == address(memory) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  if (on_device != address(memory)) return CUDA_ERROR_NOT_SUPPORTED;
+  const Lock lock(mutex_);
+  pinned_.insert(memory);
+  return CUDA_SUCCESS;
 }
 
 void HostScratch::free(const NoStreamWaits& proof) noexcept {

@@ -41,14 +41,15 @@ class HostScratch {
   std::byte* take(std::uint64_t bytes) noexcept { return blocks_.take(bytes); }
   void give_back(std::byte* memory) noexcept { blocks_.give_back(memory); }
   /// Makes a block that take() has returned accessible to the device. The block stays pinned until
-  /// free(). Fails with CUDA_ERROR_NOT_SUPPORTED if the device would need another address.
+  /// free(). Only the owner of the block may call it. Fails with CUDA_ERROR_NOT_SUPPORTED if the
+  /// device would need another address.
   CUresult pin(std::byte* memory) noexcept;
 
  private:
   const Driver& driver_;
   const CUcontext context_;
   BlockPool<PageableSource> blocks_;
-  Mutex mutex_;
+  Mutex mutex_;  ///< Not held during calls of the driver, which may take long.
   std::unordered_set<std::byte*> pinned_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 

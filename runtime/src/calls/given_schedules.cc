@@ -38,6 +38,7 @@ enum class OnDevice : std::uint8_t { none, all, odd };
 Status prove_programs(const std::vector<Schedule>& ranks,
                       std::uint64_t slices,
                       std::uint32_t window,
+                      std::uint32_t device_window,
                       bool stages_input,
                       OnDevice which) {
   constexpr std::uint64_t kSlice = 1024;
@@ -64,7 +65,7 @@ Status prove_programs(const std::vector<Schedule>& ranks,
     if (is_on_device) staging.receives.assign(ranks.size(), true);
     staging.separates_scratch = is_on_device;
     options.fusion = is_on_device ? execution::Fusion::views : execution::Fusion::all;
-    options.window = is_on_device ? execution::device_window(window) : window;
+    options.window = is_on_device ? device_window : window;
     options.device_sends.assign(is_on_device ? ranks.size() : 0, true);
     XYLEM_TRY(auto program,
               execution::compile(staging.changes_anything() ? stage(schedule, staging) : schedule,
@@ -74,17 +75,21 @@ Status prove_programs(const std::vector<Schedule>& ranks,
   return execution::verify_program(addresses);
 }
 
-Status prove(const std::vector<Schedule>& ranks, std::uint32_t window) {
+Status prove(const std::vector<Schedule>& ranks, const Config& config) {
   XYLEM_TRY(collectives::verify(ranks));
   const Collective collective = ranks.front().shape.collective;
+  const std::uint32_t window = config.window, wide = execution::device_window(window);
+  const std::uint32_t agreed =
+      execution::window_of_device_slices(window, config.device_slice.value);
   for (const bool is_staged : {false, true}) {
     // Only premultiplied sums, and all_to_all in place, have a variant that copies the input to
     // scratch first (Plan::Variant).
     if (is_staged && !reduces(collective) && collective != Collective::all_to_all) continue;
     for (const std::uint64_t slices : {0U, 1U, window, window + 1, 3 * window}) {
       for (const OnDevice which : {OnDevice::none, OnDevice::all, OnDevice::odd}) {
-        XYLEM_TRY(prove_programs(ranks, slices, window, is_staged, which));
+        XYLEM_TRY(prove_programs(ranks, slices, window, wide, is_staged, which));
       }
+      XYLEM_TRY(prove_programs(ranks, slices, window, agreed, is_staged, OnDevice::all));
     }
   }
   return {};
@@ -114,7 +119,7 @@ Result<GivenSchedules> GivenSchedules::load(const Config& config, Deadline deadl
                          "--format schedules prints"));
   }
   for (const auto& ranks : *plans) {
-    if (const Status proven = prove(ranks, config.window); !proven) {
+    if (const Status proven = prove(ranks, config); !proven) {
       return about(
           failure(proven.code(), fmt::format("{}: {}", title(ranks.front()), proven.message())));
     }

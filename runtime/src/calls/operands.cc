@@ -31,11 +31,14 @@ void reserve_memory(Operation& operation, Staging staging) {
     const bool has_device_scratch =
         run.device.compute != nullptr && program.device_scratch_bytes() > 0 &&
         run.device_scratch.reserve(program.device_scratch_bytes(), run.device.compute) != nullptr;
-    run.scratch.reserve(host_scratch_bytes(program, has_device_scratch), run.device.compute);
-    if (operation.plan->is_staged) run.scratch.pin();
+    const std::uint64_t on_host = host_scratch_bytes(program, has_device_scratch);
+    run.scratch.reserve(on_host, run.device.compute);
+    // The device computes partial results on the host if there is no scratch on the device.
+    const bool is_used = operation.plan->is_staged || on_host > program.host_scratch_bytes();
+    if (on_host > 0 && is_used) (void)run.scratch.pin();
   } else if (staging != Staging::never) {
     run.staged.reserve(operation.call.count * size_of(operation.call.type), run.device.compute);
-    if (staging == Staging::always) run.staged.pin();
+    if (staging == Staging::always) (void)run.staged.pin();
   }
 }
 

@@ -24,8 +24,8 @@ enum class Staging : std::uint8_t {
 /// Allocates the scratch of the operation's plan or, if its message may be staged, host memory for
 /// the message. Pins the memory if the device will certainly access it; otherwise it is pinned when
 /// the device first does. Call this without the token: the system takes long to allocate, pin and
-/// free large memory, and the driver may wait for its device. If an allocation fails, the function
-/// that later uses the memory reports the failure.
+/// free large memory, and the driver may wait for its device. If this fails, the function that
+/// later uses the memory reports the failure.
 void reserve_memory(Operation& operation, Staging staging);
 /// Makes the operation wait for all earlier work on the stream of its call. If Call::holds_stream
 /// is set, later work on the stream waits for the operation. Called by the thread that makes the

@@ -32,9 +32,6 @@ using execution::ProgramOptions;
 namespace {
 
 constexpr std::size_t kKeptPlans = 64;
-/// The bytes in flight to or from one peer on one channel, if the ranks have agreed on device
-/// memory. At least two slices are in flight.
-constexpr std::uint64_t kDeviceBytesInFlight = 16 << 20;
 /// The size assumed for an all_to_all_v when its plan is chosen. Its real sizes differ from rank to
 /// rank, and all ranks must choose the same plan.
 constexpr std::uint64_t kUnknownBytes = 64 * 1024;
@@ -157,9 +154,6 @@ void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   model.slice_bytes = site_.slice_bytes;
   const Lock choosing(choosing_);
   const Lock lock(mutex_);
-  if (device_chooser_) {
-    device_chooser_.emplace(device_costs(model, site_.device_slice_bytes), device_planners());
-  }
   chooser_ = collectives::Chooser(std::move(model));
   // The caches of the ranks may differ. If cached plans were kept here, one rank could use a plan
   // of the old model for a call, and another rank a plan of the new model.
@@ -178,9 +172,15 @@ Result<collectives::Choice> Plans::choose(const Shape& shape,
   // A mapped planner applies only to calls on meshes, so it is ignored here.
   if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
   const Lock lock(choosing_);
-  const bool is_by_devices =
-      agreement == Agreement::on_devices && device_chooser_.has_value() && forced.empty();
-  return (is_by_devices ? *device_chooser_ : chooser_).choose(shape, bytes, forced);
+  if (device_chooser_ && agreement == Agreement::on_devices && forced.empty()) {
+    return device_chooser_->choose(shape, bytes, {});
+  }
+  return chooser_.choose(shape, bytes, forced);
+}
+
+bool Plans::is_bound() const {
+  const Lock lock(choosing_);
+  return device_chooser_.has_value();
 }
 
 Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataType type) {
@@ -201,12 +201,12 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
     info.runner_up_us = std::exchange(info.predicted_us, us);
     info.reason = fmt::format("given in {}", site_.given->path());
   }
-  XYLEM_TRY(const auto on_devices, choose(shape, bytes, Agreement::on_devices));
-  const Lock lock(choosing_);
-  if (device_chooser_) {
+  if (is_bound()) {
+    XYLEM_TRY(const auto on_devices, choose(shape, bytes, Agreement::on_devices));
     info.on_devices =
         site_.given->find(shape) != nullptr ? info.algorithm : on_devices.planner->name;
   }
+  const Lock lock(choosing_);
   if (mesh_chooser_ && may_use_mesh(shape)) {
     XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
     info.on_stream = on_mesh.planner->name;
@@ -244,11 +244,9 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
     XYLEM_TRY(plan->stream_program, compile_for_mesh(call));
     Call barrier;
     barrier.memory = call.memory;
-    plan->variant = {.is_on_device = true};
-    XYLEM_TRY(compile_for(barrier, *plan));
+    XYLEM_TRY(compile_for(barrier, {.is_on_device = true}, *plan));
   } else {
-    plan->variant = variant;
-    XYLEM_TRY(compile_for(call, *plan));
+    XYLEM_TRY(compile_for(call, variant, *plan));
   }
   plan->record = record_of(call);
   plan->exchange = execution::Exchange::of(*plan->program, site_.rank, site_.tags);
@@ -292,17 +290,14 @@ std::uint32_t Plans::window_of(const Call& call,
                                bool is_staged) const noexcept {
   if (!variant.is_on_device) return site_.window;
   const std::uint32_t window = execution::device_window(site_.window);
-  // Scratch has room for the slices in flight.
   if (call.agreement == Agreement::on_devices) {
-    const std::uint64_t fit = kDeviceBytesInFlight / site_.device_slice_bytes;
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 2, window));
+    return execution::window_of_device_slices(site_.window, site_.device_slice_bytes);
   }
   // Slices that do not stay in device memory occupy pinned host memory while they are in flight.
   return is_staged ? site_.window : window;
 }
 
-Status Plans::compile_for(const Call& call, Plan& plan) {
-  const Plan::Variant variant = plan.variant;
+Status Plans::compile_for(const Call& call, Plan::Variant variant, Plan& plan) {
   XYLEM_TRY(auto planned, schedule_for(call));
   ProgramOptions options;
   options.counts = counts_of(call);
@@ -322,20 +317,24 @@ Status Plans::compile_for(const Call& call, Plan& plan) {
   for (std::uint32_t rank = 0; rank < staging.sends.size(); ++rank) {
     options.device_sends.push_back(!staging.sends[rank] || rank == site_.rank);
   }
-  plan.is_staged = std::ranges::find(options.device_sends, false) != options.device_sends.end();
-  options.window = window_of(call, variant, plan.is_staged);
+  const bool is_any_staged =
+      std::ranges::find(options.device_sends, false) != options.device_sends.end();
+  options.window = window_of(call, variant, is_any_staged);
   if (staging.changes_anything()) planned.schedule = stage(planned.schedule, staging);
   options.has_safe_views = planned.is_proven;
   if (const bool fits_slots = site_.fits_slots && options.slice_bytes == site_.slice_bytes;
       variant.is_on_device && !fits_slots) {
     // The proof assumes that a message on one channel never waits for those on another. Messages
     // that do not fit into slots share the announcements to a peer.
+    static_assert(transport::kMostAnnounced >= collectives::kMaxChannels);
     const std::uint32_t each = transport::kMostAnnounced / most_channels(planned.schedule);
-    options.has_safe_views = planned.is_proven && each > 0;
-    if (options.has_safe_views) options.window = std::min(options.window, each);
+    if (planned.is_proven) options.window = std::min(options.window, each);
   }
   trace_token(TokenEvent::planned);
   XYLEM_TRY(plan.program, compile(planned.schedule, options));
+  plan.is_staged = std::ranges::any_of(plan.program->lanes, [&](const execution::Lane& lane) {
+    return lane.peer < options.device_sends.size() && !options.device_sends[lane.peer];
+  });
   return variant.is_on_device ? check_for_device(*plan.program) : Status();
 }
 

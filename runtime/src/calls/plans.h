@@ -54,7 +54,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   /// For a call on a mesh: what is enqueued on the stream. `program` is then a barrier, which
   /// detects disagreements about the call, and ends when the call has ended on all ranks.
   std::shared_ptr<const execution::StreamProgram> stream_program;
-  /// True if messages from or to the device certainly pass through scratch on the host.
+  /// True if messages to or from some rank cannot be sent from a device, so that they pass through
+  /// scratch on the host.
   bool is_staged = false;
 
   // For the token holder only:
@@ -104,7 +105,7 @@ class Plans {
   };
 
   /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
-  /// no call is being made.
+  /// no call is being made, and before set_devices().
   void set_model(Token token, collectives::CostModel model);
   collectives::CostModel model() const;
   /// Call this when all ranks have bound devices to the group, with the group's mesh if there is
@@ -136,6 +137,7 @@ class Plans {
   Result<collectives::Choice> choose(const collectives::Shape& shape,
                                      std::uint64_t bytes,
                                      Agreement agreement) XYLEM_LOCKING(locks_excluded(choosing_));
+  bool is_bound() const XYLEM_LOCKING(locks_excluded(choosing_));
   std::uint64_t slice_bytes_of(const Call& call) const noexcept {
     return call.agreement == Agreement::on_devices ? site_.device_slice_bytes : site_.slice_bytes;
   }
@@ -153,7 +155,7 @@ class Plans {
   /// returns.
   Result<Planned> schedule_for(const Call& call);
   /// Sets the program of a plan, and whether it is staged.
-  Status compile_for(const Call& call, Plan& plan);
+  Status compile_for(const Call& call, Plan::Variant variant, Plan& plan);
   Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
                                               std::uint64_t bytes,
                                               bool is_scaled)

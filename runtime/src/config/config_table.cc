@@ -287,9 +287,9 @@ constexpr Setting kSettings[] = {
      .unit = "bytes",
      .default_value = "4 MiB",
      .example = "1M",
-     .sentence = "Size of the slices of collectives on device memory, if all ranks have bound a "
-                 "device to the communicator. At most 16 MiB are in flight to or from one peer on "
-                 "one channel, but at least two slices.",
+     .sentence = "Size of the slices of collectives on device memory, if the communicator is bound "
+                 "to devices, and for all groups of PyTorch. At most 16 MiB are in flight to or "
+                 "from one peer on one channel, but at least two slices.",
      .agreed = true,
      .set = [](Config& c, std::string_view t) { return set_slice(c.device_slice, t); },
      .show = [](const Config& c) { return format_bytes(c.device_slice); }},

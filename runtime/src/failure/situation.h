@@ -20,10 +20,10 @@
 
 namespace xylem::runtime {
 
-/// What the ranks of a communicator to which devices are bound (Communicator::bind()) must agree on
-/// about a collective.
+/// What the ranks of a communicator must agree on about a collective, unless the communicator has
+/// Binding::none.
 enum class Agreement : std::uint8_t {
-  none,        ///< Nothing: no device is bound, or the call moves no data.
+  none,        ///< Nothing: the communicator has Binding::none, or the call moves no data.
   on_host,     ///< All ranks have their buffers in host memory.
   on_devices,  ///< All ranks have their buffers in device memory.
   on_mesh,     ///< The devices carry out the call by themselves.

@@ -169,7 +169,7 @@ Work Group::submit(Result<Call> checked) {
   const bool is_collective = call.kind == CallKind::collective;
   if (spec_.is_companion && !is_collective) return WorkAccess::refused(no_messages());
   call.agreement = mesh_.agreement_on(call);
-  if (call.is_on_mesh()) {
+  if (call.is_on_mesh() && call.stream) {
     if (Status right = mesh_.check(*call.stream); !right) {
       return WorkAccess::refused(std::move(right));
     }

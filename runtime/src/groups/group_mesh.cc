@@ -107,11 +107,13 @@ Result<Binding> GroupMesh::bind(const Memory& device, const Submit& submit) {
                                name(device_.kind), device_.device));
   }
   XYLEM_TRY(auto joined, join(device, submit));
+  // A rank without a device is no error.
+  const bool is_usable = joined.why || joined.why.code() == Code::unsupported;
+  if (joined.binding == Binding::none && !is_usable) return joined.why;
   if (joined.binding != Binding::none) set(device, joined);
-  // Ranks without a device, or with devices that do not reach each other, are no error.
-  if (!joined.why && joined.why.code() != Code::unsupported) return joined.why;
   if (joined.binding != Binding::mesh) {
-    context_.logger.info(
+    context_.logger.write(
+        is_usable ? LogLevel::info : LogLevel::warn,
         fmt::format("{}: the CPU carries out calls on streams, since {}", spec_.label(),
                     joined.why ? "another rank cannot be in a mesh" : joined.why.message()));
   }
@@ -184,24 +186,9 @@ void GroupMesh::start(Operation& operation, Result<std::shared_ptr<Plan>> plan) 
 /// Fails if nothing has been enqueued on the stream. If only a part of the call has been enqueued,
 /// the operation starts without a plan, and the group fails on all ranks (Collectives::start).
 Status GroupMesh::enqueue(Operation& operation) {
-  const Call& call = operation.call;
-  execution::Compute& device = *operation.run.device.compute;
-  // The operation begins when the stream has completed the call.
-  XYLEM_TRY(const auto end, gate_for(device));
-  auto enqueued = mesh_->enqueue(*operation.plan->stream_program,
-                                 {.stream = call.stream.value_or(Stream{}).handle,
-                                  .holds_stream = call.holds_stream,
-                                  .input = static_cast<const std::byte*>(call.input),
-                                  .output = static_cast<std::byte*>(call.output),
-                                  .factor = call.op.factor,
-                                  .opens = end});
-  if (!enqueued || enqueued->is_captured) {
-    device.cancel(end);
-  } else {
-    operation.run.device.gate = end.gate;
-  }
-  XYLEM_TRY(operation.enqueued, std::move(enqueued));
+  XYLEM_TRY(operation.enqueued, enqueue_when_possible(operation));
   operation.mesh = mesh_;
+  operation.run.device.gate = operation.enqueued.end;
   if (!operation.enqueued.broken) {
     operation.unplanned = operation.enqueued.broken;
     operation.plan = nullptr;
@@ -209,14 +196,18 @@ Status GroupMesh::enqueue(Operation& operation) {
   return {};
 }
 
-/// A gate that the end of a call will open.
-Result<execution::GateWrite> GroupMesh::gate_for(execution::Compute& device) const {
+/// Enqueues a call. Blocks while too many streams or calls of meshes wait on the device.
+Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& operation) const {
+  const Call& call = operation.call;
   const Deadline patience = Deadline::after(context_.config().timeout);
   for (;;) {
-    auto gate = device.gate_by_write();
-    // If all gates are in use, the application has enqueued thousands of calls that the device has
-    // not run yet.
-    if (gate || gate.status().code() != Code::exhausted || patience.passed()) return gate;
+    auto enqueued = mesh_->enqueue(*operation.plan->stream_program,
+                                   {.stream = call.stream.value_or(Stream{}).handle,
+                                    .holds_stream = call.holds_stream,
+                                    .input = static_cast<const std::byte*>(call.input),
+                                    .output = static_cast<std::byte*>(call.output),
+                                    .factor = call.op.factor});
+    if (enqueued || enqueued.status().code() != Code::busy || patience.passed()) return enqueued;
     context_.progress.poke();
     std::this_thread::yield();
   }

@@ -78,12 +78,12 @@ class GroupMesh {
   Result<std::unique_ptr<execution::Mesh>> make_end(execution::Compute& device) const;
   bool are_on_one_host() const;
   Status enqueue(Operation& operation);
-  Result<execution::GateWrite> gate_for(execution::Compute& device) const;
+  Result<execution::Enqueued> enqueue_when_possible(const Operation& operation) const;
 
   Context& context_;
   const GroupSpec& spec_;
   Plans& plans_;
-  // Set once, by the bind() that makes a mesh:
+  // Once binding_ is Binding::mesh, these do not change:
   std::shared_ptr<execution::Mesh> mesh_;
   Memory device_;
   std::atomic<Binding> binding_{Binding::none};  ///< With Binding::mesh, the members above are set.

@@ -2,14 +2,32 @@
 #include "wires/compute_devices.h"
 
 #include "config.h"
+#include "config_values.h"
 #include "xylem/execution/cuda.h"
 #include "xylem/execution/device_kernels.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace xylem::runtime {
+
+namespace {
+
+/// Half of the hardware queues, or none if there is one. With 8 queues, which the driver uses if
+/// the variable is not set, an H200 stood still while 7 streams waited, but not while 5 did.
+std::uint32_t most_waiting_streams(const Environment& environment) {
+  constexpr std::uint32_t kMost = 32, kUsual = 8;
+  const auto set = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (set == environment.end()) return kUsual / 2;
+  const auto queues = parse_whole(set->second, 1, std::numeric_limits<std::uint32_t>::max());
+  return queues ? static_cast<std::uint32_t>(std::min<std::uint64_t>(*queues, kMost) / 2)
+                : kUsual / 2;
+}
+
+}  // namespace
 
 Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   if (memory.kind != MemoryKind::cuda) {
@@ -19,9 +37,7 @@ Result<ComputeDevice> make_device_of_machine(const Memory& memory) {
   execution::CudaOptions options;
   options.device = memory.device;
   options.kernel_names = execution::device_kernel_names();
-  const auto environment = process_environment();
-  const auto queues = environment.find("CUDA_DEVICE_MAX_CONNECTIONS");
-  options.streams_may_wait = queues == environment.end() || queues->second != "1";
+  options.most_waiting_streams = most_waiting_streams(process_environment());
   XYLEM_TRY(auto compute, make_cuda_compute(options));
   return ComputeDevice{memory, std::move(compute)};
 }

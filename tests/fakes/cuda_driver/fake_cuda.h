@@ -19,8 +19,10 @@
 //
 //   FAKE_CUDA_DEVICES      number of devices; 1
 //   FAKE_CUDA_MEMORY_MB    memory of each device; 4096
-//   FAKE_CUDA_QUEUES       hardware queues of each device; 6, with which as many streams may wait
-//                          as on an H200 (tests/gpu)
+//   FAKE_CUDA_QUEUES       hardware queues of each device; two less than
+//   CUDA_DEVICE_MAX_CONNECTIONS
+//                          (8 if not set), but at least 1, with which as many streams may wait as
+//                          on an H200 (tests/gpu)
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fakes/cuda_driver/settings.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -63,7 +65,8 @@ Settings read_settings() {
   Settings settings;
   settings.devices = static_cast<unsigned>(number_or("FAKE_CUDA_DEVICES", 1));
   settings.memory = number_or("FAKE_CUDA_MEMORY_MB", 4096) << 20;
-  settings.queues = static_cast<unsigned>(number_or("FAKE_CUDA_QUEUES", 6));
+  const auto connections = std::max<std::uint64_t>(3, number_or("CUDA_DEVICE_MAX_CONNECTIONS", 8));
+  settings.queues = static_cast<unsigned>(number_or("FAKE_CUDA_QUEUES", connections - 2));
   settings.seed = number_or("FAKE_CUDA_SEED", 1);
   settings.delay_us = number_or("FAKE_CUDA_DELAY_US", 0);
   settings.version = static_cast<int>(number_or("FAKE_CUDA_VERSION", 13000));

@@ -12,6 +12,8 @@
 
 #include <sched.h>
 
+#include <cstdlib>
+
 namespace xylem::tools {
 namespace {
 
@@ -58,6 +60,8 @@ int start_ranks(const BenchOptions& options, const std::vector<std::string>& com
 }  // namespace
 
 int bench(const BenchOptions& options, const std::vector<std::string>& command) {
+  // More hardware queues, so that more streams may wait. No other thread runs yet.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe)
   const auto launcher = launcher_info();
   if (!launcher) return complain(launcher.status());
   if (launcher->name == "none") return start_ranks(options, command);

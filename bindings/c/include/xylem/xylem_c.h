@@ -248,7 +248,9 @@ XYLEM_C_API xylem_status xylem_communicator_on_stream(xylem_communicator* commun
 /// on the devices alone, without the CPU. `device` is the number of the device in this process, or
 /// -1 on a rank without a device. Collective; blocks. If the devices reach each other's memory,
 /// later collectives on streams of these devices run on the devices; `*is_mesh` becomes 1.
-/// Otherwise nothing changes, and `*is_mesh` becomes 0. `is_mesh` may be null. Communicator::bind()
+/// Otherwise `*is_mesh` becomes 0. `is_mesh` may be null. If every rank has a device, the buffers
+/// of each later collective must be in device memory on all ranks or in host memory on all ranks,
+/// also without a mesh; otherwise it ends with XYLEM_MISMATCH. Communicator::bind()
 /// (communicator.h) describes the consequences.
 XYLEM_C_API xylem_status xylem_communicator_bind(xylem_communicator* communicator,
                                                  int32_t device,

@@ -61,10 +61,9 @@ struct DriverUse {
   std::chrono::nanoseconds time{0};  ///< Of all threads, with the driver's context.
 };
 
-/// Runs the copies, reductions and scalings of an engine. Any thread may call
-/// gate_after(), gate_by_write(), gate_before(), cancel() of a gate, open(), and the functions that
-/// allocate, pin and free scratch. Only the thread that drives the engine may call the other
-/// functions.
+/// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
+/// gate_before(), forget(), open(), and the functions that allocate, pin and free scratch. Only the
+/// thread that drives the engine may call the other functions.
 class Compute {
  public:
   Compute() = default;
@@ -95,24 +94,21 @@ class Compute {
   /// Makes a gate that blocks all work that is enqueued on `stream` after this call, until open()
   /// opens the gate. Call open() exactly once for each such gate.
   virtual Result<Ticket> gate_before(void* stream);
-  /// Makes a gate that opens by a write, which the caller enqueues on a stream of the device.
-  virtual Result<GateWrite> gate_by_write();
-  /// Releases such a gate whose write will not be enqueued. Otherwise call forget().
-  virtual void cancel(const GateWrite& /*gate*/) noexcept {}
   /// Opens a gate that gate_before() has made. The ticket of such a gate completes only by this
   /// call.
   virtual void open(Ticket gate) noexcept = 0;
-  /// Releases a gate of gate_after() or gate_by_write(). Nobody may use the ticket of the gate
-  /// afterwards. Call this exactly once for each such gate, even if the gate has not opened.
+  /// Releases a gate that gate_after() or a mesh (Enqueued::end) has made. Nobody may use the
+  /// ticket of the gate afterwards. Call this exactly once for each such gate, even if the gate has
+  /// not opened.
   virtual void forget(Ticket gate) noexcept = 0;
   /// Allocates scratch for programs that this Compute runs. The CPU and the transports can access
   /// it; this Compute, after pin_scratch(). Memory that nobody has accessed costs only addresses.
   /// It is aligned to cache lines. Null if there is no memory. Pass the memory to free_scratch()
   /// when no work uses it.
   virtual std::byte* allocate_scratch(std::uint64_t bytes) noexcept;
-  /// Makes scratch accessible to this Compute. health() reports an error. Pinning memory again does
-  /// nothing.
-  virtual void pin_scratch(std::byte* /*memory*/) noexcept {}
+  /// Makes scratch accessible to this Compute. Pinning memory again does nothing. Fails with
+  /// `exhausted` if the system cannot pin so much memory.
+  virtual Status pin_scratch(std::byte* memory);
   virtual void free_scratch(std::byte* memory) noexcept;
   /// Allocates memory of this device, for scratch that neither the CPU nor a transport writes.
   /// Peers can read it if device_memory() shares it with them. Null if no such memory is available:

@@ -24,10 +24,11 @@ struct CudaOptions {
   std::string driver = "libcuda.so.1";  ///< File name of the driver's library.
   /// Size of the device scratch of each mesh: a multiple of 64, and the same on all ranks.
   std::uint64_t mesh_scratch_bytes = std::uint64_t{16} << 20;
-  /// False if all streams of this process share one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1).
-  /// A stream that waits then blocks all other work of this process on the GPU, even the work that
-  /// would end the wait. So gate_before() and make_mesh() fail with `unsupported`.
-  bool streams_may_wait = true;
+  /// How many streams may wait in calls of meshes at a time. 0 if all streams of this process share
+  /// one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1). A stream that waits then blocks all other
+  /// work of this process on the GPU, even the work that would end the wait. So gate_before() and
+  /// make_mesh() fail with `unsupported`.
+  std::uint32_t most_waiting_streams = 4;
 };
 
 /// Opens the driver, creates the device's streams and loads the kernels, which may wait for work

@@ -37,7 +37,9 @@ struct EnqueuedPieces {
 
 class DevicePieces {
  public:
-  DevicePieces(PendingWork& pending, HeldViews& views) : pending_(pending), views_(views) {}
+  /// The arguments must outlive this object.
+  DevicePieces(EngineListener& listener, PendingWork& pending, HeldViews& views)
+      : listener_(listener), pending_(pending), views_(views) {}
 
   /// Enqueues the next piece of a copy or reduction, if the rules above permit a further piece.
   /// Only slices before `ready` may be enqueued.
@@ -46,6 +48,7 @@ class DevicePieces {
   /// places. Slices of a step that already has two pending pieces are left for a later call.
   void fetch(Execution& execution);
   /// Enqueues the copy of a point-to-point call. False if the copy has completed within this call.
+  /// If it cannot be enqueued, the listener is informed.
   bool enqueue_copy(Execution& execution, const OnDevice::Copy& copy);
 
   /// Call this when work of a device has completed. It releases the views that the work has read.
@@ -68,6 +71,7 @@ class DevicePieces {
     enqueued_.staged_bytes += staged_bytes;
   }
 
+  EngineListener& listener_;
   PendingWork& pending_;
   HeldViews& views_;
   /// The tickets of the pending work that the piece being enqueued must follow.

@@ -155,7 +155,7 @@ class Engine {
   MessagePool messages_;
   PendingWork pending_;
   HeldViews views_{listener_, pending_};
-  DevicePieces devices_{pending_, views_};
+  DevicePieces devices_{listener_, pending_, views_};
   ExchangeRunner exchanges_{listener_, messages_, views_};
 };
 

@@ -58,10 +58,12 @@ class ScratchBuffer {
     return suits ? memory_.get() : nullptr;
   }
   /// Makes memory on the host accessible to the Compute (Compute::pin_scratch()).
-  void pin() noexcept {
+  Status pin() {
     Compute* const compute = memory_.get_deleter().compute;
-    if (memory_ == nullptr || compute == nullptr || std::exchange(is_pinned_, true)) return;
-    compute->pin_scratch(memory_.get());
+    if (memory_ == nullptr || compute == nullptr || is_pinned_) return {};
+    XYLEM_TRY(compute->pin_scratch(memory_.get()));
+    is_pinned_ = true;
+    return {};
   }
 
  private:

@@ -37,9 +37,6 @@ struct StreamCall {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
-  /// If opens.gate is pending: the stream opens this gate when it has completed the call. A
-  /// captured call does not open it.
-  GateWrite opens{};
 };
 
 /// The result of enqueuing a call on a stream.
@@ -50,6 +47,9 @@ struct Enqueued {
   bool is_captured = false;
   bool is_direct =
       false;  ///< The devices of peers use the buffers of the call (Mesh::is_direct()).
+  /// A gate of the Compute that opens when the stream has completed the call. None if the call is
+  /// captured.
+  Ticket end;
   /// OK if the whole call was enqueued. Otherwise the error because of which only a part of it was
   /// enqueued: stop the mesh (stop()).
   Status broken;
@@ -84,7 +84,8 @@ class Mesh {
   virtual Result<double> measure() = 0;
 
   /// Enqueues a call on its stream, without waiting for the stream. If this fails, nothing has been
-  /// enqueued; the code `cancelled` means that the mesh was stopped. Only one thread at a time may
+  /// enqueued; the code `cancelled` means that the mesh was stopped, and `busy` that too many calls
+  /// of meshes of the device have not ended: try again when one has. Only one thread at a time may
   /// call it.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 

@@ -38,6 +38,16 @@ constexpr std::uint32_t device_window(std::uint32_t window) noexcept {
   return std::max(window, std::min(2 * window, kMaxWindow));
 }
 
+/// The window of a program that a device computes, if all ranks have agreed on device memory and on
+/// the size of slices. Scratch has room for the slices of a window, so they have at most 16 MiB
+/// together, but are at least two.
+constexpr std::uint32_t window_of_device_slices(std::uint32_t window,
+                                                std::uint64_t slice_bytes) noexcept {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+  const std::uint64_t fit = std::max<std::uint64_t>(2, kMostBytes / slice_bytes);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(fit, device_window(window)));
+}
+
 /// Where the slices of an operand lie in its buffer. A ring has room for Program::window slices
 /// only: slice k lies at position k % window.
 struct OperandLayout {

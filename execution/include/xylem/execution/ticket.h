@@ -18,10 +18,4 @@ struct Ticket {
   friend bool operator==(const Ticket&, const Ticket&) = default;
 };
 
-/// A gate that opens when a stream writes `value` to the word of 64 bits at `address`.
-struct GateWrite {
-  Ticket gate;
-  std::uint64_t address = 0, value = 0;
-};
-
 }  // namespace xylem::execution

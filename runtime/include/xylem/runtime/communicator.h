@@ -117,9 +117,12 @@ class XYLEM_API Communicator {
   /// (docs/gpu.md). Destroy the graphs before the communicator. If calls do not match, outputs may
   /// already have been written when the Works report the `mismatch`.
   ///
-  /// If there is no mesh, the log (level info) contains the reason. A communicator that split() or
-  /// duplicate() makes of a bound one begins with `same_memory`; bind() can make a mesh of it.
-  /// Fails with `invalid_argument` if another device is bound already.
+  /// If there is no mesh, the log (level info) contains the reason. If a rank has no device, but
+  /// the communicator was bound before, this binding stays, and is returned. A communicator that
+  /// split() or duplicate() makes of a bound one begins with `same_memory`, and so does its
+  /// companion; the companion of a communicator that bind() itself has bound has `none`. Fails with
+  /// `invalid_argument` if another device is bound already, and on the rank concerned if its device
+  /// cannot be used.
   Result<Binding> bind(const Memory& device) const;
   /// What bind() has returned so far, or what this communicator began with.
   Binding binding() const noexcept;

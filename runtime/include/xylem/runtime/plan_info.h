@@ -12,8 +12,8 @@ struct PlanInfo {
   std::string runner_up;  ///< The next best algorithm; empty if no other one can do the call.
   double runner_up_us = 0;
   std::string reason;
-  /// The algorithm of the same call on device memory, if all ranks have bound a device
-  /// (Communicator::bind()). Empty otherwise.
+  /// The algorithm of the same call on device memory, if Communicator::binding() is not `none`.
+  /// Empty otherwise.
   std::string on_devices;
   /// The algorithm of the same call on a stream, if the devices of a mesh carry it out by
   /// themselves (Communicator::bind()). Empty otherwise.
