@@ -20,25 +20,26 @@ void PageableSource::free(const BlockingDriver& /*driver*/,
 CUresult HostScratch::pin(std::byte* memory) noexcept {
   {
     const Lock lock(mutex_);
-    if (pinned_.contains(memory)) return CUDA_SUCCESS;
+    if (const auto known = pinned_.find(memory); known != pinned_.end()) return known->second;
   }
   const CurrentContext current(driver_, context_);
   if (current.result() != CUDA_SUCCESS) return current.result();
   CUresult result =
       driver_.cuMemHostRegister(memory, blocks_.size_of(memory), CU_MEMHOSTREGISTER_PORTABLE);
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return result;
+  if (result != CUDA_SUCCESS) return result;
   CUdeviceptr on_device = 0;
   result = driver_.cuMemHostGetDevicePointer(&on_device, memory, 0);
-  if (result != CUDA_SUCCESS) return result;
-  if (on_device != address(memory)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (result == CUDA_SUCCESS && on_device != address(memory)) result = CUDA_ERROR_NOT_SUPPORTED;
   const Lock lock(mutex_);
-  pinned_.insert(memory);
-  return CUDA_SUCCESS;
+  pinned_.emplace(memory, result);
+  return result;
 }
 
 void HostScratch::free(const NoStreamWaits& proof) noexcept {
   const Lock lock(mutex_);
-  for (std::byte* const memory : pinned_) driver_.blocking(proof).cuMemHostUnregister(memory);
+  for (const auto& [memory, result] : pinned_) {
+    driver_.blocking(proof).cuMemHostUnregister(memory);
+  }
   pinned_.clear();
   blocks_.free(proof);
 }

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace xylem::execution::cuda {
 
@@ -50,7 +50,8 @@ class HostScratch {
   const CUcontext context_;
   BlockPool<PageableSource> blocks_;
   Mutex mutex_;  ///< Not held during calls of the driver, which may take long.
-  std::unordered_set<std::byte*> pinned_ XYLEM_LOCKING(guarded_by(mutex_));
+  /// The registered blocks, and for each whether the device can access it.
+  std::unordered_map<std::byte*, CUresult> pinned_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 
 }  // namespace xylem::execution::cuda

@@ -42,7 +42,7 @@ struct Call {
   std::optional<Stream> stream;
   /// True if work that is enqueued on the stream after the call waits for the end of the call.
   bool holds_stream = true;
-  Agreement agreement = Agreement::none;  ///< GroupDevices::agreement_on()
+  Agreement agreement = Agreement::none;  ///< GroupMesh::agreement_on()
   /// The peer of a send or receive, as a rank of the communicator. kNone: receive from any rank.
   std::uint32_t peer = collectives::kNone;
   std::uint32_t tag = 0;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <type_traits>
@@ -208,8 +209,10 @@ Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& op
                                     .output = static_cast<std::byte*>(call.output),
                                     .factor = call.op.factor});
     if (enqueued || enqueued.status().code() != Code::busy || patience.passed()) return enqueued;
+    // Each attempt calls the driver, which other threads need to end calls.
+    constexpr std::chrono::microseconds kBetween{50};
     context_.progress.poke();
-    std::this_thread::yield();
+    std::this_thread::sleep_for(kBetween);
   }
 }
 

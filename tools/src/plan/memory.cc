@@ -15,15 +15,6 @@ namespace {
 
 /// Assumed share of the bandwidth of a memory that a kernel or copy reaches.
 constexpr double kReached = 0.9;
-/// Assumed time that a core spends on a kernel or copy: to enqueue it, to enqueue the write of a
-/// word that reports its end, and to poll this word.
-constexpr double kEnqueueUs = 4;
-/// Assumed time until the device begins enqueued work, plus the time from the end of the work until
-/// the core has read the word.
-constexpr double kLatencyUs = 5;
-/// Assumed latency between GPUs of a host that copy directly: one launch, and the write of a word
-/// for which the other GPU waits.
-constexpr double kDirectUs = 5;
 /// The rate of a GPU's PCIe link of unknown speed: x16 of generation 3, the slowest that is usual.
 constexpr double kAssumedPcie = 15.75;
 /// The assumed size of slices of GPU memory. The time to enqueue such a slice is small compared to
@@ -99,8 +90,10 @@ void add_gpu_rates(std::span<const topology::Topology> hosts,
   // A reduction of two sources reads two and writes one; a copy reads and writes.
   cost.reduce_GBps = kReached * own.bandwidth.value / 3;
   cost.copy_GBps = kReached * own.bandwidth.value / 2;
-  cost.enqueue_us = kEnqueueUs;
-  cost.latency_us = kLatencyUs;
+  const collectives::CostModel assumed = collectives::device_costs({}, kGpuSlice);
+  memory.local.alpha_us = assumed.local.alpha_us;
+  cost.enqueue_us = assumed.compute.enqueue_us;
+  cost.latency_us = assumed.compute.latency_us;
   memory.compute_origin = fmt::format("by GPUs: {:.0f} % of {}, {}", kReached * 100,
                                       format_bandwidth(own.bandwidth), own.origin);
   if (!memory.is_staged) return;
@@ -144,7 +137,6 @@ Result<PlannedMemory> memory_of(const PlanOptions& options,
   memory.local_origin = "assumed, shared memory";
   if (memory.is_on_gpus) add_gpu_rates(hosts, ranks, memory);
   if (memory.is_on_gpus) {
-    memory.local.alpha_us = kDirectUs;
     memory.local_origin = "assumed";
     if (const auto rate = ring_rate(hosts)) {
       memory.local.bandwidth_GBps = rate->value;

@@ -48,7 +48,7 @@ struct Enqueued {
   bool is_direct =
       false;  ///< The devices of peers use the buffers of the call (Mesh::is_direct()).
   /// A gate of the Compute that opens when the stream has completed the call. None if the call is
-  /// captured.
+  /// captured, or if only a part of it was enqueued.
   Ticket end;
   /// OK if the whole call was enqueued. Otherwise the error because of which only a part of it was
   /// enqueued: stop the mesh (stop()).
