@@ -23,9 +23,9 @@ CostModel assumed_costs() {
 CostModel device_costs(CostModel model, std::uint64_t slice_bytes) {
   const bool are_on_several_hosts =
       std::ranges::adjacent_find(model.host, std::not_equal_to<>()) != model.host.end();
-  // alpha: one launch, and the write of a word for which the other GPU waits. enqueue: a kernel, and
-  // the write of a word that reports its end. Copies and reductions reach nine tenths of a memory of
-  // 3 TB/s. The others are usual values.
+  // alpha: one launch, and the write of a word for which the other GPU waits. enqueue: a kernel,
+  // and the write of a word that reports its end. Copies and reductions reach nine tenths of a
+  // memory of 3 TB/s. The others are usual values.
   model.local = {.alpha_us = 5, .bandwidth_GBps = 400};
   model.compute = {.reduce_GBps = 900,
                    .copy_GBps = 1350,
