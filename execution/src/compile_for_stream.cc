@@ -5,48 +5,49 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace xylem::execution {
 namespace {
 
 using collectives::Buffer;
-using collectives::Collective;
 using collectives::Schedule;
 using collectives::StepKind;
-
-constexpr std::uint64_t kCacheLine = 64;
-
-std::uint64_t round_up(std::uint64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
 
 /// Compiles one Schedule into one StreamProgram. run() calls the other functions in order.
 class StreamCompiler {
  public:
-  StreamCompiler(const Schedule& schedule, const StreamProgramOptions& options)
-      : schedule_(schedule),
+  StreamCompiler(std::span<const Schedule> schedules,
+                 std::uint32_t rank,
+                 const StreamProgramOptions& options)
+      : schedules_(schedules),
+        schedule_(schedules[rank]),
         options_(options),
-        layout_(schedule, options.counts),
+        layout_(schedule_, options.counts),
+        bytes_used_(schedules.size()),
         program_(std::make_shared<StreamProgram>()) {}
 
   Result<std::shared_ptr<const StreamProgram>> run() {
     program_->algorithm = schedule_.algorithm;
+    program_->slice_bytes = options_.slice_bytes;
     program_->element_bytes = options_.counts.element_bytes;
     program_->divisor = options_.divisor;
+    program_->call = options_.call;
+    program_->has_private_counts =
+        !options_.counts.input_counts.empty() && !options_.counts.output_counts.empty();
     program_->reduce = options_.reduce;
     program_->copy = options_.copy;
     program_->signal = options_.signal;
+    program_->stages_input = options_.stages_input;
     program_->scale = options_.scale;
-    program_->is_direct = options_.is_direct;
-    program_->call = options_.call;
-    program_->input_bytes = layout_.bytes(Buffer::input);
-    program_->output_bytes = layout_.bytes(Buffer::output);
     XYLEM_TRY(check_signals());
-    XYLEM_TRY(choose_rounds());
+    XYLEM_TRY(find_uses());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
-    if (program_->rounds == 1) join_copies();
+    program_->rounds = slices_of(program_->uses[rank()].input.bytes);
+    for (auto& step : program_->steps) set_rounds(step);
     return std::shared_ptr<const StreamProgram>(program_);
   }
 
@@ -85,52 +86,43 @@ class StreamCompiler {
     return {};
   }
 
-  /// Chooses the size of slices and the number of rounds. All ranks choose the same values, since
-  /// each rank knows the sizes of all blocks of the call.
-  Status choose_rounds() {
-    std::uint64_t largest = 0;
-    for (const Buffer buffer : {Buffer::input, Buffer::output}) {
-      for (std::uint32_t c = 0; c < chunk_count(schedule_, schedule_.rank, buffer); ++c) {
-        largest = std::max(largest, layout_.extent(buffer, c, 1).bytes);
+  /// Finds which chunks of this rank's buffers each rank uses.
+  Status find_uses() {
+    program_->uses.resize(schedules_.size());
+    for (const Schedule& user : schedules_) {
+      for (const auto& operand : user.operands) {
+        const bool is_own = user.rank == rank();
+        if (operand.rank != rank() || operand.buffer == Buffer::scratch) continue;
+        if (is_own && (!options_.stages_input || operand.buffer == Buffer::output)) continue;
+        auto& uses = program_->uses[user.rank];
+        auto& chunk = operand.buffer == Buffer::input ? uses.input : uses.output;
+        const auto extent = layout_.extent(operand.buffer, operand.chunk, 1);
+        if (chunk.bytes > 0 && extent.bytes > 0 && chunk.offset != extent.offset) {
+          return refuse("a rank uses several chunks of a buffer");
+        }
+        if (extent.bytes > 0) chunk = {extent.offset, extent.bytes};
       }
     }
-    if (options_.is_direct) {
-      if (!schedule_.scratch.empty()) return refuse("it uses scratch, and buffers of other ranks");
-      program_->slice_bytes = std::max(round_up(largest), kCacheLine);
-      program_->rounds = largest == 0 ? 0 : 1;
-      return {};
-    }
-    const std::uint64_t chunks = std::max(options_.scratch_chunks, 1U);
-    const std::uint64_t fits = options_.scratch_bytes / chunks / kCacheLine * kCacheLine;
-    if (fits == 0) return refuse("it needs more scratch than there is");
-    program_->slice_bytes = std::min(std::max(round_up(largest), kCacheLine), fits);
-    program_->rounds = (largest + program_->slice_bytes - 1) / program_->slice_bytes;
-    if (schedule_.shape.collective == Collective::barrier) program_->rounds = 1;
     return {};
   }
 
-  /// The position and size of a chunk in its buffer. The inputs and outputs of other ranks have
-  /// layouts of their own.
-  collectives::Extent extent(const collectives::Operand& operand) const {
-    if (operand.rank == schedule_.rank || operand.buffer == Buffer::scratch) {
-      return layout_.extent(operand.buffer, operand.chunk, 1);
-    }
-    Schedule other;
-    other.shape = schedule_.shape;
-    other.rank = operand.rank;
-    other.blocks = schedule_.blocks;
-    return collectives::Layout(other, options_.counts).extent(operand.buffer, operand.chunk, 1);
-  }
-
-  StreamProgram::Operand operand(std::uint32_t index) const {
+  /// An operand of a step that moves `bytes`.
+  Result<StreamProgram::Operand> operand(std::uint32_t index, std::uint64_t bytes) {
     const auto& it = schedule_.operands[index];
-    if (it.buffer == Buffer::scratch) {
-      return {it.rank, StreamProgram::Buffer::scratch, it.chunk * program_->slice_bytes};
-    }
-    return {
+    if (it.buffer == Buffer::scratch) return refuse("it uses scratch");
+    const bool is_own = it.rank == rank();
+    if (!is_own) bytes_used_[it.rank] = std::max(bytes_used_[it.rank], bytes);
+    return StreamProgram::Operand{
         it.rank,
         it.buffer == Buffer::input ? StreamProgram::Buffer::input : StreamProgram::Buffer::output,
-        extent(it).offset};
+        is_own ? layout_.extent(it.buffer, it.chunk, 1).offset : 0};
+  }
+
+  /// The size of a chunk of this rank, in bytes.
+  Result<std::uint64_t> size_of(const collectives::Operand& it) const {
+    if (it.buffer == Buffer::scratch) return refuse("it uses scratch");
+    if (it.rank != rank()) return refuse("a step moves data between two other ranks");
+    return layout_.extent(it.buffer, it.chunk, 1).bytes;
   }
 
   Status add(const collectives::Step& step) {
@@ -147,22 +139,13 @@ class StreamCompiler {
       case StepKind::reduce: {
         made.kind = step.kind == StepKind::copy ? Kind::copy : Kind::reduce;
         if (step.chunk_count != 1) return refuse("a step works on several chunks");
-        if (step.source_count > kMostSourcesOnDevice) return refuse("a step has too many sources");
-        made.target = operand(step.target);
-        made.bytes = extent(schedule_.operands[step.target]).bytes;
+        if (step.source_count > kMostMeshRanks) return refuse("a step has too many sources");
+        XYLEM_TRY(made.bytes, size_of(schedule_.operands[step.target]));
+        XYLEM_TRY(made.target, operand(step.target, made.bytes));
         made.first_source = static_cast<std::uint32_t>(program_->sources.size());
         made.source_count = step.source_count;
         for (std::uint32_t s = 0; s < step.source_count; ++s) {
-          const auto source = operand(step.first_source + s);
-          if (!options_.is_direct && source.rank != schedule_.rank &&
-              source.buffer != StreamProgram::Buffer::scratch) {
-            return refuse("a step reads the input or the output of another rank");
-          }
-          made.is_scaled |= options_.is_scaled && source.buffer == StreamProgram::Buffer::input;
-          program_->sources.push_back(source);
-        }
-        if (made.is_scaled && (options_.is_direct || step.kind == StepKind::reduce)) {
-          return refuse("nobody multiplies the input");
+          XYLEM_TRY(program_->sources.emplace_back(), operand(step.first_source + s, made.bytes));
         }
         break;
       }
@@ -177,11 +160,10 @@ class StreamCompiler {
   /// If the previous step has computed the bytes of a put, the put becomes a part of that step, so
   /// that the bytes need not be read again. Any other put is a copy.
   Status add_put(const collectives::Step& step) {
-    if (!options_.is_direct) return refuse("a step writes the output of another rank");
     if (step.chunk_count != 1) return refuse("a step works on several chunks");
-    const auto target = operand(step.target);
-    const auto source = operand(step.first_source);
-    const std::uint64_t bytes = extent(schedule_.operands[step.target]).bytes;
+    XYLEM_TRY(const auto bytes, size_of(schedule_.operands[step.first_source]));
+    XYLEM_TRY(const auto target, operand(step.target, bytes));
+    XYLEM_TRY(const auto source, operand(step.first_source, bytes));
     if (!program_->steps.empty()) {
       auto& last = program_->steps.back();
       const bool is_result = last.bytes == bytes && last.target.rank == source.rank &&
@@ -206,46 +188,40 @@ class StreamCompiler {
     return {};
   }
 
-  /// Joins consecutive copies of adjacent memory into one copy. So if the input of a call fits into
-  /// scratch, one copy moves all of it there.
-  void join_copies() {
-    const auto continues = [](const StreamProgram::Operand& a, std::uint64_t bytes,
-                              const StreamProgram::Operand& b) {
-      return a.rank == b.rank && a.buffer == b.buffer && a.offset + bytes == b.offset;
-    };
-    std::vector<StreamProgram::Step> joined;
-    for (const auto& step : program_->steps) {
-      constexpr auto kCopy = StreamProgram::Kind::copy;
-      if (!joined.empty() && step.kind == kCopy && joined.back().kind == kCopy) {
-        auto& last = joined.back();
-        const auto& from = program_->sources[last.first_source];
-        const bool are_alike =
-            last.is_scaled == step.is_scaled && last.put_count == 0 && step.put_count == 0;
-        if (are_alike && continues(last.target, last.bytes, step.target) &&
-            continues(from, last.bytes, program_->sources[step.first_source])) {
-          last.bytes += step.bytes;
-          continue;
-        }
-      }
-      joined.push_back(step);
-    }
-    program_->steps = std::move(joined);
-    for (const auto& step : program_->steps) {
-      program_->slice_bytes = std::max(program_->slice_bytes, step.bytes);
-    }
+  /// A rank that has signalled a peer on channel 0, and then waits for it on channel 1, is used by
+  /// the peer. The opposite steps belong to a use of the peer's buffers.
+  void set_rounds(StreamProgram::Step& step) const {
+    using Kind = StreamProgram::Kind;
+    if (step.kind != Kind::signal && step.kind != Kind::wait) return;
+    const auto& uses = program_->uses[step.peer];
+    const bool is_used = (step.kind == Kind::signal) == (step.channel == 0);
+    const std::uint64_t bytes =
+        is_used ? std::max(uses.input.bytes, uses.output.bytes) : bytes_used_[step.peer];
+    step.rounds = slices_of(bytes);
+    program_->rounds = std::max(program_->rounds, step.rounds);
   }
 
+  /// The number of rounds for a chunk.
+  std::uint64_t slices_of(std::uint64_t bytes) const noexcept {
+    const std::uint64_t slice = options_.slice_bytes;
+    return std::max<std::uint64_t>(bytes / slice + (bytes % slice == 0 ? 0 : 1), 1);
+  }
+  std::uint32_t rank() const noexcept { return schedule_.rank; }
+
+  const std::span<const Schedule> schedules_;
   const Schedule& schedule_;
   const StreamProgramOptions& options_;
   const collectives::Layout layout_;
+  /// The size of the longest chunk that this rank uses of each other rank, in bytes.
+  std::vector<std::uint64_t> bytes_used_;
   const std::shared_ptr<StreamProgram> program_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
-    const Schedule& schedule, const StreamProgramOptions& options) {
-  return StreamCompiler(schedule, options).run();
+    std::span<const Schedule> schedules, std::uint32_t rank, const StreamProgramOptions& options) {
+  return StreamCompiler(schedules, rank, options).run();
 }
 
 }  // namespace xylem::execution

@@ -15,6 +15,7 @@
 #include "groups/registry.h"
 #include "groups/stopped_meshes.h"
 #include "process_guard.h"
+#include "progress/background.h"
 #include "progress/progress.h"
 #include "progress/progress_thread.h"
 #include "progress/token.h"
@@ -73,6 +74,7 @@ struct Context {
   std::unique_ptr<Wires> wires;  ///< Null until Job::open() has connected the ranks.
   Registry registry;
   StoppedMeshes stopped_meshes;
+  Background background;
 };
 
 }  // namespace xylem::runtime

@@ -181,15 +181,17 @@ Status Job::form_world(Deadline deadline) {
   context_.progress.with_token(
       [&](Token token) { world_->plans().set_model(token, std::move(tuning.model)); });
   if (config.device) {
-    XYLEM_TRY(world_->mesh().bind(*config.device,
-                                  [this](Call&& call) { return world_->submit(std::move(call)); }));
+    XYLEM_TRY(world_->bind(*config.device));
   }
   context_.progress.with_token(
       [&](Token token) { world_->control(token).history().begin_user_calls(); });
   return {};
 }
 
-Job::~Job() { context_.thread.stop(); }
+Job::~Job() {
+  context_.background.stop();
+  context_.thread.stop();
+}
 
 // ---- Queries of the user, and shutdown ----
 
@@ -210,7 +212,7 @@ Counters Job::counters() {
     const transport::Traffic sent = context_.wires->traffic(token);
     const TurnCounts turns = context_.sources.turns(token);
     const auto enqueued = context_.scheduler.engine(token).enqueued_pieces();
-    const execution::DriverUse driver = context_.devices.driver_use();
+    const execution::DeviceUse devices = context_.devices.device_use();
     return Counters{.messages = sent.messages,
                     .bytes = sent.bytes,
                     .announced = sent.announced,
@@ -218,8 +220,9 @@ Counters Job::counters() {
                     .idle_turns = turns.idle,
                     .pieces = enqueued.pieces,
                     .staged_bytes = sent.staged_bytes + enqueued.staged_bytes,
-                    .driver_calls = driver.calls,
-                    .driver_time = driver.time};
+                    .mesh_copied_bytes = devices.mesh_copied_bytes,
+                    .driver_calls = devices.driver_calls,
+                    .driver_time = devices.driver_time};
   });
 }
 
@@ -376,6 +379,7 @@ Status Job::shutdown(bool force) {
     close_groups();
     release_streams();
   }
+  context_.background.stop();
   context_.process.close();
   context_.thread.stop();
   context_.registry.close();
@@ -411,6 +415,7 @@ void Job::leave_at_exit(Deadline limit) noexcept try {
   if (const Status flushed = flush_sends(patience); !flushed) {
     context_.logger.warn(flushed.message());
   }
+  context_.background.close();
   context_.process.close();
   context_.thread.stop();
   context_.control->leave(Deadline::after(kGoodbye));

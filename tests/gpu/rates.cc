@@ -244,6 +244,7 @@ Json per_call(const Counters& used, std::size_t calls) {
           {"idle_turns", share(used.idle_turns)},
           {"pieces", share(used.pieces)},
           {"staged_bytes", share(used.staged_bytes)},
+          {"mesh_copied_bytes", share(used.mesh_copied_bytes)},
           {"driver_calls", share(used.driver_calls)},
           {"driver_us", share(used.driver_time.count()) / 1e3}};
 }

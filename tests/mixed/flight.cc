@@ -135,10 +135,8 @@ void Flight::draw_order(Binding binding) {
   const bool is_agreed = binding != Binding::none && !is_message;
   if (draw(call_.seed, 32, is_agreed ? 0 : rank_) % 3 == 0) device_ = nullptr;
   if (device_ == nullptr) return;
-  // On a mesh, either all ranks order a collective by streams, or none does. A mesh does not carry
-  // out all_to_all_v.
-  const bool is_order_agreed =
-      is_agreed && binding == Binding::mesh && call_.kind != Kind::all_to_all_v;
+  // On a mesh, either all ranks order a collective by streams, or none does.
+  const bool is_order_agreed = is_agreed && binding == Binding::mesh;
   const bool must_be_held = is_order_agreed && draw(call_.seed, 36) % 4 != 0;
   const std::uint64_t chance = draw(call_.seed, 33, rank_);
   const std::uint32_t streams = device_->streams();

@@ -70,6 +70,7 @@ class Flight {
                       bool succeeds = false);
 
   const MixedCall& call() const noexcept { return call_; }
+  bool runs_on_devices() const { return work_.runs_on_devices(); }
   bool has_ended() const noexcept { return work_.test() && receive_.test(); }
   /// Waits until the call ends, and returns its outcome. After that, the test can read the buffers.
   /// Returns `internal` if a stream does not finish its work.

@@ -28,9 +28,7 @@ constexpr int kRuns = 100;
 // of ranks.
 std::vector<Planner> subjects() {
   std::vector<Planner> all(planners().begin(), planners().end());
-  for (const auto mapped : {mapped_planners(), mapped_direct_planners()}) {
-    all.insert(all.end(), mapped.begin(), mapped.end());
-  }
+  all.insert(all.end(), mapped_planners().begin(), mapped_planners().end());
   all.push_back({"read_inputs", Collective::all_reduce, "", model::read_inputs});
   all.push_back({"read_scratch", Collective::all_reduce, "", model::read_scratch});
   all.push_back({"put_inputs", Collective::all_reduce, "", model::put_inputs});

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs stream programs of several consecutive calls for all ranks, in random orders. Each rank
-// executes its steps in sequence. Flags are set, awaited and cleared as in a mesh
-// (execution/src/cuda/cuda_mesh.h). The test checks that a flag is clear when it is set.
+// executes its steps in sequence. Flags are set, awaited and cleared, and buffers are published and
+// staged, as in a mesh (execution/src/cuda/cuda_mesh.h). The test checks that a flag is clear when
+// it is set.
 #include "model/plans.h"
 #include "xylem/collectives/planner.h"
 #include "xylem/execution/compile_for_stream.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
@@ -36,6 +37,8 @@ struct Call {
   std::uint64_t count = 0;
   std::vector<std::shared_ptr<const StreamProgram>> programs;
   std::vector<Words> inputs, outputs;
+  /// For each rank, whether peers cannot access its input and its output.
+  std::vector<bool> stages_input, stages_output;
 };
 
 std::uint64_t words_in(const Call& call, bool is_input) {
@@ -79,7 +82,7 @@ std::optional<std::uint32_t> expected(const Call& call, std::uint32_t rank, std:
 
 Call make_call(const Planner& planner,
                std::uint32_t ranks,
-               std::uint64_t scratch_bytes,
+               std::uint64_t slice_bytes,
                Random& random) {
   Call call;
   const auto root = static_cast<std::uint32_t>(random() % ranks);
@@ -87,30 +90,33 @@ Call make_call(const Planner& planner,
   call.count = random() % 4 == 0 ? random() % 3 : random() % 300;
   StreamProgramOptions options;
   options.counts = Counts{.count = call.count, .element_bytes = kWord};
-  options.scratch_bytes = scratch_bytes;
-  options.is_direct = planner.name == "mapped_direct";
+  options.slice_bytes = slice_bytes;
+  const bool is_staged_anyway = planner.collective == Collective::all_reduce && random() % 4 == 0;
+  std::vector<collectives::Schedule> schedules;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto chunks = planner.plan(call.shape, rank).scratch.size();
-    options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
+    schedules.push_back(planner.plan(call.shape, rank));
   }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    auto program = compile_for_stream(planner.plan(call.shape, rank), options);
+    options.stages_input = is_staged_anyway && rank % 2 == 0;
+    auto program = compile_for_stream(schedules, rank, options);
     EXPECT_TRUE(program) << program.status().to_string();
     call.programs.push_back(*program);
     Words input(words_in(call, true));
     for (auto& word : input) word = static_cast<std::uint32_t>(random());
     call.inputs.push_back(std::move(input));
     call.outputs.emplace_back(words_in(call, false), 0xdeadbeef);
+    call.stages_input.push_back(options.stages_input || random() % 3 == 0);
+    call.stages_output.push_back(random() % 3 == 0);
   }
   return call;
 }
 
 class Ranks {
  public:
-  Ranks(std::vector<Call>& calls, std::uint32_t ranks, std::uint64_t scratch_bytes)
-      : calls_(calls), ranks_(ranks), at_(ranks) {
-    for (auto& memory : scratch_) memory.assign(scratch_bytes / kWord, 0xbad);
+  Ranks(std::vector<Call>& calls, std::uint32_t ranks) : calls_(calls), ranks_(ranks), at_(ranks) {
     flags_.resize(ranks);
+    published_.assign(ranks, std::vector<Published>(ranks));
+    staging_.assign(ranks, std::vector<Words>(ranks, Words(kMostWords, 0xbad)));
   }
 
   /// Runs all programs. Returns the first error, or nothing if the results are correct.
@@ -131,10 +137,18 @@ class Ranks {
   }
 
  private:
+  static constexpr std::uint64_t kMostWords = 1024;
+
   struct At {
     std::size_t call = 0;
     std::uint64_t round = 0;
-    std::size_t step = 0;
+    std::size_t step = 0;  ///< The step after the last one ends the round.
+  };
+  /// As PeerCall (execution/src/cuda/kernels/arguments.h).
+  struct Published {
+    std::uint32_t* input = nullptr;
+    std::uint32_t* output = nullptr;
+    bool is_staged = false;
   };
 
   const StreamProgram& program(std::uint32_t rank) const {
@@ -142,14 +156,9 @@ class Ranks {
   }
   void skip_ended(std::uint32_t rank) {
     At& at = at_[rank];
-    while (at.call < calls_.size()) {
-      const auto& it = program(rank);
-      if (at.round < it.rounds && at.step < it.steps.size()) return;
+    while (at.call < calls_.size() && at.step > program(rank).steps.size()) {
       at.step = 0;
-      if (at.round + 1 < it.rounds) {
-        ++at.round;
-        continue;
-      }
+      if (++at.round < program(rank).rounds) return;
       at.round = 0;
       ++at.call;
     }
@@ -158,45 +167,113 @@ class Ranks {
     return flags_[to][channel * kMostMeshRanks + from];
   }
   bool is_able(std::uint32_t rank) {
-    const auto& step = program(rank).steps[at_[rank].step];
-    return step.kind != StreamProgram::Kind::wait || flag(rank, step.peer, step.channel) == 1;
+    const auto& it = program(rank);
+    const At& at = at_[rank];
+    if (at.step == it.steps.size()) return true;
+    const auto& step = it.steps[at.step];
+    return step.kind != StreamProgram::Kind::wait || at.round >= step.rounds ||
+           flag(rank, step.peer, step.channel) == 1;
+  }
+  /// The first word of slice `round` of a chunk.
+  std::uint64_t first(std::uint32_t rank, std::uint64_t offset) const {
+    return (offset + at_[rank].round * program(rank).slice_bytes) / kWord;
+  }
+  std::uint64_t words_in_slice(std::uint32_t rank, std::uint64_t bytes) const {
+    return program(rank).bytes_in(bytes, at_[rank].round) / kWord;
+  }
+  void stage_in(std::uint32_t rank) {
+    Call& call = calls_[at_[rank].call];
+    if (!call.stages_input[rank]) return;
+    for (std::uint32_t user = 0; user < ranks_; ++user) {
+      const auto& chunk = program(rank).uses[user].input;
+      const std::uint64_t words = words_in_slice(rank, chunk.bytes);
+      if (words == 0) continue;
+      std::copy_n(call.inputs[rank].data() + first(rank, chunk.offset), words,
+                  staging_[rank][user].data());
+    }
+  }
+  void stage_out(std::uint32_t rank) {
+    Call& call = calls_[at_[rank].call];
+    if (!call.stages_output[rank]) return;
+    for (std::uint32_t user = 0; user < ranks_; ++user) {
+      const auto& chunk = program(rank).uses[user].output;
+      const std::uint64_t words = words_in_slice(rank, chunk.bytes);
+      if (words == 0) continue;
+      std::copy_n(staging_[rank][user].data(), words,
+                  call.outputs[rank].data() + first(rank, chunk.offset));
+    }
+  }
+  void publish(std::uint32_t rank, std::uint32_t peer) {
+    Call& call = calls_[at_[rank].call];
+    const auto& uses = program(rank).uses[peer];
+    const auto place = [&](bool is_staged, Words& buffer, const StreamProgram::Chunk& chunk) {
+      return is_staged ? staging_[rank][peer].data() : buffer.data() + first(rank, chunk.offset);
+    };
+    const bool in = call.stages_input[rank], out = call.stages_output[rank];
+    published_[peer][rank] = {place(in, call.inputs[rank], uses.input),
+                              place(out, call.outputs[rank], uses.output),
+                              (in && uses.input.bytes > 0) || (out && uses.output.bytes > 0)};
+  }
+  bool is_staged_here(std::uint32_t rank, const StreamProgram::Operand& operand) const {
+    return program(rank).stages_input && operand.buffer == StreamProgram::Buffer::input;
+  }
+  bool is_staged(std::uint32_t rank, const StreamProgram::Operand& operand) const {
+    return operand.rank == rank ? is_staged_here(rank, operand)
+                                : published_[rank][operand.rank].is_staged;
   }
   std::uint32_t* place(std::uint32_t rank, const StreamProgram::Operand& operand) {
     Call& call = calls_[at_[rank].call];
-    const std::uint64_t offset = program(rank).offset_in(operand, at_[rank].round) / kWord;
-    switch (operand.buffer) {
-      case StreamProgram::Buffer::input: return call.inputs[operand.rank].data() + offset;
-      case StreamProgram::Buffer::output: return call.outputs[operand.rank].data() + offset;
-      case StreamProgram::Buffer::scratch: break;
+    const bool is_input = operand.buffer == StreamProgram::Buffer::input;
+    if (operand.rank != rank) {
+      const Published& there = published_[rank][operand.rank];
+      return is_input ? there.input : there.output;
     }
-    return scratch_[operand.rank].data() + offset;
+    if (is_staged_here(rank, operand)) return staging_[rank][rank].data();
+    return (is_input ? call.inputs : call.outputs)[rank].data() + first(rank, operand.offset);
+  }
+  void exchange(std::uint32_t rank, const StreamProgram::Step& step) {
+    const auto& it = program(rank);
+    std::vector<StreamProgram::Operand> targets(it.puts_of(step).begin(), it.puts_of(step).end());
+    targets.push_back(step.target);
+    const auto sources = it.sources_of(step);
+    const auto staged = [&](const auto& operand) { return is_staged(rank, operand); };
+    std::uint64_t words = words_in_slice(rank, step.bytes);
+    if (std::ranges::none_of(targets, staged) && std::ranges::none_of(sources, staged)) {
+      words = at_[rank].round == 0 ? step.bytes / kWord : 0;
+    }
+    if (words == 0) return;
+    Words result(words, 0);
+    for (const auto& source : sources) {
+      for (std::uint64_t i = 0; i < words; ++i) result[i] += place(rank, source)[i];
+    }
+    for (const auto& target : targets) {
+      std::copy(result.begin(), result.end(), place(rank, target));
+    }
   }
   std::optional<std::string> step(std::uint32_t rank) {
     const auto& it = program(rank);
-    const auto& step = it.steps[at_[rank].step];
+    At& at = at_[rank];
+    if (at.step == 0) stage_in(rank);
+    if (at.step++ == it.steps.size()) {
+      stage_out(rank);
+      return std::nullopt;
+    }
+    const auto& step = it.steps[at.step - 1];
     switch (step.kind) {
       case StreamProgram::Kind::signal: {
+        if (at.round >= step.rounds) break;
         std::uint32_t& word = flag(step.peer, rank, step.channel);
         if (word != 0) return it.algorithm + ": a flag is set again before it was cleared";
+        if (step.channel == 0) publish(rank, step.peer);
         word = 1;
         break;
       }
-      case StreamProgram::Kind::wait: flag(rank, step.peer, step.channel) = 0; break;
-      case StreamProgram::Kind::copy:
-      case StreamProgram::Kind::reduce: {
-        const std::uint64_t words = it.bytes_in(step, at_[rank].round) / kWord;
-        Words result(words, 0);
-        for (const auto& source : it.sources_of(step)) {
-          for (std::uint64_t i = 0; i < words; ++i) result[i] += place(rank, source)[i];
-        }
-        std::copy(result.begin(), result.end(), place(rank, step.target));
-        for (const auto& put : it.puts_of(step)) {
-          std::copy(result.begin(), result.end(), place(rank, put));
-        }
+      case StreamProgram::Kind::wait:
+        if (at.round < step.rounds) flag(rank, step.peer, step.channel) = 0;
         break;
-      }
+      case StreamProgram::Kind::copy:
+      case StreamProgram::Kind::reduce: exchange(rank, step); break;
     }
-    ++at_[rank].step;
     return std::nullopt;
   }
   std::optional<std::string> check() const {
@@ -222,51 +299,42 @@ class Ranks {
   std::vector<Call>& calls_;
   const std::uint32_t ranks_;
   std::vector<At> at_;
-  std::vector<Words> scratch_ = std::vector<Words>(ranks_);
+  std::vector<std::vector<Published>> published_;  ///< [to][from]
+  std::vector<std::vector<Words>> staging_;        ///< [rank][peer]: a slice.
   std::vector<std::array<std::uint32_t, kMeshChannels * kMostMeshRanks>> flags_;
 };
 
 TEST(StreamPrograms, AreRightInEveryOrder) {
   const int flag = GTEST_FLAG_GET(random_seed);
   Random random(static_cast<std::uint64_t>(flag != 0 ? flag : 20261126));
-  std::vector<Planner> planners;
-  for (const auto some : {collectives::mapped_planners(), collectives::mapped_direct_planners()}) {
-    planners.insert(planners.end(), some.begin(), some.end());
-  }
+  const auto planners = collectives::mapped_planners();
   for (int trial = 0; trial < 400; ++trial) {
     constexpr std::uint32_t kRanks[] = {1, 2, 3, 5, 8};
     const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
-    // With little scratch, calls have many rounds.
-    const std::uint64_t scratch_bytes = trial % 2 == 0 ? 64 * (ranks + 1) : 64 << 10;
+    // With short slices, calls have many rounds.
+    const std::uint64_t slice_bytes = trial % 2 == 0 ? 64 : 2048;
     std::vector<Call> calls;
     for (int i = 0; i < 12; ++i) {
-      calls.push_back(
-          make_call(planners[random() % planners.size()], ranks, scratch_bytes, random));
+      calls.push_back(make_call(planners[random() % planners.size()], ranks, slice_bytes, random));
     }
-    const auto problem = Ranks(calls, ranks, scratch_bytes).run(random);
+    const auto problem = Ranks(calls, ranks).run(random);
     ASSERT_FALSE(problem) << *problem << ", trial " << trial << ", " << ranks << " ranks";
   }
 }
 
 TEST(StreamPrograms, AreNotMadeOfOtherSchedules) {
   StreamProgramOptions options;
-  options.scratch_bytes = 1 << 10;
   options.counts = Counts{.count = 10, .element_bytes = kWord};
   for (const Planner& planner : collectives::planners()) {
-    const Shape shape{planner.collective, 3, 0};
-    if (planner.collective == Collective::barrier) continue;
-    const auto program = compile_for_stream(planner.plan(shape, 0), options);
+    std::vector<collectives::Schedule> schedules;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      schedules.push_back(planner.plan({planner.collective, 3, 0}, rank));
+    }
+    // In the barriers, each rank sends one signal to other ranks, and gets no answer. So the next
+    // call could set the flag while it is still set.
+    const auto program = compile_for_stream(schedules, 0, options);
     EXPECT_EQ(program.status().code(), Code::unsupported) << planner.name;
   }
-  for (const Planner& planner : collectives::mapped_direct_planners()) {
-    const auto program = compile_for_stream(planner.plan({planner.collective, 3, 0}, 0), options);
-    EXPECT_EQ(program.status().code(), Code::unsupported) << planner.name;
-  }
-  // In this plan, each rank sends one signal to every other rank, and gets no answer. So the next
-  // call could set the flag while it is still set.
-  const auto* const barrier = collectives::find_planner(Collective::barrier, "direct");
-  const auto program = compile_for_stream(barrier->plan({Collective::barrier, 3, 0}, 0), options);
-  EXPECT_EQ(program.status().code(), Code::unsupported);
 }
 
 }  // namespace

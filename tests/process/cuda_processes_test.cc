@@ -104,6 +104,54 @@ TEST(CudaProcess, AreRightWithoutIpc) {
   }
 }
 
+// ---- meshes ----
+
+struct MeshOfProcesses {
+  std::uint32_t ranks = 2, devices = 2;
+};
+
+/// Processes that share a device form a mesh if they use it by MPS.
+Variables variables_of(const MeshOfProcesses& mesh) {
+  return {{"XYLEM_LOG", "off"},
+          {"FAKE_CUDA_DEVICES", std::to_string(mesh.devices)},
+          {"FAKE_CUDA_MPS", mesh.devices < mesh.ranks ? "1" : "0"}};
+}
+
+class CudaMeshOfProcesses : public testing::TestWithParam<MeshOfProcesses> {
+ protected:
+  static void run(const std::vector<std::string>& arguments, const Variables& variables) {
+    const TemporaryDirectory directory;
+    auto ranks = start_ranks(directory, GetParam().ranks, "cuda_mesh_rank", arguments, variables);
+    for (auto& rank : ranks) {
+      const Exit exit = rank.wait(seconds(100));
+      EXPECT_EQ(exit.status, 0) << exit.output;
+    }
+  }
+};
+
+TEST_P(CudaMeshOfProcesses, IsRightInMixedCalls) {
+  run({kHasSanitizer ? "60" : "600", "20261130"}, variables_of(GetParam()));
+}
+
+TEST_P(CudaMeshOfProcesses, WaitsForNoRankThatOpensMemoryLate) {
+  const TemporaryDirectory directory;
+  const std::string gate = directory.path() + "/closed";
+  Variables variables = variables_of(GetParam());
+  variables["FAKE_CUDA_OPEN_GATE"] = gate;
+  run({"late", gate}, variables);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes,
+                         CudaMeshOfProcesses,
+                         testing::Values(MeshOfProcesses{2, 2},
+                                         MeshOfProcesses{3, 1},
+                                         MeshOfProcesses{4, 2},
+                                         MeshOfProcesses{8, 8}),
+                         [](const auto& tested) {
+                           return std::to_string(tested.param.ranks) + "_on_" +
+                                  std::to_string(tested.param.devices);
+                         });
+
 // Ranks 0 and 1 are on one host, and ranks 2 and 3 on another.
 TEST(CudaProcess, AreRightOnTwoHosts) {
   const Hosts hosts;

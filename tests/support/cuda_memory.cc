@@ -21,11 +21,17 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 
 }  // namespace
 
-CudaMemory::CudaMemory(std::shared_ptr<const cuda::Driver> driver, int device, std::size_t bytes)
+CudaMemory::CudaMemory(std::shared_ptr<const cuda::Driver> driver,
+                       int device,
+                       std::size_t bytes,
+                       Kind kind)
     : driver_(std::move(driver)), device_(device), bytes_(bytes) {
   must(*driver_, driver_->cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   const cuda::CurrentContext current(*driver_, context_);
-  must(*driver_, driver_->cuMemAlloc(&base_, bytes_), "cuMemAlloc");
+  must(*driver_,
+       kind == Kind::device ? driver_->cuMemAlloc(&base_, bytes_)
+                            : driver_->cuMemAllocManaged(&base_, bytes_, CU_MEM_ATTACH_GLOBAL),
+       "an allocation");
   must(*driver_, driver_->cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0),
        "cuStreamCreateWithPriority");
 }

@@ -15,7 +15,14 @@ namespace xylem::test {
 /// host.
 class CudaMemory final : public BufferMemory {
  public:
-  CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver, int device, std::size_t bytes);
+  /// Managed memory cannot be opened by other processes, nor is it certain that other devices can
+  /// access it.
+  enum class Kind { device, managed };
+
+  CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver,
+             int device,
+             std::size_t bytes,
+             Kind kind = Kind::device);
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() override;

@@ -69,7 +69,7 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   if (varies_queues_) options.queues = 1 + rank % 4;
   options.kernel_names = execution::device_kernel_names();
   options.driver = driver_name();
-  options.mesh_scratch_bytes = mesh_scratch_bytes_;
+  options.mesh_staging_bytes = mesh_staging_bytes_;
   if (most_waiting_streams_) options.most_waiting_streams = *most_waiting_streams_;
   auto compute = execution::make_cuda_compute(options);
   XYLEM_CHECK(compute.is_ok(), compute.status().message());

@@ -30,8 +30,8 @@ bool is_stand_in();
 class CudaRanks {
  public:
   explicit CudaRanks(std::uint32_t ranks, std::size_t bytes = std::size_t{32} << 20);
-  /// Sets the size of the scratch memory that each rank has for calls on a mesh, in bytes.
-  void set_mesh_scratch(std::uint64_t bytes) noexcept { mesh_scratch_bytes_ = bytes; }
+  /// Sets the size of the staging memory that each rank has for calls on a mesh, in bytes.
+  void set_mesh_staging(std::uint64_t bytes) noexcept { mesh_staging_bytes_ = bytes; }
   /// Devices behave as in a process with CUDA_DEVICE_MAX_CONNECTIONS=1, where no stream may wait.
   void let_no_stream_wait() noexcept { most_waiting_streams_ = 0; }
   /// Sets CudaOptions::most_waiting_streams.
@@ -59,7 +59,7 @@ class CudaRanks {
  private:
   std::shared_ptr<const execution::cuda::Driver> driver_;
   int devices_ = 1;
-  std::uint64_t mesh_scratch_bytes_ = execution::CudaOptions{}.mesh_scratch_bytes;
+  std::uint64_t mesh_staging_bytes_ = execution::CudaOptions{}.mesh_staging_bytes;
   std::optional<std::uint32_t> most_waiting_streams_;
   bool varies_queues_ = true;
   std::deque<CudaMemory> memories_;

@@ -283,26 +283,30 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
 /// Arguments of a kernel that exchanges: two sources and two targets. One source and one target are
 /// buffers of a peer.
 struct Exchange {
-  float own[2] = {1, 2}, of_peer[2] = {10, 20}, target[2] = {}, peer_target[3] = {};
+  float own[2] = {1, 2}, of_peer[2] = {10, 20}, target[2] = {}, peer_target[2] = {};
   PeerCall peer_call[2];
   std::uint32_t flag = 0, ended = 0, stop = 0;
+  std::uint64_t mismatch = 0;
+  ExchangeArguments a;
 
+  static std::uint64_t place(float* memory) {
+    return reinterpret_cast<std::uint64_t>(device_address(memory));
+  }
   void run(std::uint64_t call) {
-    const auto place = [](auto* memory) {
-      return reinterpret_cast<std::uint64_t>(device_address(memory));
-    };
-    peer_call[1] = {.input = place(of_peer), .output = place(peer_target), .call = 7};
-    ExchangeArguments a;
-    a.count = 2;
+    peer_call[1] = {place(of_peer), place(peer_target), call_of(6, 2) | (peer_call[1].call & 1U)};
+    a.counts[0] = 2;
+    a.slice = 1;
     a.target_count = a.source_count = 2;
     a.flag_count = 1;
     a.stop = device_address(&stop);
     a.peer_calls = device_address(peer_call);
     a.call = call;
+    a.number = 5;
+    a.mismatch = device_address(&mismatch);
     a.ended = device_address(&ended);
     a.flags[0] = device_address(&flag);
     a.operands[0] = {place(target), ExchangeArguments::kHere};
-    a.operands[1] = {sizeof(float), 2 * 1 + 1};
+    a.operands[1] = {0, 2 * 1 + 1};
     a.operands[2] = {place(own), ExchangeArguments::kHere};
     a.operands[3] = {0, 2 * 1};
     launch("xylem_exchange_sum_float32", a, 3);
@@ -311,27 +315,63 @@ struct Exchange {
 
 TEST(DeviceKernels, ExchangeBuffersOfPeersWhoseCallsMatch) {
   Exchange right;
-  right.run(7);
+  right.run(6);
   EXPECT_EQ(right.target[0], 11);
   EXPECT_EQ(right.target[1], 22);
-  EXPECT_EQ(right.peer_target[0], 0);
-  EXPECT_EQ(right.peer_target[1], 11);
-  EXPECT_EQ(right.peer_target[2], 22);
+  EXPECT_EQ(right.peer_target[0], 11);
+  EXPECT_EQ(right.peer_target[1], 22);
   EXPECT_EQ(right.flag, 1U);
   EXPECT_EQ(right.ended, 0U);
+  EXPECT_EQ(right.mismatch, 0U);
 
   Exchange wrong;
   wrong.run(8);
   EXPECT_EQ(wrong.target[0], 0);
   EXPECT_EQ(wrong.peer_target[1], 0);
   EXPECT_EQ(wrong.flag, 1U);
+  EXPECT_EQ(wrong.mismatch, mismatch_of(5, 1));
 
   Exchange stopped;
   stopped.stop = 1;
-  stopped.run(7);
+  stopped.run(6);
   EXPECT_EQ(stopped.target[0], 0);
   EXPECT_EQ(stopped.peer_target[1], 0);
   EXPECT_EQ(stopped.flag, 0U);
+}
+
+TEST(DeviceKernels, ExchangeSlicesInStagingMemory) {
+  Exchange staged;
+  staged.peer_call[1].call = 1;
+  staged.run(6);
+  EXPECT_EQ(staged.target[0], 11);
+  EXPECT_EQ(staged.target[1], 0) << "the second slice, in the first round";
+  staged.a.begin = 1;
+  staged.run(6);
+  EXPECT_EQ(staged.peer_target[0], 11);
+  EXPECT_EQ(staged.peer_target[1], 0) << "staging memory has room for one slice";
+
+  Exchange late;  // In the second round, everything has been computed in the first.
+  late.a.begin = 1;
+  late.run(6);
+  EXPECT_EQ(late.target[0], 0);
+  EXPECT_EQ(late.flag, 1U);
+}
+
+TEST(DeviceKernels, ExchangeSeveralPartsInOneLaunch) {
+  float from[3] = {1, 2, 3}, to[3] = {}, more[2] = {4, 5}, more_to[2] = {};
+  ExchangeArguments a;
+  a.part_count = 2;
+  a.target_count = a.source_count = 1;
+  a.counts[0] = 3;
+  a.counts[1] = 1;
+  a.operands[0] = {Exchange::place(to)};
+  a.operands[1] = {Exchange::place(more_to)};
+  a.operands[2] = {Exchange::place(from)};
+  a.operands[3] = {Exchange::place(more)};
+  launch("xylem_exchange_or_uint32", a, 2);
+  EXPECT_EQ(to[2], 3);
+  EXPECT_EQ(more_to[0], 4);
+  EXPECT_EQ(more_to[1], 0);
 }
 
 #ifdef XYLEM_WITH_DEVICE_KERNELS

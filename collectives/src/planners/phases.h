@@ -30,9 +30,6 @@ class Phases {
          std::uint32_t channels)
       : plan_(name, shape, rank, blocks, channels), shape_(shape), rank_(rank) {}
 
-  Chunks add_scratch(std::uint32_t first_block, std::uint32_t count = 1) {
-    return plan_.add_scratch(first_block, count);
-  }
   void copy(Chunks target, Chunks source) { follow(plan_.copy(target, source)); }
   void reduce(Chunks target, const std::vector<Chunks>& sources) {
     follow(plan_.reduce(target, sources, true));

@@ -74,13 +74,14 @@ Status CudaCompute::set_up(const CudaOptions& options) {
   queues_.reserve(options.queues);
   scratch_ = std::make_unique<HostScratch>(*driver_, context_);
   device_scratch_ = std::make_unique<BlockPool<DeviceSource>>(*driver_, context_);
-  meshes_ = std::make_unique<MeshMemories>(*driver_, options.mesh_scratch_bytes);
+  meshes_ = std::make_unique<MeshMemories>(*driver_, options.mesh_staging_bytes);
   XYLEM_TRY(kernels_, LoadedKernels::load(driver_, context_, device_, options.kernel_names));
   for (std::uint32_t i = 0; i < options.queues; ++i) XYLEM_TRY(make_queue(greatest));
   XYLEM_TRY(allocate_words());
   shared_ = std::make_unique<SharedMemory>(
       *driver_, kernels_, context_, options.device,
-      [this](CUresult result, std::string_view function) { note(result, function); });
+      [this](CUresult result, std::string_view function) { note(result, function); },
+      SharedMemory::Limits{});
   return shared_->set_up(greatest, words_ + queues_.size(), word_on_device(queues_.size()));
 }
 
@@ -255,10 +256,11 @@ Status CudaCompute::health() const {
   return fault_;
 }
 
-DriverUse CudaCompute::driver_use() const noexcept {
+DeviceUse CudaCompute::device_use() const noexcept {
   const DriverCounters& counters = *driver_->counters;
   return {counters.calls.load(std::memory_order_relaxed),
-          std::chrono::nanoseconds(counters.nanoseconds.load(std::memory_order_relaxed))};
+          std::chrono::nanoseconds(counters.nanoseconds.load(std::memory_order_relaxed)),
+          meshes_->copied_bytes()};
 }
 
 // ---- gates ----

@@ -55,7 +55,7 @@ class CudaCompute final : public Compute {
   void open(Ticket gate) noexcept override { gates_->open(gate); }
   void forget(Ticket gate) noexcept override { gates_->forget(gate); }
   Status health() const override;
-  DriverUse driver_use() const noexcept override;
+  DeviceUse device_use() const noexcept override;
   std::byte* allocate_scratch(std::uint64_t bytes) noexcept override {
     return scratch_->take(bytes);
   }

@@ -2,14 +2,12 @@
 #include "cuda/cuda_mesh.h"
 
 #include "xylem/base/check.h"
-#include "xylem/base/clock.h"
 #include "xylem/base/keep.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -18,8 +16,15 @@ namespace {
 
 using Kind = StreamProgram::Kind;
 
-constexpr std::uint64_t kMeasuredBytes = std::uint64_t{4} << 20;  ///< Size of one copy.
-constexpr int kMeasuredCopies = 4;
+/// How many bytes of a buffer of this rank are used by others, from its beginning.
+std::uint64_t used_bytes(const StreamProgram& program,
+                         StreamProgram::Chunk StreamProgram::Uses::*of) {
+  std::uint64_t used = 0;
+  for (const auto& uses : program.uses) {
+    if ((uses.*of).bytes > 0) used = std::max(used, (uses.*of).offset + (uses.*of).bytes);
+  }
+  return used;
+}
 
 }  // namespace
 
@@ -39,11 +44,13 @@ Status CudaMesh::set_up() {
   XYLEM_TRY(make_streams());
   XYLEM_TRY(events_.create());
   XYLEM_TRY(memory_, site_.memories.take());
-  *memory_.done = 0;
+  memory_.done[0] = memory_.done[1] = 0;
+  constexpr std::size_t kMostOpen = (Exports::kMost + 2) * kMostMeshRanks;
   return peers_.set_up(
-      memory_, scratch_bytes(), site_.device, releases_,
-      std::make_unique<SharedMemory>(driver_, site_.kernels, context_, site_.device,
-                                     [](CUresult, std::string_view) {}));
+      memory_, staging_bytes(), site_.device, releases_,
+      std::make_unique<SharedMemory>(
+          driver_, site_.kernels, context_, site_.device, [](CUresult, std::string_view) {},
+          SharedMemory::Limits{.kept_open = 0, .most_open = kMostOpen}));
 }
 
 Status CudaMesh::make_streams() {
@@ -61,30 +68,15 @@ Status CudaMesh::make_streams() {
       "cuStreamCreateWithPriority");
 }
 
-Status CudaMesh::join(std::span<const MeshMember> members) {
+Result<MeshView> CudaMesh::join(std::span<const MeshMember> members) {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   return peers_.open(members, releases_);
 }
 
-Result<double> CudaMesh::measure() {
-  const CurrentContext current(driver_, context_);
-  XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
-  const std::uint64_t bytes = std::min(scratch_bytes() / 2, kMeasuredBytes);
-  // Copies to the second half, since the previous rank reads the first half at the same time.
-  const CUdeviceptr target = memory_.scratch + scratch_bytes() / 2;
-  const CUdeviceptr source = peers_.scratch((rank_ + 1) % peers_.count());
-  const auto copy = [&](int times) -> Status {
-    for (int i = 0; i < times; ++i) {
-      XYLEM_TRY(driver_.check(driver_.cuMemcpyAsync(target, source, bytes, own_), "cuMemcpyAsync"));
-    }
-    return driver_.check(driver_.cuStreamSynchronize(own_), "cuStreamSynchronize");
-  };
-  XYLEM_TRY(copy(1));
-  const auto begin = Clock::now();
-  XYLEM_TRY(copy(kMeasuredCopies));
-  const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
-  return static_cast<double>(kMeasuredCopies * bytes) / std::max(took.count(), 1.0);
+void CudaMesh::start(std::span<const MeshView> views) {
+  peers_.start(views);
+  exports_.start(peers_.shared(), peers_.are_elsewhere());
 }
 
 CudaMesh::~CudaMesh() {
@@ -100,7 +92,13 @@ CudaMesh::~CudaMesh() {
     keep_until_exit(std::shared_ptr<const SharedMemory>(peers_.release()));
     return;
   }
-  if (auto opened = peers_.release()) site_.memories.keep(std::move(opened));
+  auto opened = peers_.release();
+  if (const auto no_stream_waits = NoStreamWaits::try_acquire(); opened && no_stream_waits) {
+    const CurrentContext current(driver_, context_);
+    opened->close_all(*no_stream_waits);
+  } else if (opened) {
+    site_.memories.keep(std::move(opened));
+  }
   {
     const CurrentContext current(driver_, context_);
     events_.destroy();
@@ -109,21 +107,17 @@ CudaMesh::~CudaMesh() {
     }
   }
   // After an error, a peer may still read and write the memory, so it is not reused.
-  if (memory_.scratch != 0 && !is_stopped_) {
-    site_.memories.give_back(memory_);
-    for (const auto* const copies : {&input_copies_, &output_copies_}) {
-      for (const auto& copy : *copies) site_.memories.give_back(copy);
-    }
-  }
+  if (memory_.staging != 0 && !is_stopped_) site_.memories.give_back(memory_);
   driver_.cuDevicePrimaryCtxRelease(site_.device);
 }
 
 // ---- calls ----
 
 Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCall& call) {
-  XYLEM_CHECK(peers_.count() > 0 &&
-                  (program.is_direct ? is_direct() : program.slice_bytes <= scratch_bytes()),
-              program.slice_bytes);
+  const bool may_copy = may_stage() || program.stages_input;
+  XYLEM_CHECK(
+      peers_.count() > 0 && (!may_copy || program.slice_bytes <= staging_bytes() / peers_.count()),
+      program.slice_bytes);
   if (is_stopped_) return failure(Code::cancelled, "the communicator has failed");
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
@@ -132,14 +126,10 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
                           "cuStreamIsCapturing"));
   Enqueued place;
   place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
-  place.is_direct = program.is_direct && peers_.count() > 1;
+  place.is_shared = peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   batch_.begin(static_cast<CUstream>(place.stream), stop_word(), program.signal,
-               peers_.can_be_written() ? Signals::by_writes : Signals::by_kernels);
-  StreamCall reached = call;
-  if (program.is_direct) {
-    XYLEM_TRY(reached, within_reach(program, call));
-  }
+               peers_.are_together() ? Signals::by_writes : Signals::by_kernels);
   Gates::ByWrite end;
   if (!place.is_captured) {
     XYLEM_TRY(end, begin_call(place));
@@ -151,7 +141,10 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
     place.number = ++issued_;
   }
   wait_.begin();
-  place.broken = enqueue_all(program, call, reached, place, end);
+  const Enqueuing enqueuing{
+      program, call, share(call.input, used_bytes(program, &StreamProgram::Uses::input), place),
+      share(call.output, used_bytes(program, &StreamProgram::Uses::output), place)};
+  place.broken = enqueue_all(enqueuing, place, end);
   if (place.broken) {
     place.end = end.gate;
     return place;
@@ -190,27 +183,31 @@ Result<Gates::ByWrite> CudaMesh::begin_call(const Enqueued& place) {
                   site_.waiting.most(), site_.device));
 }
 
-/// Enqueues all rounds of a call. `reached` is the same call, in which memory that peers can access
-/// has replaced the buffers that they cannot access (within_reach()).
-Status CudaMesh::enqueue_all(const StreamProgram& program,
-                             const StreamCall& call,
-                             const StreamCall& reached,
+/// How peers use the first `bytes` of a buffer.
+CudaMesh::Shared CudaMesh::share(const std::byte* data,
+                                 std::uint64_t bytes,
+                                 const Enqueued& place) {
+  if (bytes == 0 || peers_.are_together()) return {data};
+  const std::uint64_t ended = std::atomic_ref(memory_.done[0]).load(std::memory_order_acquire);
+  const auto* const exported = exports_.find(
+      data, bytes, {.call = issued_, .ended = ended, .is_captured = place.is_captured});
+  return {data, exported, exported == nullptr};
+}
+
+/// Enqueues all rounds of a call.
+Status CudaMesh::enqueue_all(const Enqueuing& call,
                              const Enqueued& place,
                              const Gates::ByWrite& end) {
-  // The previous call uses the same scratch, so this call waits for it. A captured call must not
-  // wait for work outside its capture.
+  // The previous call uses the same flags and staging memory, so this call waits for it. A captured
+  // call must not wait for work outside its capture.
   if (!place.is_captured) {
     XYLEM_TRY(events_.follow(static_cast<CUstream>(place.stream), stream_id_,
-                             static_cast<CUstream>(call.stream)));
+                             static_cast<CUstream>(call.call.stream)));
   }
-  if (reached.input != call.input) {
-    XYLEM_TRY(batch_.copy(const_cast<std::byte*>(reached.input), call.input, program.input_bytes));
-  }
-  for (std::uint64_t round = 0; round < program.rounds; ++round) {
-    XYLEM_TRY(enqueue_round(program, reached, round));
-  }
-  if (reached.output != call.output) {
-    XYLEM_TRY(batch_.copy(call.output, reached.output, program.output_bytes));
+  for (std::uint64_t round = 0; round < call.program.rounds; ++round) {
+    XYLEM_TRY(stage_in(call, round));
+    XYLEM_TRY(enqueue_round(call, round));
+    XYLEM_TRY(stage_out(call, round));
   }
   return place.is_captured ? batch_.flush() : note_end(place, &end);
 }
@@ -229,76 +226,156 @@ Result<bool> CudaMesh::block(void* stream, std::uint64_t number) {
   return events_.wait_for(static_cast<CUstream>(stream), number);
 }
 
-Status CudaMesh::enqueue_round(const StreamProgram& program,
-                               const StreamCall& call,
-                               std::uint64_t round) {
-  for (const StreamProgram::Step& step : program.steps) {
-    switch (step.kind) {
-      case Kind::signal: XYLEM_TRY(enqueue_signal(program, step, call)); break;
-      case Kind::wait: XYLEM_TRY(batch_.add_wait(peers_.own_flag(step.peer, step.channel))); break;
-      case Kind::copy:
-      case Kind::reduce:
-        XYLEM_TRY(program.is_direct ? enqueue_exchange(program, step, call)
-                                    : enqueue_local(program, step, call, round));
-        break;
-    }
+// ---- rounds ----
+
+Status CudaMesh::enqueue_round(const Enqueuing& call, std::uint64_t round) {
+  for (const StreamProgram::Step& step : call.program.steps) {
+    const bool is_exchange = step.kind == Kind::copy || step.kind == Kind::reduce;
+    if (is_exchange) XYLEM_TRY(add_exchange(call, step, round));
+    if (is_exchange || round >= step.rounds) continue;
+    XYLEM_TRY(step.kind == Kind::signal
+                  ? add_signal(call, step, round)
+                  : batch_.add_wait(peers_.own_flag(step.peer, step.channel)));
   }
   return {};
 }
 
-Status CudaMesh::enqueue_signal(const StreamProgram& program,
-                                const StreamProgram::Step& step,
-                                const StreamCall& call) {
-  // The first signal of a call publishes the addresses of this rank's buffers to the peer, even if
-  // the call is not direct. Otherwise, if the peer made a direct call that does not match, it would
-  // use the addresses of an earlier call.
-  const bool tells = is_direct() && step.channel == 0;
-  return batch_.add_signal(peers_.flag_at(step.peer, step.channel),
-                           tells ? peers_.calls_written_to(step.peer) + rank_ : nullptr,
-                           {address(call.input), address(call.output), program.call});
+/// Copies slice `round` of each chunk of the input that is used in staging memory there.
+Status CudaMesh::stage_in(const Enqueuing& call, std::uint64_t round) {
+  const StreamProgram& program = call.program;
+  if (!call.input.is_staged && !program.stages_input) return {};
+  for (std::uint32_t user = 0; user < program.uses.size(); ++user) {
+    const auto& chunk = program.uses[user].input;
+    const std::uint64_t bytes = program.bytes_in(chunk.bytes, round);
+    if (bytes == 0) continue;
+    site_.memories.count_copied(bytes);
+    const CUdeviceptr to = peers_.staging_at(rank_, 0) + user * program.slice_bytes;
+    const CUdeviceptr from = address(call.call.input) + chunk.offset + round * program.slice_bytes;
+    XYLEM_TRY(program.scale ? batch_.add_scale(*program.scale, bytes,
+                                               {pointer(to), pointer(from),
+                                                bytes / program.element_bytes, call.call.factor})
+                            : add_copy(program, to, from, bytes));
+  }
+  return batch_.flush();
 }
 
-/// Enqueues a copy or a reduction of a call that is not direct. Copies are kernels, too, so that
-/// they obey the stop word.
-Status CudaMesh::enqueue_local(const StreamProgram& program,
-                               const StreamProgram::Step& step,
-                               const StreamCall& call,
-                               std::uint64_t round) {
-  const std::uint64_t bytes = program.bytes_in(step, round);
-  if (bytes == 0) return {};
-  std::byte* const target = place_of(program, step.target, call, round);
-  const auto sources = program.sources_of(step);
-  const std::uint64_t count = bytes / program.element_bytes;
-  if (step.is_scaled) {
-    ScaleArguments arguments{target, place_of(program, sources[0], call, round), count,
-                             call.factor};
-    return batch_.launch(program.scale, bytes, arguments);
+/// Copies slice `round` of each chunk of the output that peers have written in staging memory to
+/// the output.
+Status CudaMesh::stage_out(const Enqueuing& call, std::uint64_t round) {
+  const StreamProgram& program = call.program;
+  if (!call.output.is_staged) return {};
+  for (std::uint32_t user = 0; user < program.uses.size(); ++user) {
+    const auto& chunk = program.uses[user].output;
+    const std::uint64_t bytes = program.bytes_in(chunk.bytes, round);
+    if (bytes == 0) continue;
+    site_.memories.count_copied(bytes);
+    XYLEM_TRY(add_copy(program,
+                       address(call.call.output) + chunk.offset + round * program.slice_bytes,
+                       peers_.staging_at(rank_, 0) + user * program.slice_bytes, bytes));
   }
+  return batch_.flush();
+}
+
+/// Copies between memory of this rank. Copies are kernels, so that they obey the stop word.
+Status CudaMesh::add_copy(const StreamProgram& program,
+                          CUdeviceptr to,
+                          CUdeviceptr from,
+                          std::uint64_t bytes) {
+  ExchangeArguments arguments;
+  arguments.target_count = arguments.source_count = 1;
+  arguments.counts[0] = bytes / program.element_bytes;
+  arguments.operands[0] = {.place = to};
+  arguments.operands[1] = {.place = from};
+  return batch_.add_exchange(program.copy, bytes, arguments);
+}
+
+/// The address at which `peer` uses slice `round` of a chunk of this rank.
+CUdeviceptr CudaMesh::published(const Enqueuing& call,
+                                const Shared& buffer,
+                                const StreamProgram::Chunk& chunk,
+                                std::uint32_t peer,
+                                std::uint64_t round) const noexcept {
+  const std::uint64_t slice = call.program.slice_bytes;
+  if (buffer.is_staged) return peers_.staging_at(peer, slice);
+  const CUdeviceptr at = address(buffer.data) + chunk.offset + (round == 0 ? 0 : round * slice);
+  return buffer.exported == nullptr ? at
+                                    : buffer.exported->at[peer] + (at - buffer.exported->start);
+}
+
+Status CudaMesh::add_signal(const Enqueuing& call,
+                            const StreamProgram::Step& step,
+                            std::uint64_t round) {
+  std::uint32_t* const flag = peers_.flag_at(step.peer, step.channel);
+  if (step.channel > 0) return batch_.add_signal(flag, nullptr, {});
+  const StreamProgram& program = call.program;
+  const auto& uses = program.uses[step.peer];
+  Shared input = call.input;
+  input.is_staged |= program.stages_input;
+  const bool is_staged =
+      (input.is_staged && uses.input.bytes > 0) || (call.output.is_staged && uses.output.bytes > 0);
+  const std::uint64_t count = std::max(uses.input.bytes, uses.output.bytes) / program.element_bytes;
+  return batch_.add_signal(flag, peers_.calls_written_to(step.peer) + rank_,
+                           {published(call, input, uses.input, step.peer, round),
+                            published(call, call.output, uses.output, step.peer, round),
+                            call_of(program.call, count) | (is_staged ? 1U : 0U)});
+}
+
+ExchangeArguments::Operand CudaMesh::operand_of(const Enqueuing& call,
+                                                const StreamProgram::Operand& operand,
+                                                std::uint64_t round) const noexcept {
+  const StreamProgram& program = call.program;
+  const bool is_output = operand.buffer == StreamProgram::Buffer::output;
+  if (operand.rank != rank_) return {0, 2 * operand.rank + (is_output ? 1U : 0U)};
+  if (!is_output && program.stages_input) {
+    return {.place = peers_.staging_at(rank_, program.slice_bytes)};
+  }
+  const std::byte* const buffer = is_output ? call.call.output : call.call.input;
+  const std::uint64_t begin = round == 0 ? 0 : round * program.slice_bytes;
+  return {.place = address(buffer) + operand.offset + begin};
+}
+
+Status CudaMesh::add_exchange(const Enqueuing& call,
+                              const StreamProgram::Step& step,
+                              std::uint64_t round) {
+  const StreamProgram& program = call.program;
   const bool is_copy = step.kind == Kind::copy;
-  ReduceArguments arguments;
-  arguments.target = target;
-  arguments.count = count;
+  ExchangeArguments arguments;
+  arguments.is_sliced = program.stages_input;
+  std::uint32_t count = 0;
+  bool has_peer = false;
+  const auto add = [&](const StreamProgram::Operand& operand) {
+    XYLEM_CHECK(count < kMostOperands, count);
+    has_peer |= operand.rank != rank_;
+    arguments.operands[count++] = operand_of(call, operand, round);
+  };
+  const auto sources = program.sources_of(step);
+  const auto target = operand_of(call, step.target, round);
+  const auto source = operand_of(call, sources[0], round);
+  // In a call in place, a copy may have the same source and target.
+  const bool is_void = is_copy && target.buffer == source.buffer && target.place == source.place &&
+                       step.target.rank == rank_;
+  if (!is_void) add(step.target);
+  for (const auto& put : program.puts_of(step)) add(put);
+  arguments.target_count = count;
+  if (count == 0) return {};
+  for (const auto& each : sources) add(each);
   arguments.source_count = static_cast<std::uint32_t>(sources.size());
+  const std::uint64_t bytes = round == 0 ? step.bytes : program.bytes_in(step.bytes, round);
+  const bool is_compared = round == 0 && has_peer && program.has_private_counts;
+  const bool is_over = round > 0 && !has_peer && !program.stages_input;
+  if ((bytes == 0 && !is_compared) || is_over) return {};
+  arguments.counts[0] = step.bytes / program.element_bytes;
+  arguments.slice = program.slice_bytes / program.element_bytes;
+  arguments.begin = round * arguments.slice;
   arguments.divisor = is_copy ? 1 : program.divisor;
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    arguments.sources[s] = place_of(program, sources[s], call, round);
-  }
-  if (is_copy && target == arguments.sources[0]) return {};  // In place: nothing to copy.
-  return batch_.launch(is_copy ? program.copy : program.reduce, bytes, arguments);
-}
-
-std::byte* CudaMesh::place_of(const StreamProgram& program,
-                              const StreamProgram::Operand& operand,
-                              const StreamCall& call,
-                              std::uint64_t round) const noexcept {
-  const std::uint64_t offset = program.offset_in(operand, round);
-  switch (operand.buffer) {
-    // The cast removes const, but the input is never written, since it is never a target.
-    case StreamProgram::Buffer::input: return const_cast<std::byte*>(call.input) + offset;
-    case StreamProgram::Buffer::output: return call.output + offset;
-    case StreamProgram::Buffer::scratch: break;
-  }
-  return pointer(peers_.scratch(operand.rank) + offset);
+  arguments.peer_calls = peers_.calls_written_to(rank_);
+  arguments.call = program.call;
+  arguments.number = issued_;
+  arguments.mismatch =
+      reinterpret_cast<std::uint64_t*>(pointer(memory_.done_on_device + sizeof(std::uint64_t)));
+  arguments.ended = peers_.ended_blocks();
+  return batch_.add_exchange(is_copy ? program.copy : program.reduce,
+                             std::max<std::uint64_t>(bytes, 1), arguments);
 }
 
 const std::uint32_t* CudaMesh::stop_word() const noexcept {
@@ -311,6 +388,12 @@ void CudaMesh::on_ended() noexcept {
   wait_.end_if([this] { return !has_graphs_ && is_drained(); });
 }
 
+std::optional<std::uint32_t> CudaMesh::mismatched_rank(std::uint64_t number) const noexcept {
+  const std::uint64_t first = std::atomic_ref(memory_.done[1]).load(std::memory_order_acquire);
+  if (first == 0 || number < first >> 8) return std::nullopt;
+  return static_cast<std::uint32_t>(first & 0xff) - 1;
+}
+
 // ---- the end after an error ----
 
 void CudaMesh::stop() noexcept { is_stopped_ = true; }
@@ -318,7 +401,7 @@ void CudaMesh::stop() noexcept { is_stopped_ = true; }
 bool CudaMesh::is_drained() const noexcept {
   if (memory_.done == nullptr) return true;
   const std::uint64_t issued = issued_;
-  if (std::atomic_ref(*memory_.done).load(std::memory_order_acquire) >= issued) return true;
+  if (std::atomic_ref(memory_.done[0]).load(std::memory_order_acquire) >= issued) return true;
   // After a fault of the device, `done` is not written. Then the query of the stream returns an
   // error.
   const CurrentContext current(driver_, context_);

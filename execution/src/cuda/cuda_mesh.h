@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mesh of GPUs, whose ranks have flags and scratch on their devices (mesh_peers.h).
+// A mesh of GPUs. Kernels read and write the inputs and outputs of all ranks in place. A buffer
+// that some peer cannot access (exports.h) is copied to and from staging memory, slice by slice.
 //
 // A stream waits for a flag by a memory operation, which occupies no multiprocessor, and then
 // clears the flag. It always waits for the value 1. So a graph that contains the wait can be
@@ -19,6 +20,7 @@
 
 #include "cuda/call_events.h"
 #include "cuda/driver.h"
+#include "cuda/exports.h"
 #include "cuda/gates.h"
 #include "cuda/loaded_kernels.h"
 #include "cuda/mesh_memories.h"
@@ -31,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,12 +58,18 @@ class CudaMesh final : public Mesh {
   ~CudaMesh() override;
 
   MeshMember member() const noexcept override { return peers_.member(); }
-  std::uint64_t scratch_bytes() const noexcept override { return site_.memories.scratch_bytes(); }
-  bool is_direct() const noexcept override { return peers_.are_in_process(); }
-  Status join(std::span<const MeshMember> members) override;
-  Result<double> measure() override;
+  std::uint64_t staging_bytes() const noexcept override { return site_.memories.staging_bytes(); }
+  Result<MeshView> join(std::span<const MeshMember> members) override;
+  void start(std::span<const MeshView> views) override;
+  bool may_stage() const noexcept override { return !peers_.are_together(); }
   Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) override;
+  bool has_posts() const noexcept override { return exports_.has_posts(); }
+  std::vector<MeshPost> take_posts() override { return exports_.take_posts(); }
+  void on_message(std::uint32_t from, const MeshMessage& message) override {
+    exports_.on_message(from, message);
+  }
   Result<bool> block(void* stream, std::uint64_t number) override;
+  std::optional<std::uint32_t> mismatched_rank(std::uint64_t number) const noexcept override;
   void on_ended() noexcept override;
   void stop() noexcept override;
   bool release() noexcept override;
@@ -72,40 +81,47 @@ class CudaMesh final : public Mesh {
         driver_(*site.driver),
         rank_(rank),
         peers_(driver_, rank),
+        exports_(driver_),
         events_(driver_),
         batch_(driver_, *site.kernels),
         released_(driver_, *site.kernels) {}
   Status set_up();
   Status make_streams();
 
-  Status enqueue_all(const StreamProgram& program,
-                     const StreamCall& call,
-                     const StreamCall& reached,
-                     const Enqueued& place,
-                     const Gates::ByWrite& end);
-  Status enqueue_round(const StreamProgram& program, const StreamCall& call, std::uint64_t round);
-  Status enqueue_signal(const StreamProgram& program,
-                        const StreamProgram::Step& step,
-                        const StreamCall& call);
-  Status enqueue_local(const StreamProgram& program,
-                       const StreamProgram::Step& step,
-                       const StreamCall& call,
-                       std::uint64_t round);
-  std::byte* place_of(const StreamProgram& program,
-                      const StreamProgram::Operand& operand,
-                      const StreamCall& call,
-                      std::uint64_t round) const noexcept;
+  /// A buffer of a call, as peers use it.
+  struct Shared {
+    const std::byte* data = nullptr;
+    const Exports::Export* exported = nullptr;  ///< Null if all ranks use the same address.
+    bool is_staged = false;
+  };
+  /// A call that is being enqueued.
+  struct Enqueuing {
+    const StreamProgram& program;
+    const StreamCall& call;
+    Shared input, output;
+  };
+
+  Shared share(const std::byte* data, std::uint64_t bytes, const Enqueued& place);
+  Status enqueue_all(const Enqueuing& call, const Enqueued& place, const Gates::ByWrite& end);
+  Status enqueue_round(const Enqueuing& call, std::uint64_t round);
+  Status stage_in(const Enqueuing& call, std::uint64_t round);
+  Status stage_out(const Enqueuing& call, std::uint64_t round);
+  Status add_copy(const StreamProgram& program,
+                  CUdeviceptr to,
+                  CUdeviceptr from,
+                  std::uint64_t bytes);
+  Status add_exchange(const Enqueuing& call, const StreamProgram::Step& step, std::uint64_t round);
+  ExchangeArguments::Operand operand_of(const Enqueuing& call,
+                                        const StreamProgram::Operand& operand,
+                                        std::uint64_t round) const noexcept;
+  CUdeviceptr published(const Enqueuing& call,
+                        const Shared& buffer,
+                        const StreamProgram::Chunk& chunk,
+                        std::uint32_t peer,
+                        std::uint64_t round) const noexcept;
+  Status add_signal(const Enqueuing& call, const StreamProgram::Step& step, std::uint64_t round);
   Status note_end(const Enqueued& place, const Gates::ByWrite* end);
   Result<Gates::ByWrite> begin_call(const Enqueued& place);
-
-  // Direct calls (cuda_mesh_direct.cc).
-  Result<StreamCall> within_reach(const StreamProgram& program, const StreamCall& call);
-  Result<std::byte*> copy_of(std::uint64_t bytes, std::vector<MeshMemories::More>& copies);
-  Status enqueue_exchange(const StreamProgram& program,
-                          const StreamProgram::Step& step,
-                          const StreamCall& call);
-  ExchangeArguments::Operand operand_of(const StreamProgram::Operand& operand,
-                                        const StreamCall& call) const noexcept;
 
   const std::uint32_t* stop_word() const noexcept;
   bool is_drained() const noexcept;
@@ -116,6 +132,7 @@ class CudaMesh final : public Mesh {
   CUcontext context_ = nullptr;
   MeshMemories::Memory memory_;
   MeshPeers peers_;
+  Exports exports_;
   CUstream own_ = nullptr;  ///< Runs the calls whose StreamCall::holds_stream is false.
   /// Runs release(). It has the highest priority, so that no waiting stream blocks it.
   CUstream releases_ = nullptr;
@@ -123,8 +140,6 @@ class CudaMesh final : public Mesh {
   unsigned long long stream_id_ = 0;  ///< Of the stream of the call that is being enqueued.
   StreamBatch batch_;
   StreamBatch released_;  ///< For release(), since another thread may be using `batch_`.
-  /// Memory that peers can access, in place of buffers that they cannot access.
-  std::vector<MeshMemories::More> input_copies_, output_copies_;
   /// Number of calls that were enqueued, without captured calls.
   std::atomic<std::uint64_t> issued_{0};
   CountedWait wait_;  ///< Begins when a call is enqueued, ends when all calls have ended.

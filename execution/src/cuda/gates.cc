@@ -51,7 +51,7 @@ Status Gates::check_not_captured(CUstream stream) const {
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
   return failure(Code::unsupported,
                  "the stream is being captured; only collectives of a communicator whose devices "
-                 "form a mesh (bind()) can be captured, except all_to_all_v");
+                 "form a mesh (bind()) can be captured");
 }
 
 Result<Gates::ByWrite> Gates::by_write() {

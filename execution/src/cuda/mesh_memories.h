@@ -8,6 +8,7 @@
 #include "xylem/base/mutex.h"
 #include "xylem/base/status.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,34 +25,32 @@ class MeshMemories {
 
   /// The memory of one mesh.
   struct Memory {
-    CUdeviceptr flags = 0, scratch = 0;
-    std::uint64_t* done = nullptr;  ///< In pinned memory: number of the last completed call.
+    CUdeviceptr flags = 0, staging = 0;
+    /// Two words in pinned memory: the number of the last completed call, and that of
+    /// ExchangeArguments::mismatch.
+    std::uint64_t* done = nullptr;
     CUdeviceptr done_on_device = 0;
   };
 
-  /// Memory that peers can access, for a buffer that they cannot access.
-  struct More {
-    CUdeviceptr start = 0;
-    std::uint64_t bytes = 0;
-  };
-
-  MeshMemories(const Driver& driver, std::uint64_t scratch_bytes)
-      : driver_(driver), scratch_bytes_(scratch_bytes) {}
+  MeshMemories(const Driver& driver, std::uint64_t staging_bytes)
+      : driver_(driver), staging_bytes_(staging_bytes) {}
   MeshMemories(const MeshMemories&) = delete;
   MeshMemories& operator=(const MeshMemories&) = delete;
   ~MeshMemories() = default;
 
-  /// Size of Memory::scratch.
-  std::uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
+  /// Size of Memory::staging.
+  std::uint64_t staging_bytes() const noexcept { return staging_bytes_; }
   /// Returns the memory for a mesh, with undefined contents. The context must be current.
   Result<Memory> take();
   /// Returns memory to the pool. Precondition: nobody uses it, but peers may still set flags.
   void give_back(const Memory& memory) noexcept;
-  /// Returns at least `bytes` of further memory, with undefined contents. The context must be
-  /// current.
-  Result<More> take_more(std::uint64_t bytes);
-  /// Returns memory to the pool. Precondition: nobody uses it.
-  void give_back(const More& memory) noexcept;
+  /// Counts bytes that were copied to or from the staging memory of a mesh.
+  void count_copied(std::uint64_t bytes) noexcept {
+    copied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  std::uint64_t copied_bytes() const noexcept {
+    return copied_bytes_.load(std::memory_order_relaxed);
+  }
   /// Keeps the memory of peers that a mesh has opened until free(), since closing it may also block
   /// until the device has completed its work.
   void keep(std::unique_ptr<SharedMemory> opened);
@@ -64,11 +63,11 @@ class MeshMemories {
   Status complete(Memory& memory) const;
 
   const Driver& driver_;
-  const std::uint64_t scratch_bytes_;
+  const std::uint64_t staging_bytes_;
+  std::atomic<std::uint64_t> copied_bytes_{0};
   Mutex mutex_;
   std::vector<Memory> free_
       XYLEM_LOCKING(guarded_by(mutex_));  ///< Flags are not reused, other parts may be missing.
-  std::vector<More> free_more_ XYLEM_LOCKING(guarded_by(mutex_));
   std::vector<std::unique_ptr<SharedMemory>> kept_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 

@@ -35,11 +35,12 @@ T* pointer_to(CUdeviceptr address) noexcept {
 }  // namespace
 
 Status MeshPeers::set_up(const MeshMemories::Memory& own,
-                         std::uint64_t scratch_bytes,
+                         std::uint64_t staging_bytes,
                          CUdevice device,
                          CUstream stream,
                          std::unique_ptr<SharedMemory> shared) {
   own_ = own;
+  device_ = device;
   shared_ = std::move(shared);
   if (getrandom(member_.nonce.data(), member_.nonce.size(), 0) !=
       static_cast<ssize_t>(member_.nonce.size())) {
@@ -54,56 +55,81 @@ Status MeshPeers::set_up(const MeshMemories::Memory& own,
                           "cuMemcpyAsync"));
   XYLEM_TRY(driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize"));
   const transport::ConstRegion flags{.data = pointer(own.flags), .bytes = MeshMemories::kFlagBytes};
-  const transport::ConstRegion scratch{.data = pointer(own.scratch), .bytes = scratch_bytes};
-  if (!shared_->share(flags, member_.flags) || !shared_->share(scratch, member_.scratch)) {
+  const transport::ConstRegion staging{.data = pointer(own.staging), .bytes = staging_bytes};
+  if (!shared_->share(flags, member_.flags) || !shared_->share(staging, member_.staging)) {
     return failure(Code::unsupported, "the device cannot share its memory");
   }
   CUuuid uuid{};
   XYLEM_TRY(driver_.check(driver_.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid"));
-  member_.scratch_bytes = scratch_bytes;
+  member_.staging_bytes = staging_bytes;
   static_assert(sizeof uuid == sizeof member_.device);
   std::memcpy(member_.device.data(), &uuid, sizeof uuid);
   return {};
 }
 
-Status MeshPeers::open(std::span<const MeshMember> members, CUstream stream) {
+Result<MeshView> MeshPeers::open(std::span<const MeshMember> members, CUstream stream) {
   if (members.size() > kMostMeshRanks) {
     return failure(Code::unsupported, fmt::format("{} ranks; at most {} can be in a mesh",
                                                   members.size(), kMostMeshRanks));
   }
   peers_.resize(members.size());
-  are_in_process_ = std::ranges::all_of(members, [&](const MeshMember& member) {
-    return member.scratch.process == member_.scratch.process;
+  are_together_ = std::ranges::all_of(members, [&](const MeshMember& member) {
+    return member.flags.process == member_.flags.process && member.device == member_.device;
   });
-  are_on_one_device_ = std::ranges::all_of(
-      members, [&](const MeshMember& member) { return member.device == member_.device; });
+  MeshView view{};
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     Status opened = open(members[rank], peers_[rank]);
     if (opened) opened = check_nonce(peers_[rank], stream);
     if (!opened) {
       return failure(opened.code(), fmt::format("rank {}: {}", rank, opened.message()));
     }
+    view[rank] = peers_[rank].staging;
   }
-  return {};
+  return view;
+}
+
+void MeshPeers::start(std::span<const MeshView> views) noexcept {
+  for (std::size_t rank = 0; rank < views.size(); ++rank) staging_at_[rank] = views[rank][rank_];
+}
+
+std::vector<bool> MeshPeers::are_elsewhere() const {
+  std::vector<bool> are_elsewhere;
+  are_elsewhere.reserve(peers_.size());
+  for (const Peer& peer : peers_) {
+    are_elsewhere.push_back(peer.member.flags.process != member_.flags.process);
+  }
+  return are_elsewhere;
+}
+
+/// Whether the processes that use the device share it by MPS, so that it runs their work at the
+/// same time.
+bool MeshPeers::has_mps() const noexcept {
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // Not in cuda.h of CUDA 12.
+  int has_mps = 0;
+  return driver_.cuDeviceGetAttribute(&has_mps, kMpsEnabled, device_) == CUDA_SUCCESS &&
+         has_mps != 0;
 }
 
 Status MeshPeers::open(const MeshMember& member, Peer& peer) {
-  if (member.scratch.process != member_.scratch.process && member.device == member_.device) {
-    return failure(Code::unsupported, "it has the same GPU in another process");
+  const bool is_elsewhere = member.flags.process != member_.flags.process;
+  if (is_elsewhere && member.device == member_.device && !has_mps()) {
+    return failure(Code::unsupported,
+                   "it has the same GPU in another process, and the processes do not use MPS");
   }
-  if (member.scratch_bytes != member_.scratch_bytes) {
-    return failure(Code::unsupported, fmt::format("it has {} bytes of scratch, and this rank {}",
-                                                  member.scratch_bytes, member_.scratch_bytes));
+  if (member.staging_bytes != member_.staging_bytes) {
+    return failure(Code::unsupported,
+                   fmt::format("it has {} bytes of staging memory, and this rank {}",
+                               member.staging_bytes, member_.staging_bytes));
   }
   peer.member = member;
   const auto* const flags = shared_->open(member.flags, MeshMemories::kFlagBytes, {});
   if (flags != nullptr) peer.flags = address(flags);
-  const auto* const scratch =
-      flags == nullptr ? nullptr : shared_->open(member.scratch, member_.scratch_bytes, {});
-  if (scratch == nullptr) {
+  const auto* const staging =
+      flags == nullptr ? nullptr : shared_->open(member.staging, member_.staging_bytes, {});
+  if (staging == nullptr) {
     return failure(Code::unsupported, "this GPU does not reach the memory of its GPU");
   }
-  peer.scratch = address(scratch);
+  peer.staging = address(staging);
   return {};
 }
 

@@ -4,12 +4,11 @@
 // memory on its device, which its peers open:
 //
 //   flags:    stop word │ flags, one for each channel and peer │ nonce │ ended blocks │ peer calls
-//   scratch
+//   staging:  a slice for each peer
 //
-// A flag is 1 if its peer has signalled. In a direct call, ranks read and write each other's
-// buffers. Each rank writes the addresses of its buffers into the peer calls of each peer, where
-// the peer's kernels read them. All ranks of a direct call are in one process, so an address is
-// valid for all of them.
+// A flag is 1 if its peer has signalled. In a call, ranks read and write each other's buffers. Each
+// rank writes the addresses of its buffers into the peer calls of each peer, where the peer's
+// kernels read them. The addresses are those at which the peer's process accesses the buffers.
 #pragma once
 
 #include "cuda/driver.h"
@@ -36,30 +35,33 @@ class MeshPeers {
   /// Clears the flags in this rank's memory, and describes the memory for peers by `shared`. Blocks
   /// until `stream` has completed its work.
   Status set_up(const MeshMemories::Memory& own,
-                std::uint64_t scratch_bytes,
+                std::uint64_t staging_bytes,
                 CUdevice device,
                 CUstream stream,
                 std::unique_ptr<SharedMemory> shared);
   /// Describes this rank to its peers.
   const MeshMember& member() const noexcept { return member_; }
   /// Opens the memory of all ranks (Mesh::join()). Blocks until `stream` has completed its work.
-  Status open(std::span<const MeshMember> members, CUstream stream);
+  Result<MeshView> open(std::span<const MeshMember> members, CUstream stream);
+  /// See Mesh::start().
+  void start(std::span<const MeshView> views) noexcept;
+  SharedMemory& shared() noexcept { return *shared_; }
   /// Returns the object that holds the opened memory of peers, so that the caller can close it.
   /// Call no other function afterwards.
   std::unique_ptr<SharedMemory> release() noexcept { return std::move(shared_); }
 
   /// The number of ranks; 0 before open().
   std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(peers_.size()); }
-  /// Whether all ranks are in this process.
-  bool are_in_process() const noexcept { return are_in_process_; }
-  /// Whether memory operations of this rank's streams can write the memory of all ranks.
-  bool can_be_written() const noexcept { return are_in_process_ && are_on_one_device_; }
-  /// Whether the devices of all ranks can access this memory.
-  bool is_reached_by_all(const std::byte* memory) const noexcept {
-    return are_on_one_device_ || shared_->is_reached_by_others(memory);
-  }
+  /// For each rank, whether it is in another process.
+  std::vector<bool> are_elsewhere() const;
+  /// Whether all ranks are in this process and on one device. Then each can access all memory of
+  /// the others, and memory operations of streams can write it.
+  bool are_together() const noexcept { return are_together_; }
 
-  CUdeviceptr scratch(std::uint32_t rank) const noexcept { return peers_[rank].scratch; }
+  /// The address at which rank `peer` accesses the slice for it in this rank's staging memory.
+  CUdeviceptr staging_at(std::uint32_t peer, std::uint64_t slice_bytes) const noexcept {
+    return staging_at_[peer] + peer * slice_bytes;
+  }
   CUdeviceptr stop_word() const noexcept { return own_.flags; }
   /// The counter of this rank for ExchangeArguments::ended.
   std::uint32_t* ended_blocks() const noexcept;
@@ -73,22 +75,24 @@ class MeshPeers {
  private:
   struct Peer {
     MeshMember member;
-    CUdeviceptr flags = 0, scratch = 0;
+    CUdeviceptr flags = 0, staging = 0;
   };
 
   Status open(const MeshMember& member, Peer& peer);
   Status check_nonce(const Peer& peer, CUstream stream) const;
+  bool has_mps() const noexcept;
 
   const Driver& driver_;
   const std::uint32_t rank_;
+  CUdevice device_ = 0;
   /// Shares and opens the memory of meshes. This is not the object by which CudaCompute shares
   /// messages, since only the token holder may use that object.
   std::unique_ptr<SharedMemory> shared_;
   MeshMemories::Memory own_;
   MeshMember member_;
   std::vector<Peer> peers_;  ///< All ranks, after open().
-  bool are_in_process_ = false;
-  bool are_on_one_device_ = false;
+  MeshView staging_at_{};    ///< The addresses at which each rank accesses own_.staging.
+  bool are_together_ = false;
 };
 
 }  // namespace xylem::execution::cuda

@@ -19,13 +19,6 @@ using transport::DeviceRead;
 
 namespace {
 
-/// This many allocations of peers may stay open although nobody reads them at present. So training
-/// steps, which use the same buffers again, need not open them again.
-constexpr std::size_t kKeptOpen = 64;
-/// The most allocations of peers that are open at a time. Messages in further allocations go
-/// through the host. More than kKeptOpen are open only if so many are being read, or if streams
-/// wait.
-constexpr std::size_t kMostOpen = 256;
 constexpr std::size_t kMostKnown = 1024;  ///< The most entries of `near_` and of `refused_`.
 constexpr auto kAskEvery = std::chrono::milliseconds(1);
 
@@ -73,12 +66,6 @@ bool SharedMemory::share(const ConstRegion& source, DevicePlace& place) noexcept
   return true;
 }
 
-bool SharedMemory::is_reached_by_others(const std::byte* data) const noexcept {
-  const auto found = DeviceAllocation::of(driver_, address(data));
-  return found && (!found->is_on_device() || found->has_ipc != 0);
-}
-
-/// The DevicePlace of an allocation's first byte. Empty if no peer can access the allocation.
 std::optional<DevicePlace> SharedMemory::name(const DeviceAllocation& own) const noexcept {
   if (own_number() == 0 || !own.is_on_device() || own.device != device_) return std::nullopt;
   DevicePlace place;
@@ -197,7 +184,7 @@ void SharedMemory::close(const DevicePlace& place, const Memory& /*reader*/) noe
   if (place.process == own_number()) return;
   const auto known = far_.find({place.process, place.allocation, place.handle});
   if (known == far_.end() || known->second.users == 0) return;
-  if (--known->second.users == 0 && far_.size() > kKeptOpen) make_room();
+  if (--known->second.users == 0 && far_.size() > limits_.kept_open) make_room();
 }
 
 /// Opens memory of another rank of this process. Null if the memory does not belong to the
@@ -245,7 +232,7 @@ SharedMemory::Far* SharedMemory::open_far(const DevicePlace& place) noexcept {
   const Name name{place.process, place.allocation, place.handle};
   if (const auto known = far_.find(name); known != far_.end()) return &known->second;
   if (!has_handle(place) || refused_.contains(name)) return nullptr;
-  if (far_.size() >= kKeptOpen && !make_room()) return nullptr;
+  if (far_.size() >= limits_.kept_open && !make_room()) return nullptr;
   const CurrentContext current(driver_, context_);
   if (current.result() != CUDA_SUCCESS) return nullptr;
   CUipcMemHandle handle{};
@@ -276,12 +263,12 @@ void SharedMemory::note_replaced(const Name& name, const Far& opened) noexcept {
 }
 
 /// Closes opened allocations that nobody reads, the least recently used first, until fewer than
-/// kKeptOpen are open. A peer may have freed such an allocation, but its memory cannot be reused
-/// while it is open here. Nothing is closed while a stream of this process waits for a call, since
-/// the driver might wait for that stream. False if kMostOpen allocations are open.
+/// Limits::kept_open are open. A peer may have freed such an allocation, but its memory cannot be
+/// reused while it is open here. Nothing is closed while a stream of this process waits for a call,
+/// since the driver might wait for that stream. False if as many allocations are open as may be.
 bool SharedMemory::make_room() noexcept {
   const CurrentContext current(driver_, context_);
-  while (far_.size() >= kKeptOpen) {
+  while (far_.size() >= limits_.kept_open) {
     const auto no_stream_waits = NoStreamWaits::try_acquire();
     if (!no_stream_waits) break;
     auto oldest = far_.end();
@@ -293,7 +280,7 @@ bool SharedMemory::make_room() noexcept {
     driver_.blocking(*no_stream_waits).cuIpcCloseMemHandle(oldest->second.base);
     far_.erase(oldest);
   }
-  return far_.size() < kMostOpen;
+  return far_.size() < limits_.most_open;
 }
 
 }  // namespace xylem::execution::cuda

@@ -33,6 +33,15 @@ namespace xylem::execution::cuda {
 /// The driver is queried about an allocation once in a call (renew()), and not for each slice.
 class SharedMemory final : public transport::DeviceMemory {
  public:
+  /// How many allocations of peers are open.
+  struct Limits {
+    /// This many may stay open although nobody reads them at present. So training steps, which use
+    /// the same buffers again, need not open them again.
+    std::size_t kept_open = 64;
+    /// The most that are open at a time. Messages in further allocations go through the host. More
+    /// than `kept_open` are open only if so many are being read, or if streams wait.
+    std::size_t most_open = 256;
+  };
   /// A callback for errors of the driver while device memory is read. `function` is the name of the
   /// driver function that failed.
   using Note = std::function<void(CUresult result, std::string_view function)>;
@@ -42,8 +51,10 @@ class SharedMemory final : public transport::DeviceMemory {
                std::shared_ptr<const LoadedKernels> kernels,
                CUcontext context,
                int device,
-               Note note)
+               Note note,
+               Limits limits)
       : driver_(driver),
+        limits_(limits),
         kernels_(std::move(kernels)),
         context_(context),
         device_(device),
@@ -62,9 +73,9 @@ class SharedMemory final : public transport::DeviceMemory {
   /// first copy; `done_on_device` is its address for the device.
   Status set_up(int priority, std::uint64_t* done, CUdeviceptr done_on_device);
 
-  /// Whether kernels of other devices with peer access reach this memory of this process: it is
-  /// pinned memory of the host, or ordinary memory of a device (cuMemAlloc).
-  bool is_reached_by_others(const std::byte* data) const noexcept;
+  /// The DevicePlace of an allocation's first byte. Empty if no peer can access the allocation. Any
+  /// thread may call this.
+  std::optional<transport::DevicePlace> name(const DeviceAllocation& own) const noexcept;
 
   void renew() noexcept override { own_.renew(); }
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;
@@ -97,7 +108,6 @@ class SharedMemory final : public transport::DeviceMemory {
     std::uint64_t used_at = 0;
   };
 
-  std::optional<transport::DevicePlace> name(const DeviceAllocation& own) const noexcept;
   void find_handle(CUdeviceptr start, transport::DevicePlace& place) const noexcept;
   const std::byte* open_near(const transport::DevicePlace& place, std::uint64_t bytes) noexcept;
   bool reaches(int device) noexcept;
@@ -109,6 +119,7 @@ class SharedMemory final : public transport::DeviceMemory {
   bool is_registered(const std::byte* memory, std::uint64_t bytes) const noexcept;
 
   const Driver& driver_;
+  const Limits limits_;
   const std::shared_ptr<const LoadedKernels> kernels_;
   const CUcontext context_;
   const int device_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/stream_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace xylem::execution::cuda {
@@ -77,7 +78,7 @@ Status StreamBatch::add_signal(std::uint32_t* flag, PeerCall* peer_call, const P
   const std::uint32_t i = signals_.count++;
   signals_.flags[i] = flag;
   signals_.peer_calls[i] = peer_call;
-  if (peer_call != nullptr) signals_.own = own;
+  signals_.own[i] = own;
   return signals_.count == kMostSignals ? flush_signals() : Status();
 }
 
@@ -95,6 +96,10 @@ Status StreamBatch::write_signal(std::uint32_t* flag, PeerCall* peer_call, const
 Status StreamBatch::add_exchange(KernelId kernel,
                                  std::uint64_t bytes,
                                  const ExchangeArguments& arguments) {
+  if (exchange_bytes_ > 0 && join(kernel, arguments)) {
+    exchange_bytes_ = std::max(exchange_bytes_, bytes);
+    return {};
+  }
   XYLEM_TRY(flush());
   exchange_ = arguments;
   exchange_.stop = stop_;
@@ -104,9 +109,28 @@ Status StreamBatch::add_exchange(KernelId kernel,
   return {};
 }
 
-Status StreamBatch::copy(void* target, const void* source, std::uint64_t bytes) {
+/// Makes a copy a part of the pending exchange, if that consists of copies with equal numbers of
+/// targets. False if it does not.
+bool StreamBatch::join(KernelId kernel, const ExchangeArguments& copy) {
+  const bool fits = kernel == exchange_kernel_ && exchange_.flag_count == 0 &&
+                    copy.target_count == 1 && exchange_.target_count == 1 &&
+                    copy.source_count == 1 && exchange_.source_count == 1 &&
+                    copy.begin == exchange_.begin && copy.is_sliced == exchange_.is_sliced &&
+                    exchange_.part_count < kMostParts;
+  if (!fits) return false;
+  const std::uint32_t parts = exchange_.part_count++;
+  auto* const operands = exchange_.operands;
+  std::copy_backward(operands + parts, operands + 2 * parts, operands + 2 * parts + 1);
+  operands[parts] = copy.operands[0];
+  operands[2 * parts + 1] = copy.operands[1];
+  exchange_.counts[parts] = copy.counts[0];
+  return true;
+}
+
+Status StreamBatch::add_scale(KernelId kernel, std::uint64_t bytes, ScaleArguments arguments) {
   XYLEM_TRY(flush());
-  return note(kernels_.copy(stream_, target, source, bytes), "cuLaunchKernel");
+  arguments.stop = stop_;
+  return note(kernels_.launch(stream_, kernel, bytes, arguments), "cuLaunchKernel");
 }
 
 Status StreamBatch::flush() {

@@ -37,20 +37,13 @@ class StreamBatch {
   /// Makes the stream wait until a flag is 1, and then clears the flag.
   Status add_wait(CUdeviceptr flag);
   /// Sets a flag of any device. If `peer_call` is not null, first writes `own` to `*peer_call`.
-  /// `own` is the same for all signals of a call.
   Status add_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own);
   /// Copies or reduces between buffers of different ranks. StreamBatch itself sets the members
-  /// `stop`, `flags` and `flag_count` of the arguments.
+  /// `stop`, `flags` and `flag_count` of the arguments. Consecutive copies become one kernel, so
+  /// none may use what the one before it writes, unless flush() is called between them. `arguments`
+  /// have one part, of `bytes`.
   Status add_exchange(KernelId kernel, std::uint64_t bytes, const ExchangeArguments& arguments);
-  /// Launches a kernel for ReduceArguments or ScaleArguments.
-  template <class Arguments>
-  Status launch(KernelId kernel, std::uint64_t bytes, Arguments& arguments) {
-    XYLEM_TRY(flush());
-    arguments.stop = stop_;
-    return note(kernels_.launch(stream_, kernel, bytes, arguments), "cuLaunchKernel");
-  }
-  /// Enqueues a copy that runs even if the stop word is set.
-  Status copy(void* target, const void* source, std::uint64_t bytes);
+  Status add_scale(KernelId kernel, std::uint64_t bytes, ScaleArguments arguments);
 
   /// Enqueues all pending work.
   Status flush();
@@ -60,6 +53,7 @@ class StreamBatch {
  private:
   Status add(const CUstreamBatchMemOpParams& operation);
   Status write_signal(std::uint32_t* flag, PeerCall* peer_call, const PeerCall& own);
+  bool join(KernelId kernel, const ExchangeArguments& copy);
   Status flush_exchange();
   Status flush_signals();
   Status flush_operations();

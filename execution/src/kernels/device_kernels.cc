@@ -39,10 +39,6 @@ KernelId device_scale_kernel(DataType type) noexcept {
   return static_cast<KernelId>(kFirstScaling + static_cast<std::size_t>(type));
 }
 
-KernelId device_copy_kernel(std::size_t element_bytes) noexcept {
-  return device_reduce_kernel(RedOp::bit_or, unsigned_of(element_bytes));
-}
-
 KernelId device_exchange_kernel(RedOp op, DataType type) noexcept {
   return static_cast<KernelId>(kReductions + device_reduce_kernel(op, type));
 }

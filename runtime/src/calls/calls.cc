@@ -304,7 +304,8 @@ std::uint64_t fingerprint_of(const Call& call) noexcept {
   constexpr int kByte = 8;
   std::uint64_t hash = call.root;
   // In an all_to_all_v, a rank without data does not know in which memory the others have theirs.
-  const auto agreement = call.has_private_counts() ? Agreement::none : call.agreement;
+  const bool is_unknown = call.has_private_counts() && !call.is_on_mesh();
+  const auto agreement = is_unknown ? Agreement::none : call.agreement;
   for (const auto part :
        {static_cast<std::uint64_t>(call.collective),
         std::uint64_t{call.is_uneven()} | static_cast<std::uint64_t>(agreement) << 1,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/operation.h"
 
+#include <fmt/format.h>
+
+#include <optional>
+
 namespace xylem::runtime {
 
 void Operation::unreferenced() noexcept {
@@ -25,6 +29,15 @@ void Operation::reset() noexcept {
   outcome_ = Status();
   timeout_.store(kNoTimeout, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
+}
+
+Status Operation::check_mesh() const {
+  const auto rank = mesh == nullptr ? std::nullopt : mesh->mismatched_rank(enqueued.number);
+  if (!rank) return {};
+  return failure(Code::mismatch,
+                 fmt::format("rank {} of the communicator states another number of elements for "
+                             "the data that it exchanges with this rank",
+                             *rank));
 }
 
 void Operation::begin(std::shared_ptr<OperationOwner> owner_of_this) noexcept {

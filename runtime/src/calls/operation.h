@@ -79,8 +79,9 @@ class OperationOwner {
   /// A message of the operation to or from rank `peer` of the communicator failed. `peer` is kNone
   /// for the message of a send or receive.
   virtual void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) = 0;
-  /// The device that computes the operation has failed.
-  virtual void on_compute_error(Token token, Operation& operation, const Status& why) = 0;
+  /// The device that computes the operation has failed. Returns the error with which the
+  /// communicator fails.
+  virtual Status on_compute_error(Token token, Operation& operation, const Status& why) = 0;
   virtual MessageListener& message_listener(Token token) noexcept = 0;
 
  protected:
@@ -163,6 +164,9 @@ class Operation final : public Execution {
   std::shared_ptr<Plan> plan;             ///< The plan; set for collectives only.
   Status unplanned;                       ///< Why a collective has no plan.
   std::shared_ptr<OperationOwner> owner;  ///< Keeps the communicator alive, and so the job.
+  /// Fails if devices of the mesh have found that the ranks disagree about the call.
+  Status check_mesh() const;
+
   /// For a call on a mesh: the mesh, and how the call was enqueued.
   std::shared_ptr<execution::Mesh> mesh;
   execution::Enqueued enqueued;

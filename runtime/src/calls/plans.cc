@@ -22,7 +22,7 @@
 namespace xylem::runtime {
 
 using collectives::Collective;
-using collectives::find_mapped_planner;
+using collectives::mapped_planner;
 using collectives::Shape;
 using execution::compile;
 using execution::Fusion;
@@ -73,7 +73,7 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
     if (equals == std::string_view::npos) {
       // A name without a collective applies to all collectives that have a planner of this name.
       if (collectives::find_planner(collective, item) != nullptr ||
-          find_mapped_planner(collective, item) != nullptr) {
+          item == mapped_planner(collective).name) {
         general = item;
       }
     } else if (item.substr(0, equals) == name(collective)) {
@@ -81,12 +81,6 @@ std::string_view forced_algorithm(std::string_view setting, Collective collectiv
     }
   }
   return general;
-}
-
-/// Whether schedules of this planner access the users' buffers at other ranks.
-bool is_direct(const collectives::Planner& planner) noexcept {
-  return std::ranges::any_of(collectives::mapped_direct_planners(),
-                             [&](const auto& direct) { return direct.plan == planner.plan; });
 }
 
 Plan::Variant variant_of(const Call& call) noexcept {
@@ -170,7 +164,7 @@ Result<collectives::Choice> Plans::choose(const Shape& shape,
                                           Agreement agreement) {
   auto forced = forced_algorithm(site_.algorithm, shape.collective);
   // A mapped planner applies only to calls on meshes, so it is ignored here.
-  if (find_mapped_planner(shape.collective, forced) != nullptr) forced = {};
+  if (forced == mapped_planner(shape.collective).name) forced = {};
   const Lock lock(choosing_);
   if (device_chooser_ && agreement == Agreement::on_devices && forced.empty()) {
     return device_chooser_->choose(shape, bytes, {});
@@ -206,11 +200,7 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
     info.on_devices =
         site_.given->find(shape) != nullptr ? info.algorithm : on_devices.planner->name;
   }
-  const Lock lock(choosing_);
-  if (mesh_chooser_ && may_use_mesh(shape)) {
-    XYLEM_TRY(const auto on_mesh, choose_for_mesh(shape, bytes, false));
-    info.on_stream = on_mesh.planner->name;
-  }
+  if (mesh_ && may_use_mesh(shape)) info.on_stream = mapped_planner(shape.collective).name;
   return info;
 }
 
@@ -241,7 +231,7 @@ Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {
   drop_evicted();
   auto plan = std::make_shared<Plan>();
   if (call.is_on_mesh()) {
-    XYLEM_TRY(plan->stream_program, compile_for_mesh(call));
+    XYLEM_TRY(plan->stream_program, compile_for_mesh(call, variant));
     Call barrier;
     barrier.memory = call.memory;
     XYLEM_TRY(compile_for(barrier, {.is_on_device = true}, *plan));
@@ -344,72 +334,42 @@ void Plans::set_devices(Token /*token*/, std::optional<MeshSite> mesh) {
   device_chooser_.emplace(device_costs(chooser_.model(), site_.device_slice_bytes),
                           device_planners());
   plans_.clear();
-  if (!mesh) return;
-  mesh_scratch_bytes_ = mesh->scratch_bytes;
-  is_mesh_direct_ = mesh->is_direct;
-  mesh_chooser_.emplace(std::move(mesh->model), collectives::mapped_planners());
+  mesh_ = mesh;
 }
 
 bool Plans::may_use_mesh(const Shape& shape) const {
   if (site_.given->find(shape) != nullptr) return false;
   const auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  if (forced.empty()) return true;
-  const auto* const planner = find_mapped_planner(shape.collective, forced);
-  return planner != nullptr && (is_mesh_direct_ || !is_direct(*planner));
+  return forced.empty() || forced == mapped_planner(shape.collective).name;
 }
 
-/// The algorithm for a call on a mesh. A direct algorithm is preferred, since it does less work
-/// than the others at every size. If `is_scaled`, ranks multiply their inputs, and must do so
-/// before other ranks read them; a direct algorithm cannot be used then.
-Result<collectives::Choice> Plans::choose_for_mesh(const Shape& shape,
-                                                   std::uint64_t bytes,
-                                                   bool is_scaled) {
-  if (!mesh_chooser_) return failure(Code::internal, "the communicator has no mesh");
-  const auto forced = forced_algorithm(site_.algorithm, shape.collective);
-  const auto* const named = find_mapped_planner(shape.collective, forced);
-  const bool may_be_direct = forced.empty() || (named != nullptr && is_direct(*named));
-  if (!may_be_direct) return mesh_chooser_->choose(shape, bytes, forced);
-  if (is_mesh_direct_ && !is_scaled) {
-    const auto direct = collectives::mapped_direct_planners();
-    const auto found =
-        std::ranges::find(direct, shape.collective, &collectives::Planner::collective);
-    if (found != direct.end()) {
-      collectives::Choice choice;
-      choice.planner = &*found;
-      choice.shape = shape;
-      return choice;
-    }
-  }
-  return mesh_chooser_->choose(shape, bytes, {});
-}
-
-Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(const Call& call) {
+Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
+    const Call& call, Plan::Variant variant) const {
+  if (!mesh_) return failure(Code::internal, "the communicator has no mesh");
   const Shape shape{call.collective, site_.size, call.root};
-  execution::StreamProgramOptions options;
-  options.is_scaled = call.op.op == RedOp::premul_sum;
-  collectives::Choice choice;
-  {
-    const Lock lock(choosing_);
-    XYLEM_TRY(choice, choose_for_mesh(shape, agreed_bytes(call), options.is_scaled));
-    options.scratch_bytes = mesh_scratch_bytes_;
-  }
-  options.is_direct = is_direct(*choice.planner);
-  options.call = record_of(call).fingerprint;
+  std::vector<collectives::Schedule> schedules;
+  schedules.reserve(site_.size);
   for (std::uint32_t rank = 0; rank < site_.size; ++rank) {
-    const auto chunks = choice.planner->plan(choice.shape, rank).scratch.size();
-    options.scratch_chunks = std::max(options.scratch_chunks, static_cast<std::uint32_t>(chunks));
+    schedules.push_back(mapped_planner(call.collective).plan(shape, rank));
   }
+  execution::StreamProgramOptions options;
   options.counts = counts_of(call);
-  if (options.is_scaled) options.scale = execution::device_scale_kernel(call.type);
+  options.call = record_of(call).fingerprint;
+  options.stages_input = variant.stages_input;
+  // Whether an all_to_all is in place may differ between ranks.
+  const bool may_be_in_place =
+      call.collective == Collective::all_to_all && !call.has_private_counts();
+  if (mesh_->may_stage || call.op.op == RedOp::premul_sum || may_be_in_place) {
+    options.slice_bytes = mesh_->staging_bytes / schedules.size() / 64 * 64;
+  }
+  if (call.op.op == RedOp::premul_sum) options.scale = execution::device_scale_kernel(call.type);
   if (reduces(call.collective)) {
-    options.reduce = options.is_direct ? execution::device_exchange_kernel(call.op.op, call.type)
-                                       : execution::device_reduce_kernel(call.op.op, call.type);
+    options.reduce = execution::device_exchange_kernel(call.op.op, call.type);
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
-  options.copy = options.is_direct ? execution::device_exchange_copy_kernel(size_of(call.type))
-                                   : execution::device_copy_kernel(size_of(call.type));
+  options.copy = execution::device_exchange_copy_kernel(size_of(call.type));
   options.signal = execution::device_signal_kernel();
-  return compile_for_stream(choice.planner->plan(choice.shape, site_.rank), options);
+  return compile_for_stream(schedules, site_.rank, options);
 }
 
 Plan* Plans::find(Token /*token*/, const EvenArguments& arguments) noexcept {

@@ -99,9 +99,8 @@ class Plans {
 
   /// The data on which plans for calls on a mesh depend. It is the same on all ranks.
   struct MeshSite {
-    std::uint64_t scratch_bytes = 0;  ///< Scratch of each rank.
-    bool is_direct = false;           ///< Mesh::is_direct()
-    collectives::CostModel model;
+    std::uint64_t staging_bytes = 0;  ///< Mesh::staging_bytes()
+    bool may_stage = false;           ///< Mesh::may_stage()
   };
 
   /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
@@ -156,11 +155,8 @@ class Plans {
   Result<Planned> schedule_for(const Call& call);
   /// Sets the program of a plan, and whether it is staged.
   Status compile_for(const Call& call, Plan::Variant variant, Plan& plan);
-  Result<collectives::Choice> choose_for_mesh(const collectives::Shape& shape,
-                                              std::uint64_t bytes,
-                                              bool is_scaled)
-      XYLEM_LOCKING(requires_capability(choosing_));
-  Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(const Call& call);
+  Result<std::shared_ptr<const execution::StreamProgram>> compile_for_mesh(
+      const Call& call, Plan::Variant variant) const;
 
   const Site site_;
   const Logger& logger_;
@@ -168,9 +164,7 @@ class Plans {
   collectives::Chooser chooser_ XYLEM_LOCKING(guarded_by(choosing_));
   /// For calls with Agreement::on_devices.
   std::optional<collectives::Chooser> device_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
-  std::optional<collectives::Chooser> mesh_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
-  std::uint64_t mesh_scratch_bytes_ XYLEM_LOCKING(guarded_by(choosing_)) = 0;
-  bool is_mesh_direct_ = false;  ///< Set before the first call on the mesh.
+  std::optional<MeshSite> mesh_;  ///< Set before the first call on the mesh.
   Mutex mutex_;
   /// The cached plans, most recently used first.
   std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));

@@ -105,9 +105,13 @@ bool Scheduler::arm(Token /*token*/, std::vector<pollfd>& /*descriptors*/) {
 
 void Scheduler::on_ended(Execution& execution, Status outcome) {
   Operation& operation = *as_operation(&execution);
-  operation.owner->on_ended(progress_.assert_held(), operation);
+  const Token token = progress_.assert_held();
+  operation.owner->on_ended(token, operation);
+  if (const Status mesh = operation.check_mesh(); outcome && !mesh) {
+    outcome = operation.owner->on_compute_error(token, operation, mesh);
+  }
   set_pending(pending_.load(std::memory_order_relaxed) - 1);
-  if (!outcome && operation.enqueued.is_direct) {
+  if (!outcome && operation.enqueued.is_shared) {
     // The devices of peers may still access the buffers, although the call has failed.
     outcome = Error{.code = outcome.code(),
                     .message = std::string(outcome.message()),
@@ -126,7 +130,7 @@ void Scheduler::on_wire_error(Execution& execution, std::uint32_t peer, Code cod
 
 void Scheduler::on_compute_error(Execution& execution, const Status& why) {
   Operation& operation = *as_operation(&execution);
-  operation.owner->on_compute_error(progress_.assert_held(), operation, why);
+  (void)operation.owner->on_compute_error(progress_.assert_held(), operation, why);
   // If this rank has left the communicator, on_compute_error() announces no error. So the operation
   // is failed here in any case.
   engine_.fail(execution, why);

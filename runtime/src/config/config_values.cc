@@ -41,8 +41,7 @@ bool every_part(std::string_view text, Check&& check) {
 /// Names of the planners of one collective, or of all collectives; each name once.
 std::vector<std::string_view> algorithm_names(std::optional<collectives::Collective> collective) {
   std::vector<std::string_view> names;
-  for (const auto planners : {collectives::planners(), collectives::mapped_planners(),
-                              collectives::mapped_direct_planners()}) {
+  for (const auto planners : {collectives::planners(), collectives::mapped_planners()}) {
     for (const collectives::Planner& planner : planners) {
       if (collective && planner.collective != *collective) continue;
       if (std::ranges::find(names, planner.name) == names.end()) names.push_back(planner.name);
@@ -64,7 +63,7 @@ Status check_algorithm_of(std::string_view operation, std::string_view name) {
   const auto collective = collectives::parse_collective(operation);
   if (!collective) return collective.status();
   if (collectives::find_planner(*collective, name) != nullptr ||
-      collectives::find_mapped_planner(*collective, name) != nullptr) {
+      name == collectives::mapped_planner(*collective).name) {
     return {};
   }
   return refused(fmt::format("{} has no algorithm \"{}\", but {}", operation, name,

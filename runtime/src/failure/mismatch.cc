@@ -32,7 +32,7 @@ Mismatch compare_records(const CallHistory& history,
   if (theirs.sequence >= history.next_sequence()) return std::nullopt;
   const CallRecord& mine = history.record(theirs.sequence);
   if (mine.sequence != theirs.sequence) return compare_hashes(history, group, origin, theirs);
-  // The fingerprint of an all_to_all_v does not contain the agreement.
+  // The fingerprint of an all_to_all_v does not contain the kind of memory.
   const bool is_agreed = mine.agreement == theirs.agreement || mine.agreement == Agreement::none ||
                          theirs.agreement == Agreement::none;
   if (mine.fingerprint == theirs.fingerprint && is_agreed) return std::nullopt;
@@ -53,6 +53,8 @@ Mismatch compare_sizes(const CallHistory& history,
   const bool waits_for_this =
       theirs.state == Situation::State::waiting && theirs.blocked_on == group.rank;
   if (!waits_for_this || !origin_rank) return std::nullopt;
+  // On a mesh, this rank waits for the end of the call (Operation::check_mesh()).
+  if (history.record(theirs.sequence).agreement == Agreement::on_mesh) return std::nullopt;
   const auto count = history.sent_to(theirs.sequence, *origin_rank);
   if (!count) return std::nullopt;
   const std::uint64_t bytes = *count * size_of(history.record(theirs.sequence).type);

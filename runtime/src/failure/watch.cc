@@ -80,7 +80,13 @@ void Watch::check(Operation& operation, Clock::time_point now) {
     operation.watched.warned = true;
     context_.logger.warn(fmt::format("stalled: {}", explain(group, operation)));
   }
-  if (stalled >= kPartnerLeftLimit) look_for_leavers(group, operation, now);
+  if (stalled < kPartnerLeftLimit) return;
+  // Ranks whose numbers of elements differ may take part in different numbers of rounds.
+  if (const Status mesh = operation.check_mesh(); !mesh) {
+    (void)group.on_compute_error(context_.progress.assert_held(), operation, mesh);
+    return;
+  }
+  look_for_leavers(group, operation, now);
 }
 
 void Watch::find_oldest() {

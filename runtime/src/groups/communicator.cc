@@ -63,12 +63,11 @@ Status Communicator::prepare(const Memory& device) const {
 
 Result<Binding> Communicator::bind(const Memory& device) const {
   if (group_ == nullptr) return empty();
-  return group_->mesh().bind(
-      device, [this](runtime::Call&& call) { return group_->submit(std::move(call)); });
+  return group_->bind(device);
 }
 
 Binding Communicator::binding() const noexcept {
-  return group_ ? group_->mesh().binding() : Binding::none;
+  return group_ ? group_->binding() : Binding::none;
 }
 
 Work Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 namespace xylem::runtime {
@@ -229,16 +230,26 @@ void Group::launch(Token token, Operation& operation) noexcept {
     mesh_.stop(token);  // Releases the stream, if the call is enqueued on it.
     return context_->scheduler.engine(token).fail(operation, has_left_ ? destroyed() : health_);
   }
+  if (mesh_.has_posts()) send_posts(token);
   if (operation.call.kind == CallKind::collective) return collectives_.launch(token, operation);
-  const bool any = operation.call.peer == collectives::kNone;
-  const std::uint32_t first = any ? 0 : operation.call.peer;
+  if (connect(token, operation.call.peer)) messages_.start(operation);
+}
+
+/// Sets the link to a rank of the group, or to all ranks for kNone. False if there is no
+/// connection; the group will then fail.
+bool Group::connect(Token token, std::uint32_t rank) {
+  const bool any = rank == collectives::kNone;
+  const std::uint32_t first = any ? 0 : rank;
   const std::uint32_t last = any ? spec_.size() : first + 1;
   for (std::uint32_t peer = first; peer < last; ++peer) {
     auto link = context_->wires->link(token, spec_.world_ranks[peer]);
-    if (!link) return suspect(link.status());
+    if (!link) {
+      suspect(link.status());
+      return false;
+    }
     peers_.links[peer] = *link;
   }
-  messages_.start(operation);
+  return true;
 }
 
 void Group::on_ended(Token token, Operation& operation) {
@@ -265,11 +276,45 @@ void Group::on_wire_error(Token /*token*/, Operation& operation, std::uint32_t p
       culprit));
 }
 
-void Group::on_compute_error(Token /*token*/, Operation& operation, const Status& why) {
+Status Group::on_compute_error(Token /*token*/, Operation& operation, const Status& why) {
   const std::uint32_t self = spec_.own_world_rank();
   announce(why.code(), self,
            fmt::format("rank {} cannot go on with {}: {}", self,
                        history().name_of(operation.sequence), why.message()));
+  return health_;
+}
+
+// ---- messages of the mesh ----
+
+Result<Binding> Group::bind(const Memory& device) {
+  XYLEM_TRY(const Binding binding,
+            mesh_.bind(device, [this](Call&& call) { return submit(std::move(call)); }));
+  if (!mesh_.has_messages()) return binding;
+  context_->progress.with_token([this](Token token) {
+    if (connect(token, collectives::kNone)) messages_.receive_notes();
+    send_posts(token);
+  });
+  return binding;
+}
+
+void Group::send_posts(Token token) {
+  for (const auto& [to, message] : mesh_.take_posts(token)) {
+    if (health_ && connect(token, to))
+      messages_.send_note(to, std::as_bytes(std::span(&message, 1)));
+  }
+}
+
+void Group::on_note(std::uint32_t from, std::span<const std::byte> bytes) {
+  execution::MeshMessage message;
+  if (bytes.size() != sizeof message) return;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  mesh_.on_message(context_->progress.assert_held(), from, message, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->context_->progress.with_token([&](Token token) {
+      if (self->mesh_.has_posts()) self->send_posts(token);
+    });
+  });
 }
 
 void Group::on_call(const CallRecord& record) {

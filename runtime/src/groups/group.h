@@ -27,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,7 +78,9 @@ class Group final : public std::enable_shared_from_this<Group>,
   const std::shared_ptr<Context>& context() const noexcept { return context_; }
   Caller caller() const noexcept { return {spec_.rank, spec_.size(), &context_->devices}; }
   Plans& plans() noexcept { return plans_; }
-  GroupMesh& mesh() noexcept { return mesh_; }
+  Binding binding() const noexcept { return mesh_.binding(); }
+  /// See Communicator::bind().
+  Result<Binding> bind(const Memory& device);
   /// collective(), send() and recv() make the calls of the user. A call begins at once if the
   /// progress token is free, and may have ended when the function returns. They set the memory of
   /// the buffers, if the user has not stated it.
@@ -107,7 +110,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   void launch(Token token, Operation& operation) noexcept override;
   void on_ended(Token token, Operation& operation) override;
   void on_wire_error(Token token, Operation& operation, std::uint32_t peer, Code code) override;
-  void on_compute_error(Token token, Operation& operation, const Status& why) override;
+  Status on_compute_error(Token token, Operation& operation, const Status& why) override;
   MessageListener& message_listener(Token /*token*/) noexcept override { return messages_; }
 
  private:
@@ -138,6 +141,9 @@ class Group final : public std::enable_shared_from_this<Group>,
   Operation& begin_operation() override;
   Operation& adopt_spare() override;
   void on_call(const CallRecord& record) override;
+  void on_note(std::uint32_t from, std::span<const std::byte> bytes) override;
+  void send_posts(Token token);
+  bool connect(Token token, std::uint32_t rank);
   CallHistory& history() noexcept override { return collectives_.history(); }
   PointToPoint& messages() noexcept override { return messages_; }
 

@@ -8,8 +8,10 @@
 #include "failure/situation.h"
 #include "xylem/base/status.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace xylem::runtime {
@@ -41,6 +43,8 @@ class GroupControl {
   virtual Operation& adopt_spare() = 0;
   /// Call this when a collective has been numbered.
   virtual void on_call(const CallRecord& record) = 0;
+  /// Call this when a note of rank `from` of the group has arrived (PointToPoint::send_note()).
+  virtual void on_note(std::uint32_t from, std::span<const std::byte> bytes) = 0;
   virtual CallHistory& history() noexcept = 0;
   virtual PointToPoint& messages() noexcept = 0;
 

@@ -16,19 +16,6 @@
 namespace xylem::runtime {
 namespace {
 
-/// The costs of a mesh whose devices read each other's memory at this rate. The other costs are
-/// assumed for every device: they only decide between mapped_one_shot and mapped_two_shot.
-collectives::CostModel mesh_costs(double read_GBps) {
-  collectives::CostModel model;
-  model.local = {.alpha_us = 0.5, .bandwidth_GBps = read_GBps};
-  model.compute = {
-      .reduce_GBps = 500, .copy_GBps = 1000, .is_device = true, .enqueue_us = 0, .latency_us = 2};
-  model.step_us = 0;
-  model.exchange_step_us = 0;
-  model.slice_bytes = std::uint64_t{1} << 40;
-  return model;
-}
-
 /// What each rank sends to the others about its device, and about its end of the mesh, if it has
 /// these.
 struct Offer {
@@ -36,6 +23,13 @@ struct Offer {
   execution::MeshMember member;
 };
 static_assert(std::is_trivially_copyable_v<Offer>);
+
+/// What each rank sends to the others when it has opened their memory, or has failed to.
+struct Opened {
+  std::uint32_t is_complete = 0;
+  execution::MeshView view{};
+};
+static_assert(std::is_trivially_copyable_v<Opened>);
 
 bool moves_data(const Call& call) noexcept {
   const auto is_part = [](std::uint64_t count) { return count > 0; };
@@ -56,8 +50,7 @@ Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(execution::Compute&
 }
 
 /// Tells the other ranks whether this rank has a device. If all have one, makes this rank's end of
-/// the mesh, connects it to those of the others, and measures how fast the slowest device reads
-/// another's memory. Collective.
+/// the mesh and connects it to those of the others. Collective.
 Result<GroupMesh::Joined> GroupMesh::join(const Memory& device, const Submit& submit) const {
   const auto gather = [&](const auto& mine) { return gather_from_all(submit, spec_.size(), mine); };
   Result<execution::Compute*> compute = failure(Code::unsupported, "this rank has no device");
@@ -72,24 +65,21 @@ Result<GroupMesh::Joined> GroupMesh::join(const Memory& device, const Submit& su
   XYLEM_TRY(const auto offers, gather(offer));
   if (!std::ranges::all_of(offers, &Offer::has_device)) return joined;
   joined.binding = Binding::same_memory;
-  const bool is_complete = std::ranges::all_of(offers, &Offer::has_member);
-  if (is_complete) {
+  Opened opened;
+  if (std::ranges::all_of(offers, &Offer::has_member)) {
     std::vector<execution::MeshMember> members;
     members.reserve(offers.size());
     for (const Offer& each : offers) members.push_back(each.member);
-    joined.why = (*end)->join(members);
+    auto view = (*end)->join(members);
+    joined.why = view.status();
+    if (view) opened = {.is_complete = 1, .view = *view};
   }
-  XYLEM_TRY(const auto all_joined, gather(std::uint64_t{joined.why ? 1U : 0U}));
-  const bool have_all_joined =
-      std::ranges::all_of(all_joined, [](std::uint64_t each) { return each != 0; });
-  if (!is_complete || !have_all_joined) return joined;
-  const auto measured = (*end)->measure();
-  joined.why = measured.status();
-  // This gather is also a barrier: when it has ended, the measure() of every rank has ended, too,
-  // and does not use the scratch of this rank. So calls may begin.
-  XYLEM_TRY(const auto rates, gather(measured ? *measured : 0.0));
-  joined.read_GBps = *std::ranges::min_element(rates);
-  if (joined.read_GBps == 0) return joined;
+  XYLEM_TRY(const auto all_opened, gather(opened));
+  if (!std::ranges::all_of(all_opened, &Opened::is_complete)) return joined;
+  std::vector<execution::MeshView> views;
+  views.reserve(all_opened.size());
+  for (const Opened& each : all_opened) views.push_back(each.view);
+  (*end)->start(views);
   joined.binding = Binding::mesh;
   joined.mesh = *std::move(end);
   return joined;
@@ -125,13 +115,12 @@ void GroupMesh::set(const Memory& device, Joined& joined) {
   context_.progress.with_token([&](Token token) {
     std::optional<Plans::MeshSite> site;
     if (joined.mesh != nullptr) {
-      site = {.scratch_bytes = joined.mesh->scratch_bytes(),
-              .is_direct = joined.mesh->is_direct(),
-              .model = mesh_costs(joined.read_GBps)};
+      site = {.staging_bytes = joined.mesh->staging_bytes(), .may_stage = joined.mesh->may_stage()};
     }
-    plans_.set_devices(token, std::move(site));
+    plans_.set_devices(token, site);
     mesh_ = std::move(joined.mesh);
     device_ = device;
+    for (const auto& handle : std::exchange(early_, {})) handle(token);
     if (is_stopped_) stop(token);
   });
   binding_.store(joined.binding, std::memory_order_release);
@@ -144,10 +133,7 @@ void GroupMesh::assume_devices(Token token) {
 }
 
 bool GroupMesh::runs(const Call& call) const {
-  // In an all_to_all_v, only the sender and the receiver know the size of a part, so the ranks
-  // cannot agree on the number of rounds.
-  return exists() && call.stream && !call.has_private_counts() &&
-         plans_.may_use_mesh({call.collective, spec_.size(), call.root});
+  return exists() && call.stream && plans_.may_use_mesh({call.collective, spec_.size(), call.root});
 }
 
 Agreement GroupMesh::agreement_on(const Call& call) const {
@@ -214,6 +200,30 @@ Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& op
     context_.progress.poke();
     std::this_thread::sleep_for(kBetween);
   }
+}
+
+void GroupMesh::on_message(Token /*token*/,
+                           std::uint32_t from,
+                           const execution::MeshMessage& message,
+                           std::function<void()> send) {
+  if (mesh_ == nullptr) {
+    early_.emplace_back([this, from, message, send = std::move(send)](Token later) {
+      on_message(later, from, message, send);
+    });
+    return;
+  }
+  if (message.kind == execution::MeshMessage::Kind::opened && message.address == 0) {
+    context_.logger.write(LogLevel::info,
+                          fmt::format("{}: the GPU of rank {} cannot access an allocation of this "
+                                      "rank, so calls copy their buffers there",
+                                      spec_.label(), spec_.world_ranks[from]));
+  }
+  const auto handle = [mesh = mesh_, from, message, send = std::move(send)] {
+    mesh->on_message(from, message);
+    send();
+  };
+  if (context_.background.post(handle)) return;
+  mesh_->on_message(from, message);  // There is no thread. The answer is sent with the next call.
 }
 
 void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {

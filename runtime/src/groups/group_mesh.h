@@ -28,6 +28,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace xylem::runtime {
 
@@ -55,6 +57,17 @@ class GroupMesh {
   /// Enqueues a call on its stream, and starts its operation. If the call cannot be enqueued, ends
   /// the operation, and releases the engine's reference to it.
   void start(Operation& operation, Result<std::shared_ptr<Plan>> plan);
+  /// Whether this mesh exchanges messages with other ranks.
+  bool has_messages() const noexcept { return exists() && mesh_->may_stage(); }
+  bool has_posts() const noexcept { return mesh_ != nullptr && mesh_->has_posts(); }
+  /// The messages of the mesh for other ranks, which the caller must send.
+  std::vector<execution::MeshPost> take_posts(Token /*token*/) { return mesh_->take_posts(); }
+  /// Handles a message that rank `from` has sent, on the thread for work in the background, which
+  /// then calls `send`. There may be further messages to send.
+  void on_message(Token token,
+                  std::uint32_t from,
+                  const execution::MeshMessage& message,
+                  std::function<void()> send);
   /// Call this before the group is destroyed. If the streams of this rank have completed their
   /// calls on the mesh, waits until the operations of these calls have ended, too, which depends on
   /// other ranks: a user who has synchronized the streams expects that no call is pending.
@@ -70,7 +83,6 @@ class GroupMesh {
   struct Joined {
     Binding binding = Binding::none;
     std::shared_ptr<execution::Mesh> mesh;  ///< Null if there is no mesh.
-    double read_GBps = 0;                   ///< How fast its slowest device reads another's memory.
     Status why;  ///< Why this rank cannot be in a mesh; OK if only other ranks cannot.
   };
   Result<Joined> join(const Memory& device, const Submit& submit) const;
@@ -87,7 +99,9 @@ class GroupMesh {
   std::shared_ptr<execution::Mesh> mesh_;
   Memory device_;
   std::atomic<Binding> binding_{Binding::none};  ///< With Binding::mesh, the members above are set.
-  bool is_stopped_ = false;                      ///< Only the token holder accesses it.
+  /// What on_message() does with messages that have arrived before the mesh was set.
+  std::vector<std::function<void(Token)>> early_;
+  bool is_stopped_ = false;  ///< Only the token holder accesses it.
   Mutex order_;  ///< Held while a call is enqueued and started: numbers follow stream order.
 };
 

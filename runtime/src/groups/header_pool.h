@@ -30,7 +30,8 @@ struct MessageHeader {
   std::uint32_t source = 0;  ///< The rank of the sender in the group.
   std::uint32_t tag = 0;
   std::uint8_t type = 0;
-  std::uint8_t reserved[3] = {};
+  std::uint8_t is_note = 0;  ///< 1 for a note (PointToPoint::send_note()), otherwise 0.
+  std::uint8_t reserved[2] = {};
 };
 // An entry of shared memory that contains a header and 8 bytes of payload fills one cache line.
 static_assert(sizeof(MessageHeader) == 32);

@@ -119,7 +119,7 @@ std::optional<MessageHeader> HeaderReceiver::next_of(const transport::View& mess
   MessageHeader header;
   std::memcpy(&header, message.data, sizeof header);
   if (header.group != spec_.uid || header.source != source || header.type >= kDataTypeCount ||
-      header.number != sources_[source].expected) {
+      header.number != sources_[source].expected || header.is_note != 0) {
     return std::nullopt;
   }
   const std::uint64_t bytes = body_bytes(header);

@@ -50,8 +50,8 @@ class HeaderReceiver final : private HeaderOwner {
   void post_slots(std::uint32_t peer);
   /// Posts again the slots that were left unposted because the client was full.
   void wake_slots();
-  /// The header of a message that was found in shared memory, if the message is well-formed and is
-  /// the next one expected from `source`.
+  /// The header of a message that was found in shared memory, if the message is well-formed, is the
+  /// next one expected from `source`, and is no note.
   std::optional<MessageHeader> next_of(const transport::View& message,
                                        std::uint32_t source) const noexcept;
   /// Call this when the caller has handled a message of `source` that next_of() has returned.

@@ -55,17 +55,42 @@ MessageHeader PointToPoint::next_header(std::uint32_t to,
                                         std::uint64_t count,
                                         DataType type,
                                         std::uint32_t tag) const noexcept {
-  return {spec_.uid, count, pairs_[to].sent, spec_.rank, tag, static_cast<std::uint8_t>(type), {}};
+  return {.group = spec_.uid,
+          .count = count,
+          .number = pairs_[to].sent,
+          .source = spec_.rank,
+          .tag = tag,
+          .type = static_cast<std::uint8_t>(type)};
+}
+
+void PointToPoint::open() {
+  if (!pairs_.empty()) return;
+  headers_.open();
+  pairs_.resize(spec_.size());
+  for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
+    pairs_[rank].has_left = group_.has_left(rank);
+  }
+}
+
+void PointToPoint::receive_notes() {
+  open();
+  headers_.post_slots(collectives::kNone);
+}
+
+void PointToPoint::send_note(std::uint32_t to, std::span<const std::byte> bytes) {
+  open();
+  if (pairs_[to].has_left) return;
+  MessageHeader header = next_header(to, bytes.size(), DataType::uint8, 0);
+  header.is_note = 1;
+  ++pairs_[to].sent;
+  Call call;
+  call.peer = to;
+  call.input = bytes.data();
+  send_header(header, call);
 }
 
 void PointToPoint::start(Operation& operation) {
-  if (pairs_.empty()) {
-    headers_.open();
-    pairs_.resize(spec_.size());
-    for (std::uint32_t rank = 0; rank < spec_.size(); ++rank) {
-      pairs_[rank].has_left = group_.has_left(rank);
-    }
-  }
+  open();
   if (operation.call.kind == CallKind::recv) return receive(operation);
   send(operation);
 }
@@ -382,6 +407,7 @@ void PointToPoint::on_body(Message& message) {
 /// left its transport, and would be lost.
 void PointToPoint::accept(const MessageHeader& header, const std::byte* payload) {
   if (!group_.health()) return;
+  if (header.is_note != 0) return group_.on_note(header.source, {payload, body_bytes(header)});
   if (Operation* receive = queue_.take_receive(header)) {
     return deliver(*receive, header, payload, nullptr);
   }

@@ -50,6 +50,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace xylem::runtime {
@@ -70,6 +71,12 @@ class PointToPoint final : public MessageListener,
                HeaderPool& headers);
 
   void start(Operation& operation);
+  /// Sends a note to rank `to` of the group: a message of at most kInlineMessage bytes from this
+  /// library, which no receive matches. There, GroupControl::on_note() is called with it, once
+  /// receive_notes() has been called. Precondition: the link to the rank is known.
+  void send_note(std::uint32_t to, std::span<const std::byte> bytes);
+  /// Precondition: the links to all ranks are known.
+  void receive_notes();
   /// Call this when rank `rank` of the group has left the job. Later sends to it fail.
   void note_left(std::uint32_t rank) noexcept;
   /// Whether the message of a call passes through host memory (Run::staged). For any thread.
@@ -98,6 +105,8 @@ class PointToPoint final : public MessageListener,
   void close() noexcept;
 
  private:
+  void open();
+
   static constexpr std::uint32_t kMostSending = 1024;
   static constexpr std::uint64_t kMostUnexpected = 1 << 20;
 

@@ -51,7 +51,7 @@ Result<std::shared_ptr<Group>> split(Group& group, std::int32_t color, std::int3
   if (color < 0) return std::shared_ptr<Group>();
   std::ranges::stable_sort(members, {}, [&](std::uint32_t rank) { return choices[rank].key; });
   Formation formation;
-  formation.has_same_memory = group.mesh().binding() != Binding::none;
+  formation.has_same_memory = group.binding() != Binding::none;
   formation.uid = combine(combine(spec.uid, number), static_cast<std::uint64_t>(color));
   for (const std::uint32_t member : members) {
     formation.members.push_back({spec.world_ranks[member], choices[member].seat});

@@ -95,12 +95,13 @@ Result<execution::Compute*> ComputeDevices::of(const Memory& memory) const {
   return add(std::move(device));
 }
 
-execution::DriverUse ComputeDevices::driver_use() const noexcept {
-  execution::DriverUse sum;
+execution::DeviceUse ComputeDevices::device_use() const noexcept {
+  execution::DeviceUse sum;
   for (const Made* at = devices_.load(std::memory_order_acquire); at != nullptr; at = at->next) {
-    const auto use = at->device.compute->driver_use();
-    sum.calls += use.calls;
-    sum.time += use.time;
+    const auto use = at->device.compute->device_use();
+    sum.driver_calls += use.driver_calls;
+    sum.driver_time += use.driver_time;
+    sum.mesh_copied_bytes += use.mesh_copied_bytes;
   }
   return sum;
 }

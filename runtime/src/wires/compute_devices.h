@@ -59,7 +59,7 @@ class ComputeDevices final : public transport::DeviceMemory {
   }
 
   /// How much all devices have used their drivers. Any thread may call this.
-  execution::DriverUse driver_use() const noexcept;
+  execution::DeviceUse device_use() const noexcept;
 
   void renew() noexcept override;
   bool share(const transport::ConstRegion& source, transport::DevicePlace& place) noexcept override;

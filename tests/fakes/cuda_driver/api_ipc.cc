@@ -6,6 +6,10 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
 namespace xylem::fake_cuda {
 namespace {
 
@@ -22,6 +26,14 @@ CUresult open_memory(Call& call, const IpcKey& key, CUdeviceptr* address) {
   allocation->opens = 1;
   *address = allocation->start;
   return CUDA_SUCCESS;
+}
+
+/// Returns when the file that FAKE_CUDA_OPEN_GATE names does not exist.
+void wait_at_gate() {
+  const char* const gate = std::getenv("FAKE_CUDA_OPEN_GATE");
+  while (gate != nullptr && ::access(gate, F_OK) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace
@@ -52,6 +64,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
 // The exporting process cannot open its own handle. cuda.h does not say so, but drivers return
 // CUDA_ERROR_INVALID_CONTEXT.
 CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
+  wait_at_gate();  // Without the driver's mutex.
   Call call(__func__, Needs::context, DuringCapture::unsafe);
   if (call.has_failed() || !call.has(address)) return call.result();
   if (!call.driver().settings.has_ipc) return call.fail(CUDA_ERROR_NOT_SUPPORTED);

@@ -11,6 +11,7 @@ namespace {
 
 /// The number is small, so that kernels that fill the device need little time on a CPU.
 constexpr int kMultiprocessors = 4;
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // Not in cuda.h of CUDA 12.
 
 int attribute_of(const Device& device, CUdevice_attribute attribute) {
   const Settings& settings = device.driver.settings;
@@ -35,6 +36,7 @@ int attribute_of(const Device& device, CUdevice_attribute attribute) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return settings.has_memory_operations ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return settings.has_ipc ? 1 : 0;
+    case kMpsEnabled: return settings.has_mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:

@@ -23,13 +23,17 @@
 //   CUDA_DEVICE_MAX_CONNECTIONS
 //                          (8 if not set), but at least 1, with which as many streams may wait as
 //                          on an H200 (tests/gpu)
+//   FAKE_CUDA_MPS          1: devices state that processes share them by MPS; 0. In either case, a
+//                          device runs the work of all processes at the same time.
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions
 //                          that are newer.
 //   FAKE_CUDA_INIT         what cuInit returns, as a number; 0
 //   FAKE_CUDA_KERNELS      path of the library that has the kernels (host_kernel.h)
-//   FAKE_CUDA_FAULTS       items separated by commas; none. FUNCTION:N=CODE: the N-th call of
+//   FAKE_CUDA_OPEN_GATE    path of a file; none. While it exists, cuIpcOpenMemHandle does not
+//   return. FAKE_CUDA_FAULTS       items separated by commas; none. FUNCTION:N=CODE: the N-th call
+//   of
 //                          FUNCTION returns CODE and does nothing else. FUNCTION is an exported
 //                          name, such as cuMemAlloc_v2. If CODE means that a device is lost, such
 //                          as 700 or 719, later calls for this device return it, too, its commands

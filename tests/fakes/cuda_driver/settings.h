@@ -32,6 +32,7 @@ struct Settings {
   std::vector<Fault> faults;
   bool has_memory_operations = true;
   bool has_ipc = true;
+  bool has_mps = false;
   bool has_peer_access = true;
 };
 

@@ -31,16 +31,12 @@ struct Planner {
 
 /// Every registered planner, in a fixed order.
 std::span<const Planner> planners() noexcept;
-/// The planners for ranks that map each other's scratch; planners() does not contain them. In their
-/// plans, each rank can run its steps one after the other, in list order. Their names begin with
-/// "mapped".
+/// The planners for ranks that access each other's input and output buffers; planners() does not
+/// contain them. There is one for each collective, and all have the name "mapped". In their plans,
+/// each rank can run its steps one after the other, in list order. An all_to_all must not be in
+/// place.
 std::span<const Planner> mapped_planners() noexcept;
-/// The planners for ranks that map each other's input and output buffers in addition to scratch.
-/// There is no such planner for all_to_all, since an in-place call would overwrite input that other
-/// ranks have not read yet. There is none for barrier, which has no buffers.
-std::span<const Planner> mapped_direct_planners() noexcept;
-/// The planner of mapped_planners() or mapped_direct_planners() with this name, or null.
-const Planner* find_mapped_planner(Collective collective, std::string_view name) noexcept;
+const Planner& mapped_planner(Collective collective) noexcept;
 /// The planner of planners() with this name, or null.
 const Planner* find_planner(Collective collective, std::string_view name) noexcept;
 

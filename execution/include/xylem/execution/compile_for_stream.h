@@ -12,29 +12,34 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 
 namespace xylem::execution {
 
 struct StreamProgramOptions {
   collectives::Counts counts{};
-  std::uint64_t scratch_bytes = 0;   ///< Bytes of scratch that each rank has.
-  std::uint32_t scratch_chunks = 0;  ///< The most scratch chunks of any rank.
+  /// StreamProgram::slice_bytes. The same on all ranks, as are the sizes of the blocks that two
+  /// ranks exchange.
+  std::uint64_t slice_bytes = kUnlimited;
   std::uint32_t divisor = 1;
-  bool is_scaled = false;  ///< Copies from the input multiply it by StreamCall::factor.
-  /// True if each device can access the inputs and outputs of all ranks. Then steps may use the
-  /// inputs and outputs of other ranks.
-  bool is_direct = false;
-  std::uint64_t call = 0;  ///< See StreamProgram::call.
-  KernelId reduce = 0;     ///< The kernel that reduces, if the collective does.
-  KernelId copy = 0;       ///< The kernel that copies elements.
-  KernelId signal = 0;     ///< The kernel that sets flags of peers.
-  KernelId scale = 0;      ///< The kernel that multiplies, if `is_scaled`.
+  bool stages_input = false;           ///< See StreamProgram::stages_input.
+  std::uint64_t call = 0;              ///< See StreamProgram::call.
+  KernelId reduce = 0;                 ///< The kernel that reduces, if the collective does.
+  KernelId copy = 0;                   ///< The kernel that copies elements.
+  KernelId signal = 0;                 ///< The kernel that sets flags of peers.
+  std::optional<KernelId> scale = {};  ///< See StreamProgram::scale.
+
+  static constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 };
 
-/// Compiles a schedule. Fails with `unsupported` if a mesh cannot run it: because it has sends or
-/// receives, because it uses inputs or outputs of other ranks although `is_direct` is false, or
-/// because it breaks the rules for signals in collectives/src/planners/phases.h.
+/// Compiles the schedule of `rank`; schedules[r] is the schedule of rank r. Fails with
+/// `unsupported` if a mesh cannot run it: because it has sends or receives, because it uses
+/// scratch, because a rank uses several chunks of a buffer of another rank, or because it breaks
+/// the rules for signals in collectives/src/planners/phases.h.
 Result<std::shared_ptr<const StreamProgram>> compile_for_stream(
-    const collectives::Schedule& schedule, const StreamProgramOptions& options);
+    std::span<const collectives::Schedule> schedules,
+    std::uint32_t rank,
+    const StreamProgramOptions& options);
 
 }  // namespace xylem::execution

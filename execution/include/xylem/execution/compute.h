@@ -55,10 +55,12 @@ struct ComputeWork {
   double factor = 1;
 };
 
-/// How much a Compute has used the driver of its device.
-struct DriverUse {
-  std::uint64_t calls = 0;
-  std::chrono::nanoseconds time{0};  ///< Of all threads, with the driver's context.
+/// How much a Compute has used its device, apart from what the engine has enqueued.
+struct DeviceUse {
+  std::uint64_t driver_calls = 0;
+  std::chrono::nanoseconds driver_time{0};  ///< Of all threads, with the driver's context.
+  /// Bytes of calls on meshes that were copied to and from staging memory.
+  std::uint64_t mesh_copied_bytes = 0;
 };
 
 /// Runs the copies, reductions and scalings of an engine. Any thread may call gate_after(),
@@ -127,7 +129,7 @@ class Compute {
   /// undefined.
   virtual Status health() const = 0;
   /// Any thread may call this.
-  virtual DriverUse driver_use() const noexcept { return {}; }
+  virtual DeviceUse device_use() const noexcept { return {}; }
 };
 
 }  // namespace xylem::execution

@@ -22,8 +22,8 @@ struct CudaOptions {
   /// (src/cuda/kernels/arguments.h).
   std::vector<std::string> kernel_names{};
   std::string driver = "libcuda.so.1";  ///< File name of the driver's library.
-  /// Size of the device scratch of each mesh: a multiple of 64, and the same on all ranks.
-  std::uint64_t mesh_scratch_bytes = std::uint64_t{16} << 20;
+  /// Size of the staging memory of each mesh: a multiple of 64, and the same on all ranks.
+  std::uint64_t mesh_staging_bytes = std::uint64_t{16} << 20;
   /// How many streams may wait in calls of meshes at a time. 0 if all streams of this process share
   /// one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1). A stream that waits then blocks all other
   /// work of this process on the GPU, even the work that would end the wait. So gate_before() and

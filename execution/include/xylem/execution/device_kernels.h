@@ -18,12 +18,11 @@ KernelId device_reduce_kernel(RedOp op, DataType type) noexcept;
 /// The kernel that scales like scale_kernel(type).
 KernelId device_scale_kernel(DataType type) noexcept;
 
-/// A kernel for elements of this size: 1, 2, 4 or 8 bytes. It copies if it is launched with one
-/// source.
-KernelId device_copy_kernel(std::size_t element_bytes) noexcept;
-/// Kernels that compute the same as those of device_reduce_kernel() and device_copy_kernel(), but
-/// write any number of targets. Targets and sources may be buffers of other ranks of a mesh.
+/// The kernel that computes the same as that of device_reduce_kernel(), but writes any number of
+/// targets. Targets and sources may be buffers of other ranks of a mesh.
 KernelId device_exchange_kernel(RedOp op, DataType type) noexcept;
+/// Such a kernel for elements of this size: 1, 2, 4 or 8 bytes. It copies if it is launched with
+/// one source.
 KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept;
 /// The kernel that signals other ranks of a mesh by setting flags.
 KernelId device_signal_kernel() noexcept;

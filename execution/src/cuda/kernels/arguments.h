@@ -16,6 +16,14 @@
 
 #include <cstdint>
 
+#ifdef __CUDACC__
+#define XYLEM_DEVICE __host__ __device__ __forceinline__
+#define XYLEM_PRAGMA(text) _Pragma(#text)
+#else
+#define XYLEM_DEVICE inline
+#define XYLEM_PRAGMA(text)
+#endif
+
 namespace xylem::execution::cuda {
 
 /// A launch takes at most this many sources.
@@ -45,59 +53,88 @@ struct ScaleArguments {
   const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
 };
 
-/// What a rank of a mesh publishes to its peers at the beginning of a call, so that direct calls
-/// can use its buffers (StreamProgram).
+/// What a rank of a mesh publishes to one of its peers in each round of a call: which parts of its
+/// buffers the peer uses (StreamProgram).
 struct PeerCall {
-  std::uint64_t input = 0;  ///< Addresses of the rank's buffers.
+  std::uint64_t input = 0;  ///< Addresses for the peer.
   std::uint64_t output = 0;
-  std::uint64_t call = 0;  ///< StreamProgram::call
+  /// call_of() of StreamProgram::call and of the number of elements that the peer uses. Bit 0 is
+  /// set if an address is in the rank's staging memory, which has room for one slice.
+  std::uint64_t call = 0;
 };
+
+/// A number for a call in which one rank uses `count` elements of another. Bit 0 is not set.
+XYLEM_DEVICE constexpr std::uint64_t call_of(std::uint64_t call, std::uint64_t count) {
+  return (call ^ (count * 0x9E3779B97F4A7C15)) & ~std::uint64_t{1};
+}
+
+/// What a kernel notes if the data of `rank` do not match in call `number`.
+XYLEM_DEVICE constexpr std::uint64_t mismatch_of(std::uint64_t number, std::uint32_t rank) {
+  return number << 8 | (rank + 1);
+}
 
 /// A launch signals at most this many peers.
 inline constexpr std::uint32_t kMostSignals = 31;
 
 /// The arguments of xylem_signal, which sets flags[i] to 1 after all work that was enqueued on the
 /// stream before. Each flag is set by one thread. If peer_calls[i] is not null, this thread first
-/// writes `own` to *peer_calls[i].
+/// writes own[i] to *peer_calls[i].
 struct SignalArguments {
   std::uint32_t* flags[kMostSignals] = {};
   PeerCall* peer_calls[kMostSignals] = {};
-  PeerCall own;
+  PeerCall own[kMostSignals] = {};
   std::uint32_t count = 0;
   const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
 };
 
 /// A launch has at most this many operands: a target and a source of each rank of a mesh.
 inline constexpr std::uint32_t kMostOperands = 64;
+/// A launch has at most this many parts.
+inline constexpr std::uint32_t kMostParts = 32;
 
-/// The arguments of a reduction into several targets: target[i] = source[0][i] ∘ source[1][i] ∘ …
-/// for each target, as ReduceKernel defines it. With one source it is a copy. Operands may be
-/// buffers of other ranks, which have published the addresses (PeerCall). If one of these ranks has
-/// published a number other than `call`, the kernel accesses no operand. In either case the kernel
-/// sets `flags` at its end.
+/// The arguments of independent reductions, each into several targets: in each part,
+/// target[i] = source[0][i] ∘ source[1][i] ∘ … for each target, as ReduceKernel defines it. With
+/// one source it is a copy. Operands may be buffers of other ranks, which have published the
+/// addresses (PeerCall). If one of these ranks has published another call, or another number of
+/// elements, the kernel accesses no operand. It writes mismatch_of() of this call and this rank to
+/// `*mismatch`, if that is still 0. In either case the kernel sets `flags` at its end.
+///
+/// A call may have several rounds, in each of which a rank publishes where the next slice of its
+/// chunk is. A part none of whose operands is in staging memory is computed as a whole in the first
+/// round. The later rounds then skip it.
 struct ExchangeArguments {
   /// A value of Operand::buffer: the operand is a buffer of this rank. Other values are 2 · r for
   /// the input of rank r, and 2 · r + 1 for its output.
   static constexpr std::uint32_t kHere = ~std::uint32_t{0};
   struct Operand {
-    std::uint64_t place = 0;  ///< For kHere: an address. Otherwise: the offset in the buffer.
+    std::uint64_t place = 0;  ///< For kHere: the address of the slice.
     std::uint32_t buffer = kHere;
   };
 
-  std::uint64_t count = 0;  ///< Number of elements.
-  std::uint32_t target_count = 0;
-  std::uint32_t source_count = 0;
-  std::uint32_t divisor = 1;  ///< As in ReduceArguments.
+  std::uint32_t part_count = 1;
+  std::uint32_t target_count = 0;  ///< Of each part.
+  std::uint32_t source_count = 0;  ///< Of each part.
+  std::uint32_t divisor = 1;       ///< As in ReduceArguments.
+  std::uint64_t begin = 0;         ///< The first element of the slice of this round.
+  std::uint64_t slice = 0;         ///< The number of elements of a slice.
   std::uint32_t flag_count = 0;
+  /// True if every part is computed slice by slice: this rank's input is in staging memory, or the
+  /// call overwrites it.
+  bool is_sliced = false;
   const std::uint32_t* stop = nullptr;   ///< As in ReduceArguments.
   const PeerCall* peer_calls = nullptr;  ///< peer_calls[r] is the PeerCall of rank r.
-  std::uint64_t call = 0;
+  std::uint64_t call = 0;                ///< StreamProgram::call
+  std::uint64_t number = 0;              ///< Of the call, among those of this rank.
+  std::uint64_t* mismatch = nullptr;
   /// Counts the blocks that have ended, so that the last block sets the flags. The word must be 0
   /// before the launch. A launch sets it to 0 again, unless it was stopped. Only one launch at a
   /// time may use it.
   std::uint32_t* ended = nullptr;
   std::uint32_t* flags[kMostSignals] = {};
-  Operand operands[kMostOperands] = {};  ///< First the targets, then the sources.
+  std::uint64_t counts[kMostParts] = {};  ///< Number of elements of each part, in all rounds.
+  /// First the targets of part 0, then those of part 1, …; then the sources in the same order.
+  Operand operands[kMostOperands] = {};
 };
+static_assert(sizeof(ExchangeArguments) < 4096, "kernels take at most 4 KiB of parameters");
 
 }  // namespace xylem::execution::cuda

@@ -14,16 +14,10 @@
 // right result only if is_plain() is true for both values.
 #pragma once
 
+#include "cuda/kernels/arguments.h"
+
 #include <cstdint>
 #include <type_traits>
-
-#ifdef __CUDACC__
-#define XYLEM_DEVICE __host__ __device__ __forceinline__
-#define XYLEM_PRAGMA(text) _Pragma(#text)
-#else
-#define XYLEM_DEVICE inline
-#define XYLEM_PRAGMA(text)
-#endif
 
 namespace xylem::execution::cuda {
 

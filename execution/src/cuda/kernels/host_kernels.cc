@@ -6,6 +6,7 @@
 #include "cuda/kernels/host_kernel.h"
 #include "cuda/kernels/reduce.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -59,18 +60,29 @@ bool is_last_thread(std::uint32_t* ended, const HostPlace& place) {
   return true;
 }
 
-/// Sets pointers[k] to the host address of operand k, if this thread computes elements. False if a
-/// rank has published another call.
-bool find_operands(const ExchangeArguments& a, const HostPlace& place, void** pointers) {
-  const std::uint32_t operands = a.target_count + a.source_count;
+/// Sets pointers[k] to the host address of operand k if this thread computes elements of its part,
+/// and staged[i] as exchange_n() expects. False if a rank has published another call.
+bool find_operands(const ExchangeArguments& a,
+                   const HostPlace& place,
+                   void** pointers,
+                   bool* staged) {
   const PeerCall* peer_call[kMostOperands] = {};
-  for (std::uint32_t k = 0; k < operands; ++k) {
+  std::fill_n(staged, kMostParts, a.is_sliced);
+  for (std::uint32_t k = 0; k < operand_count(a); ++k) {
     if (!is_of_peer(a, k)) continue;
     peer_call[k] = reached(peer_call_of(a, k), place);
-    if (peer_call[k]->call != a.call) return false;
+    if (!is_of_call(*peer_call[k], a, part_of(a, k))) {
+      std::uint64_t none = 0;
+      __atomic_compare_exchange_n(reached(a.mismatch, place), &none,
+                                  mismatch_of(a.number, a.operands[k].buffer / 2), false,
+                                  __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+      return false;
+    }
+    if (is_staged(*peer_call[k])) staged[part_of(a, k)] = true;
   }
-  if (place.first >= a.count) return true;
-  for (std::uint32_t k = 0; k < operands; ++k) {
+  for (std::uint32_t k = 0; k < operand_count(a); ++k) {
+    const std::uint32_t part = part_of(a, k);
+    if (place.first >= elements_in(a, part, staged[part])) continue;
     pointers[k] = place.reach(address_of(a, k, peer_call[k]));
   }
   return true;
@@ -81,8 +93,9 @@ void run_exchange(void** parameters, const HostPlace& place) {
   const auto& a = *static_cast<const ExchangeArguments*>(parameters[0]);
   if (is_stopped_at(a.stop, place)) return;
   void* pointers[kMostOperands] = {};
-  if (find_operands(a, place, pointers) && place.first < a.count) {
-    exchange_n<Element, Op>(a, pointers, {place.first, place.stride});
+  bool staged[kMostParts] = {};
+  if (find_operands(a, place, pointers, staged)) {
+    exchange_n<Element, Op>(a, pointers, staged, {place.first, place.stride});
   }
   if (a.flag_count == 0 || !is_last_thread(reached(a.ended, place), place)) return;
   for (std::uint32_t i = 0; i < a.flag_count; ++i) set_flag(reached(a.flags[i], place));

@@ -53,21 +53,27 @@ __device__ void run_scale(const ScaleArguments& arguments) {
 template <class Element, class Op>
 __device__ void run_exchange(const ExchangeArguments& a) {
   __shared__ void* pointers[kMostOperands];
+  __shared__ bool staged[kMostParts];
   __shared__ bool runs, is_right;
   const std::uint32_t k = threadIdx.x;
+  if (k < kMostParts) staged[k] = a.is_sliced;
   if (k == 0) {
     runs = !is_stopped(a.stop);
     is_right = true;
   }
   __syncthreads();
   if (!runs) return;
-  if (k < a.target_count + a.source_count) {
+  if (k < operand_count(a)) {
     const PeerCall* const peer_call = is_of_peer(a, k) ? peer_call_of(a, k) : nullptr;
     pointers[k] = address_of(a, k, peer_call);
-    if (peer_call != nullptr && peer_call->call != a.call) is_right = false;
+    if (peer_call != nullptr && !is_of_call(*peer_call, a, part_of(a, k))) {
+      is_right = false;
+      if (*a.mismatch == 0) *a.mismatch = mismatch_of(a.number, a.operands[k].buffer / 2);
+    }
+    if (peer_call != nullptr && is_staged(*peer_call)) staged[part_of(a, k)] = true;
   }
   __syncthreads();
-  if (is_right) exchange_n<Element, Op>(a, pointers, place_of_thread());
+  if (is_right) exchange_n<Element, Op>(a, pointers, staged, place_of_thread());
   if (a.flag_count > 0 && is_last_block(a.ended) && k < a.flag_count) set_flag(a.flags[k]);
 }
 

@@ -242,7 +242,7 @@ XYLEM_DEVICE void set_flag(std::uint32_t* flag) {
 XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
   for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
-    if (a.peer_calls[i] != nullptr) *a.peer_calls[i] = a.own;
+    if (a.peer_calls[i] != nullptr) *a.peer_calls[i] = a.own[i];
     set_flag(a.flags[i]);
   }
 }
@@ -281,6 +281,24 @@ XYLEM_DEVICE const PeerCall* peer_call_of(const ExchangeArguments& a, std::uint3
   return a.peer_calls + a.operands[k].buffer / 2;
 }
 
+XYLEM_DEVICE bool is_of_call(const PeerCall& peer_call,
+                             const ExchangeArguments& a,
+                             std::uint32_t part) {
+  return (peer_call.call | 1) == (call_of(a.call, a.counts[part]) | 1);
+}
+
+XYLEM_DEVICE bool is_staged(const PeerCall& peer_call) { return (peer_call.call & 1) != 0; }
+
+XYLEM_DEVICE std::uint32_t operand_count(const ExchangeArguments& a) {
+  return a.part_count * (a.target_count + a.source_count);
+}
+
+/// The part to which operand k belongs.
+XYLEM_DEVICE std::uint32_t part_of(const ExchangeArguments& a, std::uint32_t k) {
+  const std::uint32_t targets = a.part_count * a.target_count;
+  return k < targets ? k / a.target_count : (k - targets) / a.source_count;
+}
+
 /// The address of operand k. `peer_call` is the published call of its rank, or null if the operand
 /// is a buffer of this rank.
 XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
@@ -289,18 +307,33 @@ XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
   const auto& operand = a.operands[k];
   std::uint64_t address = operand.place;
   if (peer_call != nullptr)
-    address += operand.buffer % 2 == 0 ? peer_call->input : peer_call->output;
+    address = operand.buffer % 2 == 0 ? peer_call->input : peer_call->output;
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-/// pointers[k] is the address of operand k.
+/// The number of elements that the launch computes of a part.
+XYLEM_DEVICE std::uint64_t elements_in(const ExchangeArguments& a,
+                                       std::uint32_t part,
+                                       bool is_any_staged) {
+  const std::uint64_t count = a.counts[part];
+  if (!is_any_staged) return a.begin == 0 ? count : 0;
+  if (a.begin >= count) return 0;
+  return count - a.begin < a.slice ? count - a.begin : a.slice;
+}
+
+/// pointers[k] is the address of operand k; staged[i] is true if part i is computed slice by slice.
 template <class Element, class Op>
 XYLEM_DEVICE void exchange_n(const ExchangeArguments& a,
                              void* const* pointers,
+                             const bool* staged,
                              const Place& place) {
-  reduce_into<Element, Op>(ManyTargets{pointers, a.target_count}, pointers + a.target_count,
-                           a.source_count, a.divisor, a.count, place);
+  void* const* const sources = pointers + a.part_count * a.target_count;
+  for (std::uint32_t part = 0; part < a.part_count; ++part) {
+    reduce_into<Element, Op>(ManyTargets{pointers + part * a.target_count, a.target_count},
+                             sources + part * a.source_count, a.source_count, a.divisor,
+                             elements_in(a, part, staged[part]), place);
+  }
 }
 
 template <class Element>

@@ -29,6 +29,9 @@ struct Counters {
   /// device memory on their way to or from another rank. Bytes that are written to host memory and
   /// read from there count twice.
   std::uint64_t staged_bytes = 0;
+  /// Bytes that calls on meshes have copied to and from staging memory on the device, since not all
+  /// ranks could access a buffer. A captured call counts once, and not for each launch.
+  std::uint64_t mesh_copied_bytes = 0;
   /// Calls of functions of the CUDA driver by the job's devices. The driver is also asked once
   /// about each buffer whose memory is not stated; this is not counted.
   std::uint64_t driver_calls = 0;
@@ -43,6 +46,7 @@ struct Counters {
     idle_turns -= earlier.idle_turns;
     pieces -= earlier.pieces;
     staged_bytes -= earlier.staged_bytes;
+    mesh_copied_bytes -= earlier.mesh_copied_bytes;
     driver_calls -= earlier.driver_calls;
     driver_time -= earlier.driver_time;
     return *this;

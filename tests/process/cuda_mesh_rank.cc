@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank of a mesh whose ranks are processes, over the driver libcuda.so.1.
+//
+//   cuda_mesh_rank CALLS SEED
+//   cuda_mesh_rank late FILE
+//
+// In the first form, it makes a random sequence of calls, which is the same on all ranks, and
+// checks every element of their outputs. Up to six calls are in flight on two streams. Buffers are
+// parts of one allocation, allocations of their own, which are freed and made again, and memory
+// that other processes cannot open. In the end, it repeats a call until its buffers are used in
+// place.
+//
+// In the second form, no rank can open memory of others while FILE exists (FAKE_CUDA_OPEN_GATE).
+// Calls on streams complete nevertheless.
+#include "conformance/run_case.h"
+#include "support/cuda_memory.h"
+#include "xylem/xylem.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace xylem::test {
+namespace {
+
+namespace cuda = execution::cuda;
+using Random = std::mt19937_64;
+
+constexpr const char* kLibrary = "libcuda.so.1";
+constexpr std::size_t kBytes = std::size_t{16} << 20;
+constexpr std::size_t kMostKept = 90;  ///< More than a rank of a mesh exports at a time.
+
+class VariedMemory final : public BufferMemory {
+ public:
+  VariedMemory(std::shared_ptr<const cuda::Driver> driver, int device, std::uint64_t seed)
+      : driver_(driver), large_(std::move(driver), device, kBytes), random_(seed) {}
+  VariedMemory(const VariedMemory&) = delete;
+  VariedMemory& operator=(const VariedMemory&) = delete;
+  ~VariedMemory() override {
+    clear();
+    while (!kept_.empty()) free_one();
+  }
+
+  std::byte* allocate(std::size_t bytes) override {
+    switch (random_() % 5) {
+      case 0: {
+        Own made{.bytes = bytes};
+        const cuda::CurrentContext current(*driver_, large_.context());
+        driver_->cuMemAllocManaged(&made.start, bytes + 1, CU_MEM_ATTACH_GLOBAL);
+        used_.push_back(made);
+        return cuda::pointer(made.start);
+      }
+      case 1:
+      case 2: return allocate_own(bytes);
+      default: return large_.allocate(bytes);
+    }
+  }
+  void clear() noexcept override {
+    large_.clear();
+    for (const Own& own : used_) kept_.push_back(own);
+    used_.clear();
+    while (kept_.size() > kMostKept || (!kept_.empty() && random_() % 4 == 0)) free_one();
+  }
+  void write(std::byte* device, const void* source, std::size_t bytes) const override {
+    large_.write(device, source, bytes);
+  }
+  void read(void* target, const std::byte* device, std::size_t bytes) const override {
+    large_.read(target, device, bytes);
+  }
+  CUstream stream() const noexcept { return large_.stream(); }
+  CUcontext context() const noexcept { return large_.context(); }
+
+ private:
+  struct Own {
+    CUdeviceptr start = 0;
+    std::size_t bytes = 0;
+  };
+
+  /// An allocation of its own, which may have been used by an earlier call.
+  std::byte* allocate_own(std::size_t bytes) {
+    const bool is_reused = !kept_.empty() && random_() % 2 == 0 && kept_.front().bytes >= bytes;
+    Own own{.bytes = bytes};
+    if (is_reused) {
+      own = kept_.front();
+      kept_.pop_front();
+    } else {
+      const cuda::CurrentContext current(*driver_, large_.context());
+      driver_->cuMemAlloc(&own.start, bytes + 1);
+    }
+    used_.push_back(own);
+    return cuda::pointer(own.start);
+  }
+  void free_one() {
+    const cuda::CurrentContext current(*driver_, large_.context());
+    driver_->blocking(cuda::MayWait{}).cuMemFree(kept_.front().start);
+    kept_.pop_front();
+  }
+
+  const std::shared_ptr<const cuda::Driver> driver_;
+  CudaMemory large_;
+  Random random_;
+  std::vector<Own> used_;
+  std::deque<Own> kept_;
+};
+
+int fail(std::uint32_t rank, const std::string& what) {
+  std::printf("rank %u: %s\n", rank, what.c_str());
+  return 1;
+}
+
+unsigned long misuses() {
+  void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  void* const found = library == nullptr ? nullptr : ::dlsym(library, "fake_cuda_misuses");
+  return found == nullptr ? 0 : reinterpret_cast<unsigned long (*)()>(found)();
+}
+
+/// All cases of all operations.
+std::vector<Case> all_cases(std::uint32_t ranks) {
+  std::vector<Case> cases;
+  for (std::uint32_t i = 0; i < collectives::kCollectiveCount; ++i) {
+    const auto some = sample(static_cast<collectives::Collective>(i), ranks, 400);
+    cases.insert(cases.end(), some.begin(), some.end());
+  }
+  return cases;
+}
+
+/// Makes random calls. Returns what is wrong, or an empty string.
+std::string run_cases(const Communicator& world,
+                      const Memory& kind,
+                      VariedMemory& memory,
+                      const CudaMemory& other,
+                      std::uint64_t calls,
+                      std::uint64_t seed) {
+  const Communicator on_streams[] = {world.on({memory.stream(), kind}),
+                                     world.on({other.stream(), kind})};
+  const BuffersOnDevice there{memory, kind};
+  const auto cases = all_cases(world.size());
+  Random random(seed);
+  for (std::uint64_t made = 0; made < calls;) {
+    std::deque<RunningCase> running;
+    for (std::uint64_t more = 1 + random() % 6; more > 0; --more, ++made) {
+      Case one = cases[random() % cases.size()];
+      // Only some ranks make the call in place.
+      if (one.collective == collectives::Collective::all_to_all && !one.uneven) {
+        one.in_place = random() % 2 == world.rank() % 2;
+      }
+      running.emplace_back(on_streams[random() % 2], one, &there);
+    }
+    for (RunningCase& each : running) {
+      if (std::string wrong = each.finish(); !wrong.empty()) {
+        return "call " + std::to_string(made) + ": " + wrong;
+      }
+    }
+    memory.clear();
+  }
+  return {};
+}
+
+/// The words of one rank, in an allocation that no call has used.
+class Words {
+ public:
+  static constexpr std::uint64_t kCount = 5000;
+
+  Words(const std::shared_ptr<const cuda::Driver>& driver, const Memory& kind)
+      : memory_(driver, kind.device, kCount * sizeof(std::uint32_t)),
+        kind_(kind),
+        start_(memory_.allocate(kCount * sizeof(std::uint32_t))) {}
+
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+  ~Words() = default;
+
+  Buffer buffer() const { return {start_, kCount, DataType::uint32, kind_}; }
+  Stream stream() const { return {memory_.stream(), kind_}; }
+  void write(std::uint32_t value) const {
+    const std::vector<std::uint32_t> words(kCount, value);
+    memory_.write(start_, words.data(), kCount * sizeof value);
+  }
+  bool are(std::uint32_t value) const {
+    std::vector<std::uint32_t> words(kCount);
+    memory_.read(words.data(), start_, kCount * sizeof value);
+    return words == std::vector<std::uint32_t>(kCount, value);
+  }
+
+ private:
+  CudaMemory memory_;
+  const Memory kind_;
+  std::byte* const start_;
+};
+
+/// Repeats calls on several buffers until no rank copies a buffer to staging memory.
+std::string become_direct(const Runtime& runtime, const std::deque<Words>& buffers) {
+  const auto world = runtime.world();
+  for (;;) {
+    const std::uint64_t before = runtime.counters().mesh_copied_bytes;
+    for (const Words& words : buffers) {
+      words.write(world.rank() + 1);
+      const auto on_stream = world.on(words.stream());
+      const Status summed = on_stream.all_reduce(words.buffer(), words.buffer()).wait();
+      if (!summed) return summed.to_string();
+      if (!words.are(world.size() * (world.size() + 1) / 2)) return "a wrong sum";
+    }
+    std::uint32_t is_copied = runtime.counters().mesh_copied_bytes == before ? 0 : 1;
+    const Buffer flag(&is_copied, 1, DataType::uint32);
+    if (const Status met = world.all_reduce(flag, flag).wait(); !met) return met.to_string();
+    if (is_copied == 0) return {};
+  }
+}
+
+std::string run_late(const Runtime& runtime, const std::deque<Words>& buffers, const char* file) {
+  const Words& words = buffers.front();
+  const auto world = runtime.world();
+  const std::uint32_t rank = world.rank(), ranks = world.size();
+  if (rank == 0) std::fclose(std::fopen(file, "w"));
+  if (const Status met = world.barrier().wait(); !met) return met.to_string();
+  words.write(1);
+  std::vector<Work> works;
+  std::uint32_t sum = 1;
+  for (int i = 0; i < 5; ++i, sum *= ranks) {
+    works.push_back(world.on(words.stream()).all_reduce(words.buffer(), words.buffer()));
+  }
+  // Reading waits for the stream alone, and not for the ends of the calls on the host.
+  if (!words.are(sum)) return "a wrong sum";
+  if (runtime.counters().mesh_copied_bytes == 0) return "nothing was copied";
+  if (rank == 0) std::remove(file);
+  for (const Work& work : works) {
+    if (const Status ended = work.wait(); !ended) return ended.to_string();
+  }
+  return become_direct(runtime, buffers);
+}
+
+int run(int argc, char** argv) {
+  if (argc != 3) return fail(0, "usage: cuda_mesh_rank CALLS SEED, or cuda_mesh_rank late FILE");
+  const std::uint64_t calls = std::strtoull(argv[1], nullptr, 10);
+  const std::uint64_t seed = std::strtoull(argv[2], nullptr, 10);
+  auto runtime = Runtime::create();
+  if (!runtime) return fail(0, runtime.status().to_string());
+  const auto world = runtime->world();
+  const std::uint32_t rank = runtime->rank();
+  auto driver = cuda::Driver::open(kLibrary);
+  if (!driver) return fail(rank, driver.status().to_string());
+  int devices = 0;
+  (*driver)->cuDeviceGetCount(&devices);
+  const Memory kind{MemoryKind::cuda, static_cast<std::int32_t>(rank) % devices};
+  const auto bound = world.bind(kind);
+  if (!bound) return fail(rank, bound.status().to_string());
+  if (*bound != Binding::mesh) return fail(rank, "there is no mesh");
+  VariedMemory memory(*driver, kind.device, seed * 1000 + rank);
+  std::deque<Words> buffers;
+  for (int i = 0; i < 3; ++i) buffers.emplace_back(*driver, kind);
+  std::string wrong;
+  if (std::string(argv[1]) == "late") {
+    wrong = run_late(*runtime, buffers, argv[2]);
+  } else {
+    const CudaMemory other(*driver, kind.device, 1);
+    wrong = run_cases(world, kind, memory, other, calls, seed);
+    if (wrong.empty()) wrong = become_direct(*runtime, buffers);
+  }
+  if (!wrong.empty()) return fail(rank, wrong);
+  if (const Status met = world.barrier().wait(); !met) return fail(rank, met.to_string());
+  return misuses() == 0 ? 0 : fail(rank, "misuse of the driver");
+}
+
+}  // namespace
+}  // namespace xylem::test
+
+int main(int argc, char** argv) { return xylem::test::run(argc, argv); }
