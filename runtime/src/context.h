@@ -24,6 +24,7 @@
 #include "wires/wires.h"
 #include "xylem/base/log.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -75,6 +76,9 @@ struct Context {
   Registry registry;
   StoppedMeshes stopped_meshes;
   Background background;
+  std::atomic<std::uint32_t> own_meshes{0};  ///< Number of meshes that bind_later() has made.
+  /// bind_later() has made no mesh for some group, and this was logged as a warning.
+  std::atomic<bool> has_no_mesh{false};
 };
 
 }  // namespace xylem::runtime

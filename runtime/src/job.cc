@@ -82,6 +82,8 @@ Result<std::shared_ptr<Job>> Job::start(JobParts parts, Deadline deadline) {
   facts.settings += given.agreed();
   facts.settings +=
       parts.loaded.config.device ? "Options::device is set\n" : "Options::device is not set\n";
+  facts.settings += parts.loaded.config.has_same_memory ? "Options::has_same_memory is true\n"
+                                                        : "Options::has_same_memory is false\n";
   const auto end = [](Job* job) {
     // In a forked child nothing is destroyed, since the job's thread and connections belong to the
     // parent.
@@ -165,6 +167,7 @@ Status Job::form_world(Deadline deadline) {
   GroupSpec spec;
   spec.uid = hash_text(context_.placement.job);
   spec.rank = rank();
+  spec.has_same_memory = config.has_same_memory;
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
   spec.timeout = config.timeout;

@@ -261,7 +261,12 @@ int run(int argc, char** argv) {
     wrong = run_late(*runtime, buffers, argv[2]);
   } else {
     const CudaMemory other(*driver, kind.device, 1);
-    wrong = run_cases(world, kind, memory, other, calls, seed);
+    // The first calls on the duplicate run without the mesh.
+    const auto part = world.duplicate();
+    if (!part || !part->bind_later(kind)) return fail(rank, "bind_later() fails");
+    wrong = run_cases(*part, kind, memory, other, calls / 2, seed + 1);
+    if (wrong.empty() && part->binding() != Binding::mesh) wrong = "bind_later() makes no mesh";
+    if (wrong.empty()) wrong = run_cases(world, kind, memory, other, calls / 2, seed);
     if (wrong.empty()) wrong = become_direct(*runtime, buffers);
   }
   if (!wrong.empty()) return fail(rank, wrong);

@@ -164,9 +164,7 @@ class Threads(unittest.TestCase):
 @unittest.skipUnless(CONNECTS_DEVICES, "this torch connects no devices")
 class Bound(unittest.TestCase):
     def test_what_runs_on_a_mesh(self):
-        """Streams wait for all collectives except barriers, and except all_to_all with explicit
-        part sizes.
-        """
+        """Streams wait for all collectives except barriers."""
         called = Condition()
 
         def body(rank, size):
@@ -191,11 +189,11 @@ class Bound(unittest.TestCase):
                 "all_to_all_single": lambda: dist.all_to_all_single(full(1, 64 * size), whole, async_op=True),
             }
             splits = [64] * size
+            on_mesh["all_to_all"] = lambda: dist.all_to_all(parts(), parts(), async_op=True)
+            on_mesh["all_to_all_single with splits"] = lambda: dist.all_to_all_single(
+                full(1, 64 * size), whole, splits, splits, async_op=True
+            )
             off_mesh = {
-                "all_to_all": lambda: dist.all_to_all(parts(), parts(), async_op=True),
-                "all_to_all_single with splits": lambda: dist.all_to_all_single(
-                    full(1, 64 * size), whole, splits, splits, async_op=True
-                ),
                 "barrier": lambda: dist.barrier(async_op=True),
                 "recv": lambda: dist.irecv(mine, 1) if rank == 0 else dist.isend(mine, 0),
             }
@@ -213,6 +211,31 @@ class Bound(unittest.TestCase):
                 work.wait(timedelta(seconds=20))
 
         run_ranks(2, body, binds=True)
+
+    def test_groups_form_meshes_by_themselves(self):
+        """Without device_id, the first calls run without the mesh."""
+        called = Condition()
+
+        def body(rank, size):
+            groups = [dist.group.WORLD, dist.new_group()]
+            tensor = full(1, 64)
+            for _ in range(200):
+                for group in groups:
+                    dist.all_reduce(tensor.fill_(rank), group=group)
+                    assert tensor[0].item() == 1
+            for group in groups:
+                if rank == 1:
+                    called.wait()
+                work = dist.all_reduce(tensor, group=group, async_op=True)
+                if rank == 0:
+                    waiter = Waiter(work)
+                    assert waiter.returns()
+                    assert not work.is_completed()
+                    called.tell()
+                    waiter.join()
+                work.wait(timedelta(seconds=20))
+
+        run_ranks(2, body)
 
     def test_devices_are_made_ready_when_they_are_bound(self):
         def body(rank, size):

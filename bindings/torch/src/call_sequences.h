@@ -4,6 +4,7 @@
 // one for callbacks of futures.
 #pragma once
 
+#include "failure.h"
 #include "on_device.h"
 #include "pending.h"
 #include "recorder.h"
@@ -65,6 +66,7 @@ class CallSequences {
   /// `begun.device`; the call then begins after the work that was enqueued on the device's current
   /// stream.
   Communicator collectives_on(const at::Tensor& tensor, StartedCall& begun) {
+    if (!tensor.is_cpu()) bind(tensor.device());
     return on_device_of(tensor, begun, collectives());
   }
   /// The communicator for a message to or from `tensor`; sets `begun.device` as collectives_on()
@@ -74,6 +76,15 @@ class CallSequences {
   }
 
  private:
+  /// Binds the device of the group's first collective on a device. Throws for another device.
+  void bind(const at::Device& device) {
+    const int index = device.index();
+    if (bound_.load(std::memory_order_relaxed) == index) return;
+    if (const auto memory = memory_of(device)) {
+      check(program_.group.bind_later(*memory), pending_->note());
+      bound_.store(index, std::memory_order_relaxed);
+    }
+  }
   Communicator on_device_of(const at::Tensor& tensor,
                             StartedCall& begun,
                             Communicator group) const {
@@ -85,6 +96,7 @@ class CallSequences {
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   CallSequence program_, callbacks_;
+  std::atomic<int> bound_{-1};  ///< Index of the device that bind() has bound; -1 if none.
 };
 
 }  // namespace xylem::pytorch

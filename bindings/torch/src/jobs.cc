@@ -171,6 +171,8 @@ JobPtr start(const Rendezvous& rendezvous, const GroupOptions& group, Deadline d
   options.fallback_secret = rendezvous.secret;
   options.start_timeout = std::max(std::chrono::ceil<milliseconds>(deadline.left()), kStartOfAll);
   options.timeout = group.timeout;
+  // torch.distributed has collectives of tensors of one kind of device only.
+  options.has_same_memory = true;
   auto runtime = Runtime::create(options);
   if (!runtime) check(runtime.status(), remedy_of_group_limit(runtime.status()) + job->note);
   job->runtime = std::move(runtime).value();
@@ -197,7 +199,6 @@ Membership form(std::vector<Offer> offers,
   formation.uid = std::stoull(rendezvous.name.substr(0, 16), nullptr, 16);
   formation.members = std::move(choice.members);
   formation.timeout = group.timeout;
-  // torch.distributed has collectives of tensors of one kind of device only.
   formation.has_same_memory = true;
   auto formed = chosen->job->runtime.form(std::move(chosen->seat), formation);
   if (!formed) {

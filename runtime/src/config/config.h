@@ -59,6 +59,7 @@ struct Config {
   WaitMode wait = WaitMode::automatic;
   bool progress_thread = true;
   std::optional<Memory> device;    ///< Options::device
+  bool has_same_memory = false;    ///< Options::has_same_memory
   std::string tuning = "measure";  ///< "measure", "off", or the path of a cache file.
   LogOptions log;
 };

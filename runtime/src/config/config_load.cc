@@ -53,6 +53,7 @@ Result<LoadedConfig> load_config(const Environment& environment, const Options& 
 
   LoadedConfig loaded;
   loaded.config.device = options.device;
+  loaded.config.has_same_memory = options.has_same_memory;
   for (const Setting& setting : settings()) {
     std::optional<std::string> text;
     std::string_view origin = "default";

@@ -66,6 +66,11 @@ Result<Binding> Communicator::bind(const Memory& device) const {
   return group_->bind(device);
 }
 
+Status Communicator::bind_later(const Memory& device) const {
+  if (group_ == nullptr) return empty();
+  return group_->bind_later(device);
+}
+
 Binding Communicator::binding() const noexcept {
   return group_ ? group_->binding() : Binding::none;
 }

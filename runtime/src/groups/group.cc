@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 namespace xylem::runtime {
@@ -54,6 +53,7 @@ std::shared_ptr<Group> Group::make(const std::shared_ptr<Context>& context,
   return context->progress.with_token([&](Token token) {
     const std::shared_ptr<Group> group(
         new Group(token, context, observer, std::move(spec), std::move(model)), &Group::retire);
+    group->attach_mesh();
     group->enlist(token);
     return group;
   });
@@ -169,7 +169,11 @@ Work Group::submit(Result<Call> checked) {
   if (Status alive = context.process.check(); !alive) return WorkAccess::refused(std::move(alive));
   const bool is_collective = call.kind == CallKind::collective;
   if (spec_.is_companion && !is_collective) return WorkAccess::refused(no_messages());
-  call.agreement = mesh_.agreement_on(call);
+  if (auto agreement = mesh_.agreement_on(call)) {
+    call.agreement = *agreement;
+  } else {
+    return WorkAccess::refused(agreement.status());
+  }
   if (call.is_on_mesh() && call.stream) {
     if (Status right = mesh_.check(*call.stream); !right) {
       return WorkAccess::refused(std::move(right));
@@ -230,7 +234,7 @@ void Group::launch(Token token, Operation& operation) noexcept {
     mesh_.stop(token);  // Releases the stream, if the call is enqueued on it.
     return context_->scheduler.engine(token).fail(operation, has_left_ ? destroyed() : health_);
   }
-  if (mesh_.has_posts()) send_posts(token);
+  mesh_.send_posts(token);
   if (operation.call.kind == CallKind::collective) return collectives_.launch(token, operation);
   if (connect(token, operation.call.peer)) messages_.start(operation);
 }
@@ -287,34 +291,25 @@ Status Group::on_compute_error(Token /*token*/, Operation& operation, const Stat
 // ---- messages of the mesh ----
 
 Result<Binding> Group::bind(const Memory& device) {
-  XYLEM_TRY(const Binding binding,
-            mesh_.bind(device, [this](Call&& call) { return submit(std::move(call)); }));
-  if (!mesh_.has_messages()) return binding;
-  context_->progress.with_token([this](Token token) {
-    if (connect(token, collectives::kNone)) messages_.receive_notes();
-    send_posts(token);
-  });
-  return binding;
+  return mesh_.bind(device, [this](Call&& call) { return submit(std::move(call)); });
 }
 
-void Group::send_posts(Token token) {
-  for (const auto& [to, message] : mesh_.take_posts(token)) {
-    if (health_ && connect(token, to))
-      messages_.send_note(to, std::as_bytes(std::span(&message, 1)));
-  }
+/// Lets the mesh send and receive notes.
+void Group::attach_mesh() {
+  mesh_.attach(
+      {.send =
+           [this](Token token, std::uint32_t to, std::span<const std::byte> bytes) {
+             if (health_ && connect(token, to)) messages_.send_note(to, bytes);
+           },
+       .listen =
+           [this](Token token) {
+             if (connect(token, collectives::kNone)) messages_.receive_notes();
+           },
+       .hold = [weak = weak_from_this()]() -> std::shared_ptr<void> { return weak.lock(); }});
 }
 
 void Group::on_note(std::uint32_t from, std::span<const std::byte> bytes) {
-  execution::MeshMessage message;
-  if (bytes.size() != sizeof message) return;
-  std::memcpy(&message, bytes.data(), sizeof message);
-  mesh_.on_message(context_->progress.assert_held(), from, message, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr) return;
-    self->context_->progress.with_token([&](Token token) {
-      if (self->mesh_.has_posts()) self->send_posts(token);
-    });
-  });
+  mesh_.on_note(context_->progress.assert_held(), from, bytes);
 }
 
 void Group::on_call(const CallRecord& record) {

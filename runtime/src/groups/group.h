@@ -79,8 +79,9 @@ class Group final : public std::enable_shared_from_this<Group>,
   Caller caller() const noexcept { return {spec_.rank, spec_.size(), &context_->devices}; }
   Plans& plans() noexcept { return plans_; }
   Binding binding() const noexcept { return mesh_.binding(); }
-  /// See Communicator::bind().
+  /// See Communicator::bind() and Communicator::bind_later().
   Result<Binding> bind(const Memory& device);
+  Status bind_later(const Memory& device) { return mesh_.bind_later(device); }
   /// collective(), send() and recv() make the calls of the user. A call begins at once if the
   /// progress token is free, and may have ended when the function returns. They set the memory of
   /// the buffers, if the user has not stated it.
@@ -142,7 +143,7 @@ class Group final : public std::enable_shared_from_this<Group>,
   Operation& adopt_spare() override;
   void on_call(const CallRecord& record) override;
   void on_note(std::uint32_t from, std::span<const std::byte> bytes) override;
-  void send_posts(Token token);
+  void attach_mesh();
   bool connect(Token token, std::uint32_t rank);
   CallHistory& history() noexcept override { return collectives_.history(); }
   PointToPoint& messages() noexcept override { return messages_; }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <thread>
 #include <type_traits>
@@ -16,20 +17,44 @@
 namespace xylem::runtime {
 namespace {
 
-/// What each rank sends to the others about its device, and about its end of the mesh, if it has
-/// these.
-struct Offer {
-  std::uint32_t has_device = 0, has_member = 0;
-  execution::MeshMember member;
-};
-static_assert(std::is_trivially_copyable_v<Offer>);
+/// The first word of a note.
+enum class NoteKind : std::uint64_t { offer, opened, message };
 
-/// What each rank sends to the others when it has opened their memory, or has failed to.
-struct Opened {
-  std::uint32_t is_complete = 0;
-  execution::MeshView view{};
+template <typename T>
+struct Note {
+  static_assert(std::is_trivially_copyable_v<T>);
+  NoteKind kind = NoteKind::message;
+  T value;
 };
-static_assert(std::is_trivially_copyable_v<Opened>);
+
+/// The value of a note, if it has this kind.
+template <typename T>
+std::optional<T> value_of(std::span<const std::byte> bytes, NoteKind kind) {
+  Note<T> note;
+  if (bytes.size() != sizeof note) return std::nullopt;
+  std::memcpy(&note, bytes.data(), sizeof note);
+  return note.kind == kind ? std::optional(note.value) : std::nullopt;
+}
+
+NoteKind kind_of(const MeshOffer&) { return NoteKind::offer; }
+NoteKind kind_of(const MeshOpened&) { return NoteKind::opened; }
+NoteKind kind_of(const execution::MeshMessage&) { return NoteKind::message; }
+
+/// At most this many meshes of a process are made by bind_later(), since each occupies memory of
+/// its device.
+constexpr std::uint32_t kMostLater = 16;
+
+/// The elements of a list; empty if one is missing.
+template <typename T>
+std::vector<T> complete(const std::vector<std::optional<T>>& list) {
+  std::vector<T> all;
+  all.reserve(list.size());
+  for (const auto& each : list) {
+    if (!each) return {};
+    all.push_back(*each);
+  }
+  return all;
+}
 
 bool moves_data(const Call& call) noexcept {
   const auto is_part = [](std::uint64_t count) { return count > 0; };
@@ -40,48 +65,75 @@ bool moves_data(const Call& call) noexcept {
 }  // namespace
 
 GroupMesh::~GroupMesh() {
+  if (counts_as_own_) --context_.own_meshes;
   if (mesh_ != nullptr && context_.process.is_forked()) keep_until_exit(std::move(mesh_));
 }
 
-/// This rank's end of the mesh, or the reason why this rank cannot take part.
-Result<std::unique_ptr<execution::Mesh>> GroupMesh::make_end(execution::Compute& device) const {
-  if (!are_on_one_host()) return failure(Code::unsupported, "its ranks are on several hosts");
-  return device.make_mesh(spec_.rank);
+/// Makes this rank's end of a mesh, and the offer to the other ranks. Joined::why is the reason if
+/// this rank cannot take part.
+GroupMesh::Joined GroupMesh::make_end(const Memory& device, MeshOffer& offer) const {
+  Joined joined;
+  Result<execution::Compute*> compute = failure(Code::unsupported, "this rank has no device");
+  if (device.kind != MemoryKind::host) compute = context_.devices.of(device);
+  joined.why = compute.status();
+  offer.has_device = compute ? 1 : 0;
+  if (!compute) return joined;
+  if (!are_on_one_host()) {
+    joined.why = failure(Code::unsupported, "its ranks are on several hosts");
+    return joined;
+  }
+  auto end = (*compute)->make_mesh(spec_.rank);
+  joined.why = end.status();
+  if (!end) return joined;
+  offer.has_member = 1;
+  offer.member = (*end)->member();
+  joined.mesh = *std::move(end);
+  return joined;
+}
+
+/// Connects this rank's end of the mesh to those of the others, if all ranks have one.
+MeshOpened GroupMesh::open(Joined& joined, const std::vector<MeshOffer>& offers) {
+  MeshOpened opened;
+  if (!std::ranges::all_of(offers, &MeshOffer::has_member)) return opened;
+  std::vector<execution::MeshMember> members;
+  members.reserve(offers.size());
+  for (const MeshOffer& each : offers) members.push_back(each.member);
+  const auto view = joined.mesh->join(members);
+  joined.why = view.status();
+  if (!view) return opened;
+  opened.is_complete = 1;
+  opened.view = *view;
+  return opened;
+}
+
+/// True if the mesh has started: all ranks have opened the memory of all others.
+bool GroupMesh::start(Joined& joined, const std::vector<MeshOpened>& opened) {
+  if (!std::ranges::all_of(opened, &MeshOpened::is_complete)) {
+    joined.mesh = nullptr;
+    return false;
+  }
+  std::vector<execution::MeshView> views;
+  views.reserve(opened.size());
+  for (const MeshOpened& each : opened) views.push_back(each.view);
+  joined.mesh->start(views);
+  joined.binding = Binding::mesh;
+  return true;
 }
 
 /// Tells the other ranks whether this rank has a device. If all have one, makes this rank's end of
 /// the mesh and connects it to those of the others. Collective.
-Result<GroupMesh::Joined> GroupMesh::join(const Memory& device, const Submit& submit) const {
+Result<GroupMesh::Joined> GroupMesh::join(const Memory& device, const Submit& submit) {
   const auto gather = [&](const auto& mine) { return gather_from_all(submit, spec_.size(), mine); };
-  Result<execution::Compute*> compute = failure(Code::unsupported, "this rank has no device");
-  if (device.kind != MemoryKind::host) compute = context_.devices.of(device);
-  auto end = compute ? make_end(**compute) : compute.status();
-  Joined joined;
-  joined.why = end.status();
-  Offer offer;
-  offer.has_device = compute ? 1 : 0;
-  offer.has_member = end ? 1 : 0;
-  if (end) offer.member = (*end)->member();
+  MeshOffer offer;
+  Joined joined = make_end(device, offer);
   XYLEM_TRY(const auto offers, gather(offer));
-  if (!std::ranges::all_of(offers, &Offer::has_device)) return joined;
-  joined.binding = Binding::same_memory;
-  Opened opened;
-  if (std::ranges::all_of(offers, &Offer::has_member)) {
-    std::vector<execution::MeshMember> members;
-    members.reserve(offers.size());
-    for (const Offer& each : offers) members.push_back(each.member);
-    auto view = (*end)->join(members);
-    joined.why = view.status();
-    if (view) opened = {.is_complete = 1, .view = *view};
+  if (!std::ranges::all_of(offers, &MeshOffer::has_device)) {
+    joined.mesh = nullptr;
+    return joined;
   }
-  XYLEM_TRY(const auto all_opened, gather(opened));
-  if (!std::ranges::all_of(all_opened, &Opened::is_complete)) return joined;
-  std::vector<execution::MeshView> views;
-  views.reserve(all_opened.size());
-  for (const Opened& each : all_opened) views.push_back(each.view);
-  (*end)->start(views);
-  joined.binding = Binding::mesh;
-  joined.mesh = *std::move(end);
+  joined.binding = Binding::same_memory;
+  XYLEM_TRY(const auto opened, gather(open(joined, offers)));
+  (void)start(joined, opened);
   return joined;
 }
 
@@ -90,6 +142,7 @@ Result<Binding> GroupMesh::bind(const Memory& device, const Submit& submit) {
   if (spec_.is_companion) {
     return failure(Code::unsupported, "a companion has no devices: bind its communicator");
   }
+  is_bound_ = true;
   if (exists()) {
     if (device == device_) return Binding::mesh;
     return failure(Code::invalid_argument,
@@ -101,28 +154,32 @@ Result<Binding> GroupMesh::bind(const Memory& device, const Submit& submit) {
   // A rank without a device is no error.
   const bool is_usable = joined.why || joined.why.code() == Code::unsupported;
   if (joined.binding == Binding::none && !is_usable) return joined.why;
-  if (joined.binding != Binding::none) set(device, joined);
+  if (joined.binding != Binding::none) {
+    context_.progress.with_token([&](Token token) { set(token, device, joined); });
+  }
   if (joined.binding != Binding::mesh) {
-    context_.logger.write(
-        is_usable ? LogLevel::info : LogLevel::warn,
-        fmt::format("{}: the CPU carries out calls on streams, since {}", spec_.label(),
-                    joined.why ? "another rank cannot be in a mesh" : joined.why.message()));
+    log_missing(joined, is_usable ? LogLevel::info : LogLevel::warn);
   }
   return binding();
 }
 
-void GroupMesh::set(const Memory& device, Joined& joined) {
-  context_.progress.with_token([&](Token token) {
-    std::optional<Plans::MeshSite> site;
-    if (joined.mesh != nullptr) {
-      site = {.staging_bytes = joined.mesh->staging_bytes(), .may_stage = joined.mesh->may_stage()};
-    }
-    plans_.set_devices(token, site);
-    mesh_ = std::move(joined.mesh);
-    device_ = device;
-    for (const auto& handle : std::exchange(early_, {})) handle(token);
-    if (is_stopped_) stop(token);
-  });
+void GroupMesh::log_missing(const Joined& joined, LogLevel level) const {
+  context_.logger.write(
+      level, fmt::format("{}: the CPU carries out calls on streams, since {}", spec_.label(),
+                         joined.why ? "another rank cannot be in a mesh" : joined.why.message()));
+}
+
+void GroupMesh::set(Token token, const Memory& device, Joined& joined) {
+  std::optional<Plans::MeshSite> site;
+  if (joined.mesh != nullptr) {
+    site = {.staging_bytes = joined.mesh->staging_bytes(), .may_stage = joined.mesh->may_stage()};
+  }
+  plans_.set_devices(token, site);
+  mesh_ = std::move(joined.mesh);
+  device_ = device;
+  if (mesh_ != nullptr && mesh_->may_stage()) hooks_.listen(token);
+  for (const auto& [from, message] : std::exchange(early_, {})) handle(token, from, message);
+  if (is_stopped_) stop(token);
   binding_.store(joined.binding, std::memory_order_release);
 }
 
@@ -132,15 +189,138 @@ void GroupMesh::assume_devices(Token token) {
   binding_.store(Binding::same_memory, std::memory_order_release);
 }
 
-bool GroupMesh::runs(const Call& call) const {
-  return exists() && call.stream && plans_.may_use_mesh({call.collective, spec_.size(), call.root});
-}
-
-Agreement GroupMesh::agreement_on(const Call& call) const {
+Result<Agreement> GroupMesh::agreement_on(const Call& call) {
   if (binding() == Binding::none || call.kind != CallKind::collective) return Agreement::none;
-  if (runs(call)) return Agreement::on_mesh;
+  if (call.stream) {
+    XYLEM_TRY(const bool is_after, is_after_switch());
+    const bool runs =
+        is_after && exists() && plans_.may_use_mesh({call.collective, spec_.size(), call.root});
+    if (runs) return Agreement::on_mesh;
+  }
   if (!moves_data(call)) return Agreement::none;
   return call.memory.kind == MemoryKind::host ? Agreement::on_host : Agreement::on_devices;
+}
+
+// ---- bind_later() ----
+
+/// Numbers a call on a stream. Whether it runs on the mesh, if there is one.
+Result<bool> GroupMesh::is_after_switch() {
+  if (!switch_.is_counting()) return true;
+  const std::uint64_t number = switch_.number_call();
+  const Deadline patience = Deadline::after(context_.config().timeout);
+  for (;;) {
+    if (const auto is_on_mesh = switch_.is_on_mesh(number)) return *is_on_mesh;
+    if (patience.passed()) {
+      return failure(Code::timed_out, "some rank does not form the mesh of bind_later()");
+    }
+    context_.progress.poke();
+    std::this_thread::yield();
+  }
+}
+
+Status GroupMesh::bind_later(const Memory& device) {
+  XYLEM_TRY(context_.process.check());
+  if (spec_.is_companion || is_bound_ || device.kind == MemoryKind::host) return {};
+  const Lock one_at_a_time(later_mutex_);
+  if (switch_.is_counting()) {
+    if (device == later_device_) return {};
+    return failure(Code::invalid_argument,
+                   fmt::format("the communicator is bound to {} device {}, and not to device {}",
+                               name(device.kind), later_device_.device, device.device));
+  }
+  if (binding() != Binding::same_memory) {
+    return failure(Code::invalid_argument,
+                   "bind_later() needs a communicator that begins with the binding same_memory");
+  }
+  later_device_ = device;
+  switch_.begin();
+  if (!are_on_one_host()) {
+    switch_.decide(MeshSwitch::kNever);
+    return {};
+  }
+  context_.progress.with_token(hooks_.listen);
+  in_background([this] { offer_later(); });
+  return {};
+}
+
+/// Runs a task in the background, unless the group is destroyed before. If there is no thread for
+/// it, there is no mesh.
+void GroupMesh::in_background(std::function<void()> task) const {
+  const Status posted = context_.background.post([task = std::move(task), hold = hooks_.hold] {
+    if (const auto group = hold()) task();
+  });
+  if (!posted) context_.logger.warn(posted.message());
+}
+
+template <typename T>
+void GroupMesh::send_to_all(Token token, const T& value) {
+  const Note<T> note{kind_of(value), value};
+  for (std::uint32_t to = 0; to < spec_.size(); ++to) {
+    if (to != spec_.rank) hooks_.send(token, to, std::as_bytes(std::span(&note, 1)));
+  }
+}
+
+/// Makes this rank's end of the mesh, in the background, and sends the offer.
+void GroupMesh::offer_later() {
+  MeshOffer offer;
+  Joined joined;
+  const bool may_have_one = context_.own_meshes.fetch_add(1) < kMostLater;
+  if (may_have_one) {
+    joined = make_end(later_device_, offer);
+  } else {
+    joined.why = failure(Code::unsupported,
+                         fmt::format("{} communicators of this process have a mesh, which occupies "
+                                     "memory; bind the communicator to get another",
+                                     kMostLater));
+  }
+  context_.progress.with_token([&](Token token) {
+    counts_as_own_ = true;
+    later_.joined = std::move(joined);
+    send_to_all(token, offer);
+    on_offer(token, spec_.rank, offer);
+  });
+}
+
+void GroupMesh::on_offer(Token token, std::uint32_t from, const MeshOffer& offer) {
+  later_.offers.resize(spec_.size());
+  later_.offers[from] = offer;
+  auto offers = complete(later_.offers);
+  if (offers.empty()) return;
+  if (!std::ranges::all_of(offers, &MeshOffer::has_member)) {
+    return decide(token, MeshSwitch::kNever);
+  }
+  in_background([this, offers = std::move(offers)] { open_later(offers); });
+}
+
+/// Opens the memory of the other ranks, in the background, and proposes the first call on the mesh.
+void GroupMesh::open_later(const std::vector<MeshOffer>& offers) {
+  MeshOpened opened = open(later_.joined, offers);
+  opened.proposal = switch_.propose();
+  context_.progress.with_token([&](Token token) {
+    send_to_all(token, opened);
+    on_opened(token, spec_.rank, opened);
+  });
+}
+
+void GroupMesh::on_opened(Token token, std::uint32_t from, const MeshOpened& opened) {
+  later_.opened.resize(spec_.size());
+  later_.opened[from] = opened;
+  const auto all = complete(later_.opened);
+  if (all.empty()) return;
+  if (!start(later_.joined, all)) return decide(token, MeshSwitch::kNever);
+  set(token, later_device_, later_.joined);
+  decide(token, std::ranges::max_element(all, {}, &MeshOpened::proposal)->proposal);
+}
+
+/// Ends bind_later().
+void GroupMesh::decide(Token /*token*/, std::uint64_t first) {
+  switch_.decide(first);
+  if (first != MeshSwitch::kNever) return;
+  if (std::exchange(counts_as_own_, false)) --context_.own_meshes;
+  // Logged once as a warning: most groups of a program lack a mesh for the same reason.
+  const bool warns = !later_.joined.why && !context_.has_no_mesh.exchange(true);
+  log_missing(later_.joined, warns ? LogLevel::warn : LogLevel::info);
+  later_ = {};
 }
 
 Status GroupMesh::check(const Stream& stream) const {
@@ -202,28 +382,38 @@ Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& op
   }
 }
 
-void GroupMesh::on_message(Token /*token*/,
-                           std::uint32_t from,
-                           const execution::MeshMessage& message,
-                           std::function<void()> send) {
-  if (mesh_ == nullptr) {
-    early_.emplace_back([this, from, message, send = std::move(send)](Token later) {
-      on_message(later, from, message, send);
-    });
-    return;
+void GroupMesh::send_posts(Token token) {
+  if (mesh_ == nullptr || !mesh_->has_posts()) return;
+  for (const auto& [to, message] : mesh_->take_posts()) {
+    const Note<execution::MeshMessage> note{kind_of(message), message};
+    hooks_.send(token, to, std::as_bytes(std::span(&note, 1)));
   }
+}
+
+void GroupMesh::on_note(Token token, std::uint32_t from, std::span<const std::byte> bytes) {
+  if (const auto offer = value_of<MeshOffer>(bytes, NoteKind::offer)) {
+    on_offer(token, from, *offer);
+  } else if (const auto opened = value_of<MeshOpened>(bytes, NoteKind::opened)) {
+    on_opened(token, from, *opened);
+  } else if (const auto message = value_of<execution::MeshMessage>(bytes, NoteKind::message)) {
+    handle(token, from, *message);
+  }
+}
+
+/// Handles a message of the mesh, in the background: opening memory may take long.
+void GroupMesh::handle(Token /*token*/, std::uint32_t from, const execution::MeshMessage& message) {
+  if (mesh_ == nullptr) return early_.emplace_back(from, message), void();
   if (message.kind == execution::MeshMessage::Kind::opened && message.address == 0) {
     context_.logger.write(LogLevel::info,
                           fmt::format("{}: the GPU of rank {} cannot access an allocation of this "
                                       "rank, so calls copy their buffers there",
                                       spec_.label(), spec_.world_ranks[from]));
   }
-  const auto handle = [mesh = mesh_, from, message, send = std::move(send)] {
+  const auto answer = [this, mesh = mesh_, from, message] {
     mesh->on_message(from, message);
-    send();
+    context_.progress.with_token([this](Token token) { send_posts(token); });
   };
-  if (context_.background.post(handle)) return;
-  mesh_->on_message(from, message);  // There is no thread. The answer is sent with the next call.
+  in_background(answer);
 }
 
 void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {
@@ -249,6 +439,7 @@ bool GroupMesh::are_on_one_host() const {
 
 void GroupMesh::stop(Token token) {
   is_stopped_ = true;
+  switch_.decide(MeshSwitch::kNever);
   if (mesh_ == nullptr) return;
   mesh_->stop();
   context_.stopped_meshes.add(token, mesh_);

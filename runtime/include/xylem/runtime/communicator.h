@@ -110,8 +110,8 @@ class XYLEM_API Communicator {
   /// algorithm is chosen for devices. Messages may still have a device at one end only.
   ///
   /// Returns `mesh` if, in addition, each device reaches the memory of all others, and no two
-  /// processes share a device. Then collectives on streams of these devices, except all_to_all_v,
-  /// run on the devices alone, without the CPU. Either all ranks must make such a call on a stream,
+  /// processes share a device without MPS. Then collectives on streams of these devices run on the
+  /// devices alone, without the CPU. Either all ranks must make such a call on a stream,
   /// or no rank. These calls may be captured into a CUDA graph. All ranks must launch their graphs
   /// and make their calls in the same order, and each graph or call must end before the next begins
   /// (docs/gpu.md). Destroy the graphs before the communicator. If calls do not match, outputs may
@@ -124,7 +124,21 @@ class XYLEM_API Communicator {
   /// `invalid_argument` if another device is bound already, and on the rank concerned if its device
   /// cannot be used.
   Result<Binding> bind(const Memory& device) const;
-  /// What bind() has returned so far, or what this communicator began with.
+  /// Binds a device like bind(), but does not block, and makes no call of the communicator: the
+  /// ranks agree in the background. Until they have, collectives on streams are carried out as
+  /// without a mesh; from some call on, which is the same on all ranks, they run on the mesh, if
+  /// there is one. A call blocks if this rank is 64 such calls ahead of the agreement.
+  ///
+  /// All ranks call it before the same collective on a stream of the device. Later calls with the
+  /// same device do nothing, and so do calls after bind(). At most 16 communicators of a process
+  /// get a mesh in this way, since each mesh occupies memory of the device. If there is none for a
+  /// communicator whose ranks are on one host, the log contains the reason, the first time as a
+  /// warning.
+  ///
+  /// Fails with `invalid_argument` if it was called with another device before, or if the
+  /// communicator has not begun with `same_memory`.
+  Status bind_later(const Memory& device) const;
+  /// What bind() or bind_later() has resulted in so far, or what this communicator began with.
   Binding binding() const noexcept;
 
   /// output[i] = op over ranks of input[i]. In place: output.data == input.data.

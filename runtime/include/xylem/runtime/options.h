@@ -52,6 +52,9 @@ struct Options {
   /// The device of this rank, which is bound to the world at the start (Communicator::bind()). Set
   /// it on all ranks, to host memory on ranks without a device, or on none.
   std::optional<Memory> device = std::nullopt;
+  /// True if the ranks will pass buffers of the same kind of memory to each collective of the
+  /// world. It then begins with Binding::same_memory (Communicator::bind()). Equal on all ranks.
+  bool has_same_memory = false;
 };
 
 }  // namespace xylem
