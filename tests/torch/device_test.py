@@ -631,10 +631,9 @@ class Failures(unittest.TestCase):
 
         if DEVICE != "standin":
             self.skipTest("the driver of a GPU does not fail")
-        # The second and the third initialization of the driver fail. Xylem makes them: for the call,
-        # and in the background, to bind the device.
+        # The second initialization of the driver fails. Xylem makes it.
         driver = ctypes.CDLL("libcuda.so.1")
-        os.environ["FAKE_CUDA_FAULTS"] = "cuInit:2=100,cuInit:3=100"
+        os.environ["FAKE_CUDA_FAULTS"] = "cuInit:2=100"
         driver.fake_cuda_reset()
         try:
             run_ranks(2, body)

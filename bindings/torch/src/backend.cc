@@ -117,7 +117,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const StorePtr& store,
 void Backend::eagerConnectSingleDevice(at::Device device) {
   const auto memory = memory_of(device);
   // The result of bind() is not needed: if the devices form no mesh, the CPU carries out the calls.
-  if (memory) check(membership_.group.bind(*memory).status(), pending_->note());
+  if (!memory) return;
+  check(membership_.group.bind(*memory).status(), pending_->note());
+  sequences_->note_bound(device);
 }
 
 // --- calls ---
@@ -239,8 +241,9 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   });
   begun.sparse = sequences_->here().sparse->calls_so_far();
   if (options.device && !options.device->is_cpu() && memory_of(*options.device)) {
-    begun.device =
-        std::make_unique<OnDevice>(sequences_->collectives(), *options.device, on_devices_);
+    // Torch passes the current device, which some ranks may not have set.
+    const c10::Device device = sequences_->bound_device(*options.device);
+    begun.device = std::make_unique<OnDevice>(sequences_->collectives(), device, on_devices_);
   }
   begun.works.push_back(
       (begun.device ? begun.device->group() : sequences_->collectives()).barrier());

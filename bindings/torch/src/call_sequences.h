@@ -69,6 +69,13 @@ class CallSequences {
     if (!tensor.is_cpu()) bind(tensor.device());
     return on_device_of(tensor, begun, collectives());
   }
+  /// The device that is bound to the group; `other` if there is none yet.
+  c10::Device bound_device(const c10::Device& other) const {
+    const int index = bound_.load(std::memory_order_relaxed);
+    return index < 0 ? other : c10::Device(other.type(), static_cast<c10::DeviceIndex>(index));
+  }
+  /// Call this when the device has been bound to the program's communicator.
+  void note_bound(const c10::Device& device) { bound_ = device.index(); }
   /// The communicator for a message to or from `tensor`; sets `begun.device` as collectives_on()
   /// does. The program and callbacks use the same communicator, since messages match by their tags.
   Communicator messages_on(const at::Tensor& tensor, StartedCall& begun) {

@@ -129,7 +129,7 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.is_shared = peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   batch_.begin(static_cast<CUstream>(place.stream), stop_word(), program.signal,
-               peers_.are_together() ? Signals::by_writes : Signals::by_kernels);
+               peers_.are_together() ? Signals::by_writes : Signals::by_kernels, peers_.flush());
   Gates::ByWrite end;
   if (!place.is_captured) {
     XYLEM_TRY(end, begin_call(place));
@@ -415,7 +415,7 @@ bool CudaMesh::release() noexcept {
   if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
   if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;
-  released_.begin(releases_, nullptr, 0, Signals::by_writes);
+  released_.begin(releases_, nullptr, 0, Signals::by_writes, Flush::no);
   (void)released_.add_set(peers_.stop_word());
   for (std::uint32_t channel = 0; channel < kMeshChannels; ++channel) {
     for (std::uint32_t peer = 0; peer < peers_.count(); ++peer) {

@@ -27,6 +27,9 @@ std::uint64_t place_of_flag(std::uint32_t from, std::uint32_t channel) noexcept 
   return kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
 }
 
+/// Processes share the device by MPS, so that it runs their work at the same time.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // Not in cuda.h of CUDA 12.
+
 template <class T>
 T* pointer_to(CUdeviceptr address) noexcept {
   return reinterpret_cast<T*>(pointer(address));
@@ -76,6 +79,9 @@ Result<MeshView> MeshPeers::open(std::span<const MeshMember> members, CUstream s
   are_together_ = std::ranges::all_of(members, [&](const MeshMember& member) {
     return member.flags.process == member_.flags.process && member.device == member_.device;
   });
+  // Kernels fence what they have written before they set a flag. That a stream sees it after a wait
+  // for the flag is documented only for a wait that flushes.
+  if (!are_together_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) flush_ = Flush::yes;
   MeshView view{};
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     Status opened = open(members[rank], peers_[rank]);
@@ -101,18 +107,15 @@ std::vector<bool> MeshPeers::are_elsewhere() const {
   return are_elsewhere;
 }
 
-/// Whether the processes that use the device share it by MPS, so that it runs their work at the
-/// same time.
-bool MeshPeers::has_mps() const noexcept {
-  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // Not in cuda.h of CUDA 12.
-  int has_mps = 0;
-  return driver_.cuDeviceGetAttribute(&has_mps, kMpsEnabled, device_) == CUDA_SUCCESS &&
-         has_mps != 0;
+/// Whether the device has a capability.
+bool MeshPeers::has(CUdevice_attribute attribute) const noexcept {
+  int value = 0;
+  return driver_.cuDeviceGetAttribute(&value, attribute, device_) == CUDA_SUCCESS && value != 0;
 }
 
 Status MeshPeers::open(const MeshMember& member, Peer& peer) {
   const bool is_elsewhere = member.flags.process != member_.flags.process;
-  if (is_elsewhere && member.device == member_.device && !has_mps()) {
+  if (is_elsewhere && member.device == member_.device && !has(kMpsEnabled)) {
     return failure(Code::unsupported,
                    "it has the same GPU in another process, and the processes do not use MPS");
   }

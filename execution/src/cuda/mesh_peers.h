@@ -15,6 +15,7 @@
 #include "cuda/kernels/arguments.h"
 #include "cuda/mesh_memories.h"
 #include "cuda/shared_memory.h"
+#include "cuda/stream_batch.h"
 #include "xylem/execution/mesh.h"
 
 #include <cstddef>
@@ -57,6 +58,8 @@ class MeshPeers {
   /// Whether all ranks are in this process and on one device. Then each can access all memory of
   /// the others, and memory operations of streams can write it.
   bool are_together() const noexcept { return are_together_; }
+  /// Whether streams must flush writes of other devices when they have waited for a flag.
+  Flush flush() const noexcept { return flush_; }
 
   /// The address at which rank `peer` accesses the slice for it in this rank's staging memory.
   CUdeviceptr staging_at(std::uint32_t peer, std::uint64_t slice_bytes) const noexcept {
@@ -80,7 +83,7 @@ class MeshPeers {
 
   Status open(const MeshMember& member, Peer& peer);
   Status check_nonce(const Peer& peer, CUstream stream) const;
-  bool has_mps() const noexcept;
+  bool has(CUdevice_attribute attribute) const noexcept;
 
   const Driver& driver_;
   const std::uint32_t rank_;
@@ -93,6 +96,7 @@ class MeshPeers {
   std::vector<Peer> peers_;  ///< All ranks, after open().
   MeshView staging_at_{};    ///< The addresses at which each rank accesses own_.staging.
   bool are_together_ = false;
+  Flush flush_ = Flush::no;
 };
 
 }  // namespace xylem::execution::cuda

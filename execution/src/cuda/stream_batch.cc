@@ -28,7 +28,9 @@ StreamBatch::StreamBatch(const Driver& driver, const LoadedKernels& kernels)
 void StreamBatch::begin(CUstream stream,
                         const std::uint32_t* stop,
                         KernelId signal,
-                        Signals signals) noexcept {
+                        Signals signals,
+                        Flush flush) noexcept {
+  flush_ = flush;
   stream_ = stream;
   how_ = signals;
   stop_ = stop;
@@ -55,6 +57,7 @@ Status StreamBatch::add_wait(CUdeviceptr flag) {
   operation.waitValue.address = flag;
   operation.waitValue.value = 1;
   operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  if (flush_ == Flush::yes) operation.waitValue.flags |= CU_STREAM_WAIT_VALUE_FLUSH;
   XYLEM_TRY(add(operation));
   return add(write_of(flag, 0));
 }

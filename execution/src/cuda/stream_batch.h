@@ -16,6 +16,10 @@ namespace xylem::execution::cuda {
 /// What sets the flags of other ranks. Kernels do not set them if the stop word is set.
 enum class Signals : std::uint8_t { by_kernels, by_writes };
 
+/// Whether a stream that has waited for a flag also waits until what other devices wrote before is
+/// visible (CU_STREAM_WAIT_VALUE_FLUSH).
+enum class Flush : std::uint8_t { no, yes };
+
 /// Enqueues work on one stream at a time, in the order in which it was added. Consecutive signals
 /// become one kernel, or memory operations (Signals), and consecutive memory operations become one
 /// command. The kernel of an exchange also sets the flags of the signals that follow it. Added work
@@ -28,7 +32,11 @@ class StreamBatch {
 
   /// Begins a call on a stream, and discards pending work. Kernels that begin after `*stop` was set
   /// do nothing. `signal` is the kernel for SignalArguments.
-  void begin(CUstream stream, const std::uint32_t* stop, KernelId signal, Signals signals) noexcept;
+  void begin(CUstream stream,
+             const std::uint32_t* stop,
+             KernelId signal,
+             Signals signals,
+             Flush flush) noexcept;
 
   /// Writes a word of 64 bits.
   Status add_write(CUdeviceptr word, std::uint64_t value);
@@ -65,6 +73,7 @@ class StreamBatch {
   const std::uint32_t* stop_ = nullptr;
   KernelId signal_ = 0;
   Signals how_ = Signals::by_kernels;
+  Flush flush_ = Flush::no;
   bool has_enqueued_ = false;
   // At most one of these three contains pending work.
   ExchangeArguments exchange_;

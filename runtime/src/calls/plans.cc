@@ -142,6 +142,7 @@ Plans::Plans(Site site, collectives::CostModel model, const Logger& logger)
     : site_(std::move(site)), logger_(logger), chooser_({}) {
   model.slice_bytes = site_.slice_bytes;
   chooser_ = collectives::Chooser(std::move(model));
+  if (device_chooser_) set_device_chooser();
 }
 
 void Plans::set_model(Token /*token*/, collectives::CostModel model) {
@@ -149,6 +150,7 @@ void Plans::set_model(Token /*token*/, collectives::CostModel model) {
   const Lock choosing(choosing_);
   const Lock lock(mutex_);
   chooser_ = collectives::Chooser(std::move(model));
+  if (device_chooser_) set_device_chooser();
   // The caches of the ranks may differ. If cached plans were kept here, one rank could use a plan
   // of the old model for a call, and another rank a plan of the new model.
   plans_.clear();
@@ -200,7 +202,7 @@ Result<PlanInfo> Plans::explain(const Shape& shape, std::uint64_t count, DataTyp
     info.on_devices =
         site_.given->find(shape) != nullptr ? info.algorithm : on_devices.planner->name;
   }
-  if (mesh_ && may_use_mesh(shape)) info.on_stream = mapped_planner(shape.collective).name;
+  if (mesh_site() && may_use_mesh(shape)) info.on_stream = mapped_planner(shape.collective).name;
   return info;
 }
 
@@ -331,10 +333,16 @@ Status Plans::compile_for(const Call& call, Plan::Variant variant, Plan& plan) {
 void Plans::set_devices(Token /*token*/, std::optional<MeshSite> mesh) {
   const Lock choosing(choosing_);
   const Lock lock(mutex_);
+  if (!device_chooser_) {
+    set_device_chooser();
+    plans_.clear();
+  }
+  mesh_ = mesh;
+}
+
+void Plans::set_device_chooser() {
   device_chooser_.emplace(device_costs(chooser_.model(), site_.device_slice_bytes),
                           device_planners());
-  plans_.clear();
-  mesh_ = mesh;
 }
 
 bool Plans::may_use_mesh(const Shape& shape) const {
@@ -343,9 +351,15 @@ bool Plans::may_use_mesh(const Shape& shape) const {
   return forced.empty() || forced == mapped_planner(shape.collective).name;
 }
 
+std::optional<Plans::MeshSite> Plans::mesh_site() const {
+  const Lock lock(choosing_);
+  return mesh_;
+}
+
 Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
     const Call& call, Plan::Variant variant) const {
-  if (!mesh_) return failure(Code::internal, "the communicator has no mesh");
+  const auto mesh = mesh_site();
+  if (!mesh) return failure(Code::internal, "the communicator has no mesh");
   const Shape shape{call.collective, site_.size, call.root};
   std::vector<collectives::Schedule> schedules;
   schedules.reserve(site_.size);
@@ -359,8 +373,8 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
   // Whether an all_to_all is in place may differ between ranks.
   const bool may_be_in_place =
       call.collective == Collective::all_to_all && !call.has_private_counts();
-  if (mesh_->may_stage || call.op.op == RedOp::premul_sum || may_be_in_place) {
-    options.slice_bytes = mesh_->staging_bytes / schedules.size() / 64 * 64;
+  if (mesh->may_stage || call.op.op == RedOp::premul_sum || may_be_in_place) {
+    options.slice_bytes = mesh->staging_bytes / schedules.size() / 64 * 64;
   }
   if (call.op.op == RedOp::premul_sum) options.scale = execution::device_scale_kernel(call.type);
   if (reduces(call.collective)) {

@@ -104,12 +104,11 @@ class Plans {
   };
 
   /// Sets the cost model and drops all plans, since they depend on the model. Call this only while
-  /// no call is being made, and before set_devices().
+  /// no call is being made.
   void set_model(Token token, collectives::CostModel model);
   collectives::CostModel model() const;
-  /// Call this when all ranks have bound devices to the group, with the group's mesh if there is
-  /// one, before the first call with an Agreement. Drops all plans, since calls without an
-  /// Agreement may have one from then on.
+  /// Call this when all ranks have bound devices to the group, before the first call with an
+  /// Agreement, and again when the group gets a mesh, before the first call on the mesh.
   void set_devices(Token token, std::optional<MeshSite> mesh);
   /// Whether calls of this shape may run on the mesh. False if the user has given a schedule for
   /// them, or has chosen an algorithm that the mesh cannot run. The result is the same on all
@@ -136,6 +135,8 @@ class Plans {
   Result<collectives::Choice> choose(const collectives::Shape& shape,
                                      std::uint64_t bytes,
                                      Agreement agreement) XYLEM_LOCKING(locks_excluded(choosing_));
+  void set_device_chooser() XYLEM_LOCKING(requires_capability(choosing_));
+  std::optional<MeshSite> mesh_site() const XYLEM_LOCKING(locks_excluded(choosing_));
   bool is_bound() const XYLEM_LOCKING(locks_excluded(choosing_));
   std::uint64_t slice_bytes_of(const Call& call) const noexcept {
     return call.agreement == Agreement::on_devices ? site_.device_slice_bytes : site_.slice_bytes;
@@ -164,7 +165,7 @@ class Plans {
   collectives::Chooser chooser_ XYLEM_LOCKING(guarded_by(choosing_));
   /// For calls with Agreement::on_devices.
   std::optional<collectives::Chooser> device_chooser_ XYLEM_LOCKING(guarded_by(choosing_));
-  std::optional<MeshSite> mesh_;  ///< Set before the first call on the mesh.
+  std::optional<MeshSite> mesh_ XYLEM_LOCKING(guarded_by(choosing_));
   Mutex mutex_;
   /// The cached plans, most recently used first.
   std::list<std::shared_ptr<Plan>> plans_ XYLEM_LOCKING(guarded_by(mutex_));

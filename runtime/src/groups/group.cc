@@ -172,6 +172,11 @@ Work Group::submit(Result<Call> checked) {
   if (auto agreement = mesh_.agreement_on(call)) {
     call.agreement = *agreement;
   } else {
+    // The call has a number, which the other ranks' calls have, too.
+    context.progress.with_token([&](Token /*token*/) {
+      announce(agreement.status().code(), spec_.own_world_rank(),
+               fmt::format("rank {}: {}", spec_.own_world_rank(), agreement.status().message()));
+    });
     return WorkAccess::refused(agreement.status());
   }
   if (call.is_on_mesh() && call.stream) {
@@ -303,8 +308,9 @@ void Group::attach_mesh() {
            },
        .listen =
            [this](Token token) {
-             if (connect(token, collectives::kNone)) messages_.receive_notes();
+             if (health_ && connect(token, collectives::kNone)) messages_.receive_notes();
            },
+       .settle = [this](Token /*token*/) { messages_.end_urgency(); },
        .hold = [weak = weak_from_this()]() -> std::shared_ptr<void> { return weak.lock(); }});
 }
 
@@ -437,6 +443,7 @@ void Group::leave(Token token) {
   has_left_ = true;
   if (health_) health_ = destroyed();
   if (companion_ != nullptr) companion_->leave(token);
+  mesh_.leave();
   messages_.close();
   observer_.on_left(token, *this);
   context_->registry.delist(token, spec_.uid);

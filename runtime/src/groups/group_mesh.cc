@@ -18,7 +18,7 @@ namespace xylem::runtime {
 namespace {
 
 /// The first word of a note.
-enum class NoteKind : std::uint64_t { offer, opened, message };
+enum class NoteKind : std::uint64_t { offer, opened, proposal, message };
 
 template <typename T>
 struct Note {
@@ -38,6 +38,7 @@ std::optional<T> value_of(std::span<const std::byte> bytes, NoteKind kind) {
 
 NoteKind kind_of(const MeshOffer&) { return NoteKind::offer; }
 NoteKind kind_of(const MeshOpened&) { return NoteKind::opened; }
+NoteKind kind_of(std::uint64_t /*proposal*/) { return NoteKind::proposal; }
 NoteKind kind_of(const execution::MeshMessage&) { return NoteKind::message; }
 
 /// At most this many meshes of a process are made by bind_later(), since each occupies memory of
@@ -66,7 +67,10 @@ bool moves_data(const Call& call) noexcept {
 
 GroupMesh::~GroupMesh() {
   if (counts_as_own_) --context_.own_meshes;
-  if (mesh_ != nullptr && context_.process.is_forked()) keep_until_exit(std::move(mesh_));
+  if (!context_.process.is_forked()) return;
+  for (auto* const mesh : {&mesh_, &later_.joined.mesh}) {
+    if (*mesh != nullptr) keep_until_exit(std::move(*mesh));
+  }
 }
 
 /// Makes this rank's end of a mesh, and the offer to the other ranks. Joined::why is the reason if
@@ -142,6 +146,11 @@ Result<Binding> GroupMesh::bind(const Memory& device, const Submit& submit) {
   if (spec_.is_companion) {
     return failure(Code::unsupported, "a companion has no devices: bind its communicator");
   }
+  if (switch_.is_counting()) {
+    return failure(Code::invalid_argument,
+                   "the communicator binds its devices by bind_later(); duplicate it to bind them "
+                   "at once");
+  }
   is_bound_ = true;
   if (exists()) {
     if (device == device_) return Binding::mesh;
@@ -207,11 +216,12 @@ Result<Agreement> GroupMesh::agreement_on(const Call& call) {
 Result<bool> GroupMesh::is_after_switch() {
   if (!switch_.is_counting()) return true;
   const std::uint64_t number = switch_.number_call();
-  const Deadline patience = Deadline::after(context_.config().timeout);
+  const Deadline patience = Deadline::after(spec_.timeout);
   for (;;) {
     if (const auto is_on_mesh = switch_.is_on_mesh(number)) return *is_on_mesh;
+    XYLEM_TRY(context_.process.check());
     if (patience.passed()) {
-      return failure(Code::timed_out, "some rank does not form the mesh of bind_later()");
+      return failure(Code::timed_out, "some rank has not agreed on the mesh of bind_later()");
     }
     context_.progress.poke();
     std::this_thread::yield();
@@ -232,24 +242,31 @@ Status GroupMesh::bind_later(const Memory& device) {
     return failure(Code::invalid_argument,
                    "bind_later() needs a communicator that begins with the binding same_memory");
   }
+  XYLEM_TRY(context_.devices.of(device));
   later_device_ = device;
   switch_.begin();
-  if (!are_on_one_host()) {
+  if (spec_.size() == 1 || !are_on_one_host()) {
     switch_.decide(MeshSwitch::kNever);
     return {};
   }
-  context_.progress.with_token(hooks_.listen);
-  in_background([this] { offer_later(); });
+  context_.progress.with_token([this](Token token) { hooks_.listen(token); });
+  if (in_background([this] { offer_later(); })) return {};
+  // Without a thread, this rank has nothing to offer.
+  context_.progress.with_token([this](Token token) {
+    later_.joined.why = failure(Code::exhausted, "no thread can be started");
+    send_to_all(token, MeshOffer{});
+    on_offer(token, spec_.rank, MeshOffer{});
+  });
   return {};
 }
 
-/// Runs a task in the background, unless the group is destroyed before. If there is no thread for
-/// it, there is no mesh.
-void GroupMesh::in_background(std::function<void()> task) const {
+/// Runs a task in the background, unless the group is destroyed before. False if there is no
+/// thread.
+bool GroupMesh::in_background(std::function<void()> task) const {
   const Status posted = context_.background.post([task = std::move(task), hold = hooks_.hold] {
     if (const auto group = hold()) task();
   });
-  if (!posted) context_.logger.warn(posted.message());
+  return posted.is_ok();
 }
 
 template <typename T>
@@ -268,13 +285,14 @@ void GroupMesh::offer_later() {
   if (may_have_one) {
     joined = make_end(later_device_, offer);
   } else {
+    --context_.own_meshes;
     joined.why = failure(Code::unsupported,
                          fmt::format("{} communicators of this process have a mesh, which occupies "
                                      "memory; bind the communicator to get another",
                                      kMostLater));
   }
   context_.progress.with_token([&](Token token) {
-    counts_as_own_ = true;
+    counts_as_own_ = may_have_one;
     later_.joined = std::move(joined);
     send_to_all(token, offer);
     on_offer(token, spec_.rank, offer);
@@ -282,39 +300,59 @@ void GroupMesh::offer_later() {
 }
 
 void GroupMesh::on_offer(Token token, std::uint32_t from, const MeshOffer& offer) {
-  later_.offers.resize(spec_.size());
-  later_.offers[from] = offer;
+  if (!note(later_.offers, from, offer)) return;
   auto offers = complete(later_.offers);
   if (offers.empty()) return;
-  if (!std::ranges::all_of(offers, &MeshOffer::has_member)) {
-    return decide(token, MeshSwitch::kNever);
+  const bool is_possible = std::ranges::all_of(offers, &MeshOffer::has_member);
+  if (!is_possible || !in_background([this, offers = std::move(offers)] { open_later(offers); })) {
+    if (is_possible) send_to_all(token, MeshOpened{});
+    decide(token, MeshSwitch::kNever);
   }
-  in_background([this, offers = std::move(offers)] { open_later(offers); });
 }
 
-/// Opens the memory of the other ranks, in the background, and proposes the first call on the mesh.
+/// Opens the memory of the other ranks, in the background.
 void GroupMesh::open_later(const std::vector<MeshOffer>& offers) {
-  MeshOpened opened = open(later_.joined, offers);
-  opened.proposal = switch_.propose();
+  const MeshOpened opened = open(later_.joined, offers);
   context_.progress.with_token([&](Token token) {
     send_to_all(token, opened);
     on_opened(token, spec_.rank, opened);
   });
 }
 
+/// When all ranks have opened the memory of the others, proposes the first call on the mesh. So a
+/// call that waits for the proposals of other ranks waits for no driver.
 void GroupMesh::on_opened(Token token, std::uint32_t from, const MeshOpened& opened) {
-  later_.opened.resize(spec_.size());
-  later_.opened[from] = opened;
+  if (!note(later_.opened, from, opened)) return;
   const auto all = complete(later_.opened);
   if (all.empty()) return;
   if (!start(later_.joined, all)) return decide(token, MeshSwitch::kNever);
+  const std::uint64_t proposal = switch_.propose();
+  send_to_all(token, proposal);
+  on_proposal(token, spec_.rank, proposal);
+}
+
+void GroupMesh::on_proposal(Token token, std::uint32_t from, std::uint64_t proposal) {
+  if (!note(later_.proposals, from, proposal)) return;
+  const auto all = complete(later_.proposals);
+  if (all.empty() || later_.joined.binding != Binding::mesh) return;
   set(token, later_device_, later_.joined);
-  decide(token, std::ranges::max_element(all, {}, &MeshOpened::proposal)->proposal);
+  decide(token, *std::ranges::max_element(all));
+}
+
+/// Notes a value of a rank, in a list by ranks. False if bind_later() has ended, or if the list
+/// already has a value of the rank.
+template <typename T>
+bool GroupMesh::note(std::vector<std::optional<T>>& list, std::uint32_t from, const T& value) {
+  list.resize(spec_.size());
+  if (switch_.is_decided() || list[from]) return false;
+  list[from] = value;
+  return true;
 }
 
 /// Ends bind_later().
-void GroupMesh::decide(Token /*token*/, std::uint64_t first) {
+void GroupMesh::decide(Token token, std::uint64_t first) {
   switch_.decide(first);
+  hooks_.settle(token);
   if (first != MeshSwitch::kNever) return;
   if (std::exchange(counts_as_own_, false)) --context_.own_meshes;
   // Logged once as a warning: most groups of a program lack a mesh for the same reason.
@@ -391,10 +429,13 @@ void GroupMesh::send_posts(Token token) {
 }
 
 void GroupMesh::on_note(Token token, std::uint32_t from, std::span<const std::byte> bytes) {
+  if (from == spec_.rank) return;
   if (const auto offer = value_of<MeshOffer>(bytes, NoteKind::offer)) {
     on_offer(token, from, *offer);
   } else if (const auto opened = value_of<MeshOpened>(bytes, NoteKind::opened)) {
     on_opened(token, from, *opened);
+  } else if (const auto proposal = value_of<std::uint64_t>(bytes, NoteKind::proposal)) {
+    on_proposal(token, from, *proposal);
   } else if (const auto message = value_of<execution::MeshMessage>(bytes, NoteKind::message)) {
     handle(token, from, *message);
   }
@@ -413,7 +454,8 @@ void GroupMesh::handle(Token /*token*/, std::uint32_t from, const execution::Mes
     mesh->on_message(from, message);
     context_.progress.with_token([this](Token token) { send_posts(token); });
   };
-  in_background(answer);
+  if (!in_background(answer))
+    mesh_->on_message(from, message);  // Slow. Later calls send the answer.
 }
 
 void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {

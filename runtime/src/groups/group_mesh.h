@@ -48,7 +48,6 @@ struct MeshOffer {
 /// What each rank sends to the others when it has opened their memory, or has failed to.
 struct MeshOpened {
   std::uint64_t is_complete = 0;
-  std::uint64_t proposal = 0;  ///< For bind_later(): MeshSwitch::propose().
   execution::MeshView view{};
 };
 
@@ -58,8 +57,10 @@ class GroupMesh {
   struct Hooks {
     /// Sends a note to a rank of the group (PointToPoint::send_note()).
     std::function<void(Token, std::uint32_t to, std::span<const std::byte>)> send;
-    /// From now on, notes of other ranks are passed to on_note().
+    /// From now on, notes of other ranks are passed to on_note(). Until settle() is called, they
+    /// are received even if many messages wait for their receives.
     std::function<void(Token)> listen;
+    std::function<void(Token)> settle;
     /// A reference to the group; null if the group is being destroyed. Any thread may call this.
     std::function<std::shared_ptr<void>()> hold;
   };
@@ -102,6 +103,8 @@ class GroupMesh {
   /// other ranks: a user who has synchronized the streams expects that no call is pending.
   /// Otherwise returns at once. `pending` returns how many operations of the group have not ended.
   void drain(const std::function<std::uint32_t(Token)>& pending);
+  /// Call this when this rank leaves the group.
+  void leave() { switch_.decide(MeshSwitch::kNever); }
   /// Stops the mesh, and releases the streams that wait in calls of this group.
   void stop(Token token);
 
@@ -115,8 +118,9 @@ class GroupMesh {
   };
   /// The state of bind_later(), for the token holder.
   struct Later {
-    std::vector<std::optional<MeshOffer>> offers;   ///< By rank.
-    std::vector<std::optional<MeshOpened>> opened;  ///< By rank.
+    std::vector<std::optional<MeshOffer>> offers;         ///< By rank.
+    std::vector<std::optional<MeshOpened>> opened;        ///< By rank.
+    std::vector<std::optional<std::uint64_t>> proposals;  ///< By rank.
     Joined joined;
   };
 
@@ -127,14 +131,17 @@ class GroupMesh {
   void set(Token token, const Memory& device, Joined& joined);
   void log_missing(const Joined& joined, LogLevel level) const;
   void handle(Token token, std::uint32_t from, const execution::MeshMessage& message);
-  void in_background(std::function<void()> task) const;
+  bool in_background(std::function<void()> task) const;
   template <typename T>
   void send_to_all(Token token, const T& value);
   void offer_later();
   void open_later(const std::vector<MeshOffer>& offers);
   void on_offer(Token token, std::uint32_t from, const MeshOffer& offer);
   void on_opened(Token token, std::uint32_t from, const MeshOpened& opened);
+  void on_proposal(Token token, std::uint32_t from, std::uint64_t proposal);
   void decide(Token token, std::uint64_t first);
+  template <typename T>
+  bool note(std::vector<std::optional<T>>& list, std::uint32_t from, const T& value);
   Result<bool> is_after_switch();
   bool are_on_one_host() const;
   Status enqueue(Operation& operation);

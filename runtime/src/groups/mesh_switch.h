@@ -45,6 +45,10 @@ class MeshSwitch {
     const Lock lock(mutex_);
     if (!first_) first_ = first;
   }
+  bool is_decided() const {
+    const Lock lock(mutex_);
+    return first_.has_value();
+  }
   /// Whether a call runs on the mesh. Empty if the caller must wait, and ask again.
   std::optional<bool> is_on_mesh(std::uint64_t call) const {
     const Lock lock(mutex_);

@@ -75,8 +75,10 @@ class PointToPoint final : public MessageListener,
   /// library, which no receive matches. There, GroupControl::on_note() is called with it, once
   /// receive_notes() has been called. Precondition: the link to the rank is known.
   void send_note(std::uint32_t to, std::span<const std::byte> bytes);
-  /// Precondition: the links to all ranks are known.
+  /// Until end_urgency() is called, notes are received even if many messages wait for their
+  /// receives. Precondition: the links to all ranks are known.
   void receive_notes();
+  void end_urgency() noexcept { is_urgent_ = false; }
   /// Call this when rank `rank` of the group has left the job. Later sends to it fail.
   void note_left(std::uint32_t rank) noexcept;
   /// Whether the message of a call passes through host memory (Run::staged). For any thread.
@@ -152,7 +154,7 @@ class PointToPoint final : public MessageListener,
   bool poll_headers(unsigned& found) override;
   void accept(const MessageHeader& header, const std::byte* payload) override;
   bool is_full() const noexcept override {
-    return !queue_.has_receives() && queue_.arrived_bytes() > kMostUnexpected;
+    return !is_urgent_ && !queue_.has_receives() && queue_.arrived_bytes() > kMostUnexpected;
   }
   bool forget_waiting(Operation& operation) noexcept;
   void deliver(Operation& receive,
@@ -181,6 +183,7 @@ class PointToPoint final : public MessageListener,
   HeaderPool& pool_;
   ReceivePolling polling_;
   bool is_polling_ = false;  ///< True while HeaderPool::turn() calls this object.
+  bool is_urgent_ = false;
   std::vector<Pair> pairs_;
   MatchQueue queue_;
   HeaderReceiver headers_;

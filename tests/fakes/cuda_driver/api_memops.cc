@@ -81,9 +81,12 @@ Operation write_operation(unsigned bytes, std::uint64_t value, unsigned flags) {
 
 /// Checks an operation, and looks up its memory.
 CUresult place_operation(Call& call, const Device& device, CUdeviceptr at, Operation& operation) {
-  if (operation.is_wait && (operation.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) {
+  const bool can_flush = call.driver().settings.can_flush;
+  const bool flushes = operation.is_wait && (operation.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0;
+  if (flushes && !can_flush) {
     return call.misuse(CUDA_ERROR_NOT_SUPPORTED, "this device cannot flush remote writes");
   }
+  if (flushes) operation.flags &= ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
   unsigned most = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
   if (operation.is_wait) most = CU_STREAM_WAIT_VALUE_NOR;
   if (operation.flags > most) {
@@ -93,6 +96,11 @@ CUresult place_operation(Call& call, const Device& device, CUdeviceptr at, Opera
     return call.misuse(CUDA_ERROR_INVALID_VALUE, "the address is not aligned");
   }
   operation.place = find_place(call, device, pointer(at), operation.bytes, Pageable::refused);
+  const AllocationPtr allocation = call.driver().memory.find(pointer(at));
+  const bool is_on_device = allocation != nullptr && allocation->kind == MemoryKind::device;
+  if (operation.is_wait && is_on_device && can_flush && !flushes) {
+    return call.misuse(CUDA_ERROR_INVALID_VALUE, "what other devices wrote may be invisible");
+  }
   return call.result();
 }
 

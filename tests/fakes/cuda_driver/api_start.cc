@@ -36,6 +36,7 @@ int attribute_of(const Device& device, CUdevice_attribute attribute) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return settings.has_memory_operations ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return settings.has_ipc ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES: return settings.can_flush ? 1 : 0;
     case kMpsEnabled: return settings.has_mps ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:

@@ -25,6 +25,8 @@
 //                          on an H200 (tests/gpu)
 //   FAKE_CUDA_MPS          1: devices state that processes share them by MPS; 0. In either case, a
 //                          device runs the work of all processes at the same time.
+//   FAKE_CUDA_FLUSH        1: devices can flush writes of other devices, and a wait for a word of a
+//                          device that does not ask for this is misuse; 0
 //   FAKE_CUDA_SEED         seed of delays and of the order of blocks; 1
 //   FAKE_CUDA_DELAY_US     the longest delay before a command; 0
 //   FAKE_CUDA_VERSION      version of the driver; 13000. cuGetProcAddress does not find functions

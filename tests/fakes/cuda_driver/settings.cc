@@ -70,6 +70,7 @@ Settings read_settings() {
   settings.seed = number_or("FAKE_CUDA_SEED", 1);
   settings.delay_us = number_or("FAKE_CUDA_DELAY_US", 0);
   settings.version = static_cast<int>(number_or("FAKE_CUDA_VERSION", 13000));
+  settings.can_flush = number_or("FAKE_CUDA_FLUSH", 0) != 0;
   settings.has_mps = number_or("FAKE_CUDA_MPS", 0) != 0;
   settings.init = static_cast<CUresult>(number_or("FAKE_CUDA_INIT", 0));
   if (settings.queues == 0) refuse("FAKE_CUDA_QUEUES", "0");

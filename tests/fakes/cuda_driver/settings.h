@@ -33,6 +33,7 @@ struct Settings {
   bool has_memory_operations = true;
   bool has_ipc = true;
   bool has_mps = false;
+  bool can_flush = false;
   bool has_peer_access = true;
 };
 

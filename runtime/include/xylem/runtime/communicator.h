@@ -129,14 +129,15 @@ class XYLEM_API Communicator {
   /// without a mesh; from some call on, which is the same on all ranks, they run on the mesh, if
   /// there is one. A call blocks if this rank is 64 such calls ahead of the agreement.
   ///
-  /// All ranks call it before the same collective on a stream of the device. Later calls with the
-  /// same device do nothing, and so do calls after bind(). At most 16 communicators of a process
-  /// get a mesh in this way, since each mesh occupies memory of the device. If there is none for a
-  /// communicator whose ranks are on one host, the log contains the reason, the first time as a
-  /// warning.
+  /// All ranks call it before the same collective on a stream of the device. From then on, either
+  /// all ranks must make a collective on a stream, barriers included, or no rank. Later calls with
+  /// the same device do nothing, and so do calls after bind(); bind() cannot follow. At most 16
+  /// communicators of a process get a mesh in this way, since each mesh occupies memory of the
+  /// device. If there is none for a communicator whose ranks are on one host, the log contains the
+  /// reason, the first time as a warning.
   ///
   /// Fails with `invalid_argument` if it was called with another device before, or if the
-  /// communicator has not begun with `same_memory`.
+  /// communicator has not begun with `same_memory`; and if the device cannot be used.
   Status bind_later(const Memory& device) const;
   /// What bind() or bind_later() has resulted in so far, or what this communicator began with.
   Binding binding() const noexcept;
