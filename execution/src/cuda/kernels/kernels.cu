@@ -68,7 +68,8 @@ __device__ void run_exchange(const ExchangeArguments& a) {
     pointers[k] = address_of(a, k, peer_call);
     if (peer_call != nullptr && !is_of_call(*peer_call, a, part_of(a, k))) {
       is_right = false;
-      if (*a.mismatch == 0) *a.mismatch = mismatch_of(a.number, a.operands[k].buffer / 2);
+      volatile std::uint64_t* const mismatch = a.mismatch;
+      if (*mismatch == 0) *mismatch = mismatch_of(a.number, a.operands[k].buffer / 2);
     }
     if (peer_call != nullptr && is_staged(*peer_call)) staged[part_of(a, k)] = true;
   }
