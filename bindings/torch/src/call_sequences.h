@@ -71,8 +71,8 @@ class CallSequences {
   }
   /// The device that is bound to the group; `other` if there is none yet.
   c10::Device bound_device(const c10::Device& other) const {
-    const int index = bound_.load(std::memory_order_relaxed);
-    return index < 0 ? other : c10::Device(other.type(), static_cast<c10::DeviceIndex>(index));
+    const c10::DeviceIndex index = bound_.load(std::memory_order_relaxed);
+    return index < 0 ? other : c10::Device(other.type(), index);
   }
   /// Call this when the device has been bound to the program's communicator.
   void note_bound(const c10::Device& device) { bound_ = device.index(); }
@@ -85,7 +85,7 @@ class CallSequences {
  private:
   /// Binds the device of the group's first collective on a device. Throws for another device.
   void bind(const at::Device& device) {
-    const int index = device.index();
+    const c10::DeviceIndex index = device.index();
     if (bound_.load(std::memory_order_relaxed) == index) return;
     if (const auto memory = memory_of(device)) {
       check(program_.group.bind_later(*memory), pending_->note());
@@ -103,7 +103,8 @@ class CallSequences {
   const std::shared_ptr<Pending> pending_;
   const std::shared_ptr<DeviceCaller> on_devices_;
   CallSequence program_, callbacks_;
-  std::atomic<int> bound_{-1};  ///< Index of the device that bind() has bound; -1 if none.
+  /// Index of the device that bind() has bound; -1 if none.
+  std::atomic<c10::DeviceIndex> bound_{-1};
 };
 
 }  // namespace xylem::pytorch
