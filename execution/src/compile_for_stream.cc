@@ -43,6 +43,7 @@ class StreamCompiler {
     program_->signal = options_.signal;
     program_->stages_input = options_.stages_input;
     program_->scale = options_.scale;
+    if (options_.slice_bytes == 0) return refuse("there is too little staging memory");
     XYLEM_TRY(check_signals());
     XYLEM_TRY(find_uses());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));

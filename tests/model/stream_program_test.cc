@@ -181,26 +181,19 @@ class Ranks {
   std::uint64_t words_in_slice(std::uint32_t rank, std::uint64_t bytes) const {
     return program(rank).bytes_in(bytes, at_[rank].round) / kWord;
   }
-  void stage_in(std::uint32_t rank) {
+  /// Copies the slices of the input to staging memory, or those of the output from there.
+  void stage(std::uint32_t rank, bool is_input) {
     Call& call = calls_[at_[rank].call];
-    if (!call.stages_input[rank]) return;
+    if (!(is_input ? call.stages_input : call.stages_output)[rank]) return;
     for (std::uint32_t user = 0; user < ranks_; ++user) {
-      const auto& chunk = program(rank).uses[user].input;
+      const auto& uses = program(rank).uses[user];
+      const auto& chunk = is_input ? uses.input : uses.output;
       const std::uint64_t words = words_in_slice(rank, chunk.bytes);
       if (words == 0) continue;
-      std::copy_n(call.inputs[rank].data() + first(rank, chunk.offset), words,
-                  staging_[rank][user].data());
-    }
-  }
-  void stage_out(std::uint32_t rank) {
-    Call& call = calls_[at_[rank].call];
-    if (!call.stages_output[rank]) return;
-    for (std::uint32_t user = 0; user < ranks_; ++user) {
-      const auto& chunk = program(rank).uses[user].output;
-      const std::uint64_t words = words_in_slice(rank, chunk.bytes);
-      if (words == 0) continue;
-      std::copy_n(staging_[rank][user].data(), words,
-                  call.outputs[rank].data() + first(rank, chunk.offset));
+      auto* const place =
+          (is_input ? call.inputs : call.outputs)[rank].data() + first(rank, chunk.offset);
+      auto* const slice = staging_[rank][user].data();
+      std::copy_n(is_input ? place : slice, words, is_input ? slice : place);
     }
   }
   void publish(std::uint32_t rank, std::uint32_t peer) {
@@ -253,9 +246,9 @@ class Ranks {
   std::optional<std::string> step(std::uint32_t rank) {
     const auto& it = program(rank);
     At& at = at_[rank];
-    if (at.step == 0) stage_in(rank);
+    if (at.step == 0) stage(rank, true);
     if (at.step++ == it.steps.size()) {
-      stage_out(rank);
+      stage(rank, false);
       return std::nullopt;
     }
     const auto& step = it.steps[at.step - 1];

@@ -11,13 +11,16 @@
 // that other processes cannot open. In the end, it repeats a call until its buffers are used in
 // place.
 //
-// In the second form, no rank can open memory of others while FILE exists (FAKE_CUDA_OPEN_GATE).
-// Calls on streams complete nevertheless.
+// In the second form, FAKE_CUDA_OPEN_GATE is FILE. Rank 0 locks it, so that no rank can open memory
+// of others. Calls on streams complete nevertheless.
 #include "conformance/run_case.h"
 #include "support/cuda_memory.h"
+#include "xylem/base/unique_fd.h"
 #include "xylem/xylem.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/file.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -219,7 +222,9 @@ std::string run_late(const Runtime& runtime, const std::deque<Words>& buffers, c
   const Words& words = buffers.front();
   const auto world = runtime.world();
   const std::uint32_t rank = world.rank(), ranks = world.size();
-  if (rank == 0) std::fclose(std::fopen(file, "w"));
+  const UniqueFd gate(::open(file, O_RDONLY | O_CLOEXEC));
+  const bool is_closed = rank != 0 || ::flock(gate.get(), LOCK_EX) == 0;
+  if (gate.get() < 0 || !is_closed) return "the gate is missing";
   if (const Status met = world.barrier().wait(); !met) return met.to_string();
   words.write(1);
   std::vector<Work> works;
@@ -230,7 +235,7 @@ std::string run_late(const Runtime& runtime, const std::deque<Words>& buffers, c
   // Reading waits for the stream alone, and not for the ends of the calls on the host.
   if (!words.are(sum)) return "a wrong sum";
   if (runtime.counters().mesh_copied_bytes == 0) return "nothing was copied";
-  if (rank == 0) std::remove(file);
+  ::flock(gate.get(), LOCK_UN);
   for (const Work& work : works) {
     if (const Status ended = work.wait(); !ended) return ended.to_string();
   }

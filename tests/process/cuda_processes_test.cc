@@ -135,7 +135,7 @@ TEST_P(CudaMeshOfProcesses, IsRightInMixedCalls) {
 
 TEST_P(CudaMeshOfProcesses, WaitsForNoRankThatOpensMemoryLate) {
   const TemporaryDirectory directory;
-  const std::string gate = directory.path() + "/closed";
+  const std::string gate = directory.write("gate", "");
   Variables variables = variables_of(GetParam());
   variables["FAKE_CUDA_OPEN_GATE"] = gate;
   run({"late", gate}, variables);

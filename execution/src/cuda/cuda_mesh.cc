@@ -141,9 +141,11 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
     place.number = ++issued_;
   }
   wait_.begin();
-  const Enqueuing enqueuing{
-      program, call, share(call.input, used_bytes(program, &StreamProgram::Uses::input), place),
-      share(call.output, used_bytes(program, &StreamProgram::Uses::output), place)};
+  const auto used_input = used_bytes(program, &StreamProgram::Uses::input);
+  const Shared input = program.stages_input ? Shared{.data = call.input, .is_staged = true}
+                                            : share(call.input, used_input, place);
+  const auto used_output = used_bytes(program, &StreamProgram::Uses::output);
+  const Enqueuing enqueuing{program, call, input, share(call.output, used_output, place)};
   place.broken = enqueue_all(enqueuing, place, end);
   if (place.broken) {
     place.end = end.gate;
@@ -243,13 +245,13 @@ Status CudaMesh::enqueue_round(const Enqueuing& call, std::uint64_t round) {
 /// Copies slice `round` of each chunk of the input that is used in staging memory there.
 Status CudaMesh::stage_in(const Enqueuing& call, std::uint64_t round) {
   const StreamProgram& program = call.program;
-  if (!call.input.is_staged && !program.stages_input) return {};
+  if (!call.input.is_staged) return {};
   for (std::uint32_t user = 0; user < program.uses.size(); ++user) {
     const auto& chunk = program.uses[user].input;
     const std::uint64_t bytes = program.bytes_in(chunk.bytes, round);
     if (bytes == 0) continue;
     site_.memories.count_copied(bytes);
-    const CUdeviceptr to = peers_.staging_at(rank_, 0) + user * program.slice_bytes;
+    const CUdeviceptr to = peers_.staging_for(user, program.slice_bytes);
     const CUdeviceptr from = address(call.call.input) + chunk.offset + round * program.slice_bytes;
     XYLEM_TRY(program.scale ? batch_.add_scale(*program.scale, bytes,
                                                {pointer(to), pointer(from),
@@ -271,7 +273,7 @@ Status CudaMesh::stage_out(const Enqueuing& call, std::uint64_t round) {
     site_.memories.count_copied(bytes);
     XYLEM_TRY(add_copy(program,
                        address(call.call.output) + chunk.offset + round * program.slice_bytes,
-                       peers_.staging_at(rank_, 0) + user * program.slice_bytes, bytes));
+                       peers_.staging_for(user, program.slice_bytes), bytes));
   }
   return batch_.flush();
 }
@@ -309,13 +311,11 @@ Status CudaMesh::add_signal(const Enqueuing& call,
   if (step.channel > 0) return batch_.add_signal(flag, nullptr, {});
   const StreamProgram& program = call.program;
   const auto& uses = program.uses[step.peer];
-  Shared input = call.input;
-  input.is_staged |= program.stages_input;
-  const bool is_staged =
-      (input.is_staged && uses.input.bytes > 0) || (call.output.is_staged && uses.output.bytes > 0);
+  const bool is_staged = (call.input.is_staged && uses.input.bytes > 0) ||
+                         (call.output.is_staged && uses.output.bytes > 0);
   const std::uint64_t count = std::max(uses.input.bytes, uses.output.bytes) / program.element_bytes;
   return batch_.add_signal(flag, peers_.calls_written_to(step.peer) + rank_,
-                           {published(call, input, uses.input, step.peer, round),
+                           {published(call, call.input, uses.input, step.peer, round),
                             published(call, call.output, uses.output, step.peer, round),
                             call_of(program.call, count) | (is_staged ? 1U : 0U)});
 }
@@ -327,7 +327,7 @@ ExchangeArguments::Operand CudaMesh::operand_of(const Enqueuing& call,
   const bool is_output = operand.buffer == StreamProgram::Buffer::output;
   if (operand.rank != rank_) return {0, 2 * operand.rank + (is_output ? 1U : 0U)};
   if (!is_output && program.stages_input) {
-    return {.place = peers_.staging_at(rank_, program.slice_bytes)};
+    return {.place = peers_.staging_for(rank_, program.slice_bytes)};
   }
   const std::byte* const buffer = is_output ? call.call.output : call.call.input;
   const std::uint64_t begin = round == 0 ? 0 : round * program.slice_bytes;

@@ -61,7 +61,11 @@ class MeshPeers {
   /// Whether streams must flush writes of other devices when they have waited for a flag.
   Flush flush() const noexcept { return flush_; }
 
-  /// The address at which rank `peer` accesses the slice for it in this rank's staging memory.
+  /// The slice for rank `peer` in this rank's staging memory.
+  CUdeviceptr staging_for(std::uint32_t peer, std::uint64_t slice_bytes) const noexcept {
+    return own_.staging + peer * slice_bytes;
+  }
+  /// The address at which that rank accesses this slice.
   CUdeviceptr staging_at(std::uint32_t peer, std::uint64_t slice_bytes) const noexcept {
     return staging_at_[peer] + peer * slice_bytes;
   }

@@ -310,7 +310,7 @@ void Group::attach_mesh() {
            [this](Token token) {
              if (health_ && connect(token, collectives::kNone)) messages_.receive_notes();
            },
-       .settle = [this](Token /*token*/) { messages_.end_urgency(); },
+       .hasten = [this](Token /*token*/, bool are_urgent) { messages_.hasten_notes(are_urgent); },
        .hold = [weak = weak_from_this()]() -> std::shared_ptr<void> { return weak.lock(); }});
 }
 

@@ -249,24 +249,21 @@ Status GroupMesh::bind_later(const Memory& device) {
     switch_.decide(MeshSwitch::kNever);
     return {};
   }
-  context_.progress.with_token([this](Token token) { hooks_.listen(token); });
-  if (in_background([this] { offer_later(); })) return {};
-  // Without a thread, this rank has nothing to offer.
   context_.progress.with_token([this](Token token) {
-    later_.joined.why = failure(Code::exhausted, "no thread can be started");
-    send_to_all(token, MeshOffer{});
-    on_offer(token, spec_.rank, MeshOffer{});
+    hooks_.listen(token);
+    hooks_.hasten(token, true);
   });
+  in_background([this] { offer_later(); });
   return {};
 }
 
-/// Runs a task in the background, unless the group is destroyed before. False if there is no
-/// thread.
-bool GroupMesh::in_background(std::function<void()> task) const {
+/// Runs a task in the background, unless the group is destroyed before. If no thread can be
+/// started, there is no mesh, or peers do not get an answer, so that they use staging memory.
+void GroupMesh::in_background(std::function<void()> task) const {
   const Status posted = context_.background.post([task = std::move(task), hold = hooks_.hold] {
     if (const auto group = hold()) task();
   });
-  return posted.is_ok();
+  if (!posted) context_.logger.warn(posted.message());
 }
 
 template <typename T>
@@ -303,11 +300,10 @@ void GroupMesh::on_offer(Token token, std::uint32_t from, const MeshOffer& offer
   if (!note(later_.offers, from, offer)) return;
   auto offers = complete(later_.offers);
   if (offers.empty()) return;
-  const bool is_possible = std::ranges::all_of(offers, &MeshOffer::has_member);
-  if (!is_possible || !in_background([this, offers = std::move(offers)] { open_later(offers); })) {
-    if (is_possible) send_to_all(token, MeshOpened{});
-    decide(token, MeshSwitch::kNever);
+  if (!std::ranges::all_of(offers, &MeshOffer::has_member)) {
+    return decide(token, MeshSwitch::kNever);
   }
+  in_background([this, offers = std::move(offers)] { open_later(offers); });
 }
 
 /// Opens the memory of the other ranks, in the background.
@@ -352,7 +348,7 @@ bool GroupMesh::note(std::vector<std::optional<T>>& list, std::uint32_t from, co
 /// Ends bind_later().
 void GroupMesh::decide(Token token, std::uint64_t first) {
   switch_.decide(first);
-  hooks_.settle(token);
+  hooks_.hasten(token, false);
   if (first != MeshSwitch::kNever) return;
   if (std::exchange(counts_as_own_, false)) --context_.own_meshes;
   // Logged once as a warning: most groups of a program lack a mesh for the same reason.
@@ -450,12 +446,10 @@ void GroupMesh::handle(Token /*token*/, std::uint32_t from, const execution::Mes
                                       "rank, so calls copy their buffers there",
                                       spec_.label(), spec_.world_ranks[from]));
   }
-  const auto answer = [this, mesh = mesh_, from, message] {
+  in_background([this, mesh = mesh_, from, message] {
     mesh->on_message(from, message);
     context_.progress.with_token([this](Token token) { send_posts(token); });
-  };
-  if (!in_background(answer))
-    mesh_->on_message(from, message);  // Slow. Later calls send the answer.
+  });
 }
 
 void GroupMesh::drain(const std::function<std::uint32_t(Token)>& pending) {

@@ -57,10 +57,10 @@ class GroupMesh {
   struct Hooks {
     /// Sends a note to a rank of the group (PointToPoint::send_note()).
     std::function<void(Token, std::uint32_t to, std::span<const std::byte>)> send;
-    /// From now on, notes of other ranks are passed to on_note(). Until settle() is called, they
-    /// are received even if many messages wait for their receives.
+    /// From now on, notes of other ranks are passed to on_note().
     std::function<void(Token)> listen;
-    std::function<void(Token)> settle;
+    /// Whether notes are received even while many messages wait for their receives.
+    std::function<void(Token, bool are_urgent)> hasten;
     /// A reference to the group; null if the group is being destroyed. Any thread may call this.
     std::function<std::shared_ptr<void>()> hold;
   };
@@ -131,7 +131,7 @@ class GroupMesh {
   void set(Token token, const Memory& device, Joined& joined);
   void log_missing(const Joined& joined, LogLevel level) const;
   void handle(Token token, std::uint32_t from, const execution::MeshMessage& message);
-  bool in_background(std::function<void()> task) const;
+  void in_background(std::function<void()> task) const;
   template <typename T>
   void send_to_all(Token token, const T& value);
   void offer_later();

@@ -74,9 +74,12 @@ void PointToPoint::open() {
 
 void PointToPoint::receive_notes() {
   open();
-  is_urgent_ = true;
   headers_.post_slots(collectives::kNone);
-  headers_.wake_slots();
+}
+
+void PointToPoint::hasten_notes(bool are_urgent) {
+  is_urgent_ = are_urgent;
+  if (are_urgent) headers_.wake_slots();
 }
 
 void PointToPoint::send_note(std::uint32_t to, std::span<const std::byte> bytes) {

@@ -75,10 +75,11 @@ class PointToPoint final : public MessageListener,
   /// library, which no receive matches. There, GroupControl::on_note() is called with it, once
   /// receive_notes() has been called. Precondition: the link to the rank is known.
   void send_note(std::uint32_t to, std::span<const std::byte> bytes);
-  /// Until end_urgency() is called, notes are received even if many messages wait for their
-  /// receives. Precondition: the links to all ranks are known.
+  /// Precondition: the links to all ranks are known.
   void receive_notes();
-  void end_urgency() noexcept { is_urgent_ = false; }
+  /// Whether notes, and so all messages, are received even while many messages wait for their
+  /// receives. Call this after receive_notes().
+  void hasten_notes(bool are_urgent);
   /// Call this when rank `rank` of the group has left the job. Later sends to it fail.
   void note_left(std::uint32_t rank) noexcept;
   /// Whether the message of a call passes through host memory (Run::staged). For any thread.

@@ -4,11 +4,11 @@
 #include "fakes/cuda_driver/call.h"
 #include "fakes/cuda_driver/ipc.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 namespace xylem::fake_cuda {
 namespace {
@@ -28,12 +28,14 @@ CUresult open_memory(Call& call, const IpcKey& key, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-/// Returns when the file that FAKE_CUDA_OPEN_GATE names does not exist.
+/// Waits while another process holds a lock of the file that FAKE_CUDA_OPEN_GATE names.
 void wait_at_gate() {
-  const char* const gate = std::getenv("FAKE_CUDA_OPEN_GATE");
-  while (gate != nullptr && ::access(gate, F_OK) == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  const char* const path = std::getenv("FAKE_CUDA_OPEN_GATE");
+  if (path == nullptr) return;
+  const int gate = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (gate < 0) return;
+  ::flock(gate, LOCK_SH);
+  ::close(gate);
 }
 
 }  // namespace

@@ -19,10 +19,9 @@
 //
 //   FAKE_CUDA_DEVICES      number of devices; 1
 //   FAKE_CUDA_MEMORY_MB    memory of each device; 4096
-//   FAKE_CUDA_QUEUES       hardware queues of each device; two less than
-//   CUDA_DEVICE_MAX_CONNECTIONS
-//                          (8 if not set), but at least 1, with which as many streams may wait as
-//                          on an H200 (tests/gpu)
+//   FAKE_CUDA_QUEUES       hardware queues of each device, with which as many streams may wait as
+//                          on an H200 (tests/gpu); by default, two less than
+//                          CUDA_DEVICE_MAX_CONNECTIONS (8 if not set), but at least 1
 //   FAKE_CUDA_MPS          1: devices state that processes share them by MPS; 0. In either case, a
 //                          device runs the work of all processes at the same time.
 //   FAKE_CUDA_FLUSH        1: devices can flush writes of other devices, and a wait for a word of a
@@ -33,9 +32,9 @@
 //                          that are newer.
 //   FAKE_CUDA_INIT         what cuInit returns, as a number; 0
 //   FAKE_CUDA_KERNELS      path of the library that has the kernels (host_kernel.h)
-//   FAKE_CUDA_OPEN_GATE    path of a file; none. While it exists, cuIpcOpenMemHandle does not
-//   return. FAKE_CUDA_FAULTS       items separated by commas; none. FUNCTION:N=CODE: the N-th call
-//   of
+//   FAKE_CUDA_OPEN_GATE    path of a file; none. While a process holds it locked (flock),
+//                          cuIpcOpenMemHandle does not return.
+//   FAKE_CUDA_FAULTS       items separated by commas; none. FUNCTION:N=CODE: the N-th call of
 //                          FUNCTION returns CODE and does nothing else. FUNCTION is an exported
 //                          name, such as cuMemAlloc_v2. If CODE means that a device is lost, such
 //                          as 700 or 719, later calls for this device return it, too, its commands
