@@ -33,6 +33,8 @@ if(XYLEM_ARCHIVES)
     set_target_properties(PkgConfig::${name} PROPERTIES
       INTERFACE_LINK_LIBRARIES "${XYLEM_ARCHIVES}/lib${name}.a;${CMAKE_DL_LIBS};m;Threads::Threads")
   endforeach()
+  # A wheel must not refer to symbols of libstdc++ that are newer than manylinux_2_34 allows: base/src/earlier_symbols.cc
+  add_link_options(LINKER:--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE)
 endif()
 
 if(XYLEM_BUILD_TOOLS)
