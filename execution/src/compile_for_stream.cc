@@ -40,7 +40,6 @@ class StreamCompiler {
         !options_.counts.input_counts.empty() && !options_.counts.output_counts.empty();
     program_->reduce = options_.reduce;
     program_->copy = options_.copy;
-    program_->signal = options_.signal;
     program_->stages_input = options_.stages_input;
     program_->scale = options_.scale;
     if (options_.slice_bytes == 0) return refuse("there is too little staging memory");
@@ -48,7 +47,10 @@ class StreamCompiler {
     XYLEM_TRY(find_uses());
     for (const collectives::Step& step : schedule_.steps) XYLEM_TRY(add(step));
     program_->rounds = slices_of(program_->uses[rank()].input.bytes);
-    for (auto& step : program_->steps) set_rounds(step);
+    for (auto& step : program_->steps) {
+      set_rounds(step);
+      program_->bytes += step.bytes;
+    }
     return std::shared_ptr<const StreamProgram>(program_);
   }
 

@@ -26,7 +26,7 @@ FORMATS = {"json": "json", "tree": "txt", "matrix": "txt", "xml": "xml", "nccl":
 OPERATIONS, OPERATIONS_ON_STREAM = 15, 13
 KIB, MIB = 1 << 10, 1 << 20
 # Targets of the figures.
-KERNEL_SHARE, ALL_REDUCE_SHARE, MESSAGE_SHARE, SMALL_CALL_US = 90, 80, 85, 15
+KERNEL_SHARE, ALL_REDUCE_SHARE, MESSAGE_SHARE, SMALL_CALL_US, FUSED_CALL_US = 90, 80, 85, 15, 10
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ ON_STAND_IN = Sizes(
 # each of the five ranks wait. With 32 queues, 12 streams can wait on an H200 (README.md). With 13
 # queues, 12 streams can wait on the stand-in.
 MANY_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "FAKE_CUDA_QUEUES": "13"}
+# Small calls of bound devices are one kernel, as if each rank had a GPU of its own.
+FUSED = {"TEST_FUSED": "1"}
 
 
 class Steps:
@@ -105,6 +107,8 @@ class Steps:
         step(RATES, "copies within the device", 20, self.measure_copies)
         step(RATES, "large all_reduce, 4 ranks as threads", 60, self.measure_large_threads)
         step(RATES, "small all_reduce, 2 ranks as threads", 40, self.measure_small_threads)
+        step(RATES, "small all_reduce by one kernel, 2 ranks as threads", 40,
+             self.measure_fused_threads)
         step(RATES, "calls of the driver, and words that streams wait for", 30,
              self.measure_latencies)
         self.measure_under_mps()
@@ -121,6 +125,9 @@ class Steps:
         for name in ("cuda_memory_test", "cuda_streams_test", "cuda_direct_test",
                      "cuda_agreement_test", "cuda_mesh_streams_test", "cuda_mesh_direct_test"):
             step(CONFORMANCE, name, 60, lambda name=name: self.run_tests(name))
+        for name in ("cuda_mesh_streams_test", "cuda_mesh_direct_test"):
+            step(CONFORMANCE, name + ", by one kernel", 60,
+                 lambda name=name: self.run_tests(name, environment=FUSED))
         step(SANITIZER, "memcheck of the kernels", 60,
              lambda: self.sanitize("memcheck", "cuda_kernels_test", "*bfloat16*:*uint8*:*Scale*"))
         # Only kernels that signal use memory that the threads of a block share.
@@ -251,8 +258,9 @@ class Steps:
 
     # --- benchmarks ----------------------------------------------------------------------------
 
-    def rates(self, keep: Callable[[dict], None], *arguments: object) -> None:
-        self.runner.rows([self.program("gpu_rates"), *map(str, arguments)], keep)
+    def rates(self, keep: Callable[[dict], None], *arguments: object,
+              environment: Optional[dict] = None) -> None:
+        self.runner.rows([self.program("gpu_rates"), *map(str, arguments)], keep, environment)
 
     def measure_latencies(self) -> None:
         self.runner.rows([self.program("gpu_latencies")],
@@ -320,6 +328,16 @@ class Steps:
             self.note_use(row)
 
         self.rates(keep, "calls", 2, self.sizes.turn, *self.sizes.small)
+
+    def measure_fused_threads(self) -> None:
+        def keep(row: dict) -> None:
+            if not row["manner"].startswith("calls of bound devices"):
+                return
+            self.runner.figure(f"{row['manner']}, by one kernel: {row['bytes']} B, a call",
+                               row["us"], "us", FUSED_CALL_US, is_upper_limit=True)
+            self.note_use(row)
+
+        self.rates(keep, "calls", 2, self.sizes.turn, *self.sizes.small, environment=FUSED)
 
     def measure_small_processes(self) -> None:
         for size in self.sizes.small:

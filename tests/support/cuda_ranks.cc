@@ -56,6 +56,8 @@ CudaRanks::CudaRanks(std::uint32_t ranks, std::size_t bytes) {
   }
 }
 
+bool CudaRanks::fuses_calls() { return std::getenv("TEST_FUSED") != nullptr; }
+
 RankOptions CudaRanks::options(const runtime::Environment& environment) {
   RankOptions options{.size = static_cast<std::uint32_t>(memories_.size()), .transport = "shm"};
   options.devices = [this](std::uint32_t rank) { return of_rank(rank); };
@@ -70,6 +72,7 @@ std::vector<runtime::ComputeDevice> CudaRanks::of_rank(std::uint32_t rank) {
   options.kernel_names = execution::device_kernel_names();
   options.driver = driver_name();
   options.mesh_staging_bytes = mesh_staging_bytes_;
+  options.fuses_on_shared_devices = fuses_calls();
   if (most_waiting_streams_) options.most_waiting_streams = *most_waiting_streams_;
   auto compute = execution::make_cuda_compute(options);
   XYLEM_CHECK(compute.is_ok(), compute.status().message());

@@ -41,6 +41,10 @@ class CudaRanks {
   /// have one to four queues.
   void use_default_queues() noexcept { varies_queues_ = false; }
 
+  /// Whether small calls on meshes are one kernel even if ranks share a device: if the environment
+  /// variable TEST_FUSED is set. A GPU then behaves as if each rank had its own.
+  static bool fuses_calls();
+
   /// Options for ranks over shared memory, with one device each.
   RankOptions options(const runtime::Environment& environment = {});
   /// The devices of a rank, for RankOptions::devices.

@@ -50,14 +50,28 @@ inline std::string reduce_name(RedOp op, DataType type) {
          std::string(name(type));
 }
 
-/// Runs all threads of a launch, in reverse order.
+/// Runs all blocks of a launch, in reverse order. Flags for which it waits must be set.
 template <typename Arguments>
-void launch(const std::string& name, Arguments arguments, std::uint64_t threads) {
+void launch(const std::string& name,
+            Arguments arguments,
+            std::uint64_t blocks,
+            std::uint64_t threads = 1) {
   const HostKernel* kernel = find(name);
   ASSERT_NE(kernel, nullptr) << name;
   ASSERT_EQ(kernel->parameter_bytes, sizeof(Arguments));
   void* parameters[] = {&arguments};
-  for (std::uint64_t t = threads; t-- > 0;) kernel->run(parameters, {t, threads, &host_address});
+  HostBlock block;
+  block.blocks = blocks;
+  block.threads = threads;
+  block.reach = host_address;
+  block.reach_target = [](const void* address, std::size_t, bool) { return host_address(address); };
+  block.fence = [] {};
+  block.clear = [](std::uint32_t* flag) { *flag = 0; };
+  block.await = [](const std::uint32_t* flag) { return *flag; };
+  for (block.index = blocks; block.index-- > 0;) {
+    kernel->run(parameters, block);
+    block.is_first = false;
+  }
 }
 
 inline void launch_reduce(RedOp op,

@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                          type_name);
 
 TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
-  std::set<std::string> expected{"xylem_signal"};
+  std::set<std::string> expected;
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
     for (std::size_t i = 0; i < kRedOpCount; ++i) {
@@ -248,14 +248,13 @@ TEST(DeviceKernels, AreThoseOfTheReductionsThatAreDefined) {
 TEST(DeviceKernels, ReachNoAddressForNoElements) {
   launch("xylem_reduce_sum_float32", ReduceArguments{}, 3);
   launch("xylem_scale_float32", ScaleArguments{}, 3);
-  launch("xylem_signal", SignalArguments{}, 3);
+  launch("xylem_exchange_sum_float32", ExchangeArguments{}, 3, kMostThreads);
 }
 
 TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
   for (const std::uint32_t stop : {0U, 1U}) {
     const float source = 5;
     float sum = 0, scaled = 0;
-    std::uint32_t flag = 0;
     ReduceArguments reduction;
     reduction.target = device_address(&sum);
     reduction.count = reduction.source_count = 1;
@@ -269,14 +268,8 @@ TEST(DeviceKernels, DoNothingWhenTheyAreStopped) {
     scaling.factor = 2;
     scaling.stop = device_address(&stop);
     launch("xylem_scale_float32", scaling, 3);
-    SignalArguments signals;
-    signals.flags[0] = device_address(&flag);
-    signals.count = 1;
-    signals.stop = device_address(&stop);
-    launch("xylem_signal", signals, 3);
     EXPECT_EQ(sum, stop == 0 ? 5 : 0);
     EXPECT_EQ(scaled, stop == 0 ? 10 : 0);
-    EXPECT_EQ(flag, stop == 0 ? 1U : 0U);
   }
 }
 
@@ -296,20 +289,21 @@ struct Exchange {
     peer_call[1] = {place(of_peer), place(peer_target), call_of(6, 2) | (peer_call[1].call & 1U)};
     a.counts[0] = 2;
     a.slice = 1;
+    a.part_count = 1;
     a.target_count = a.source_count = 2;
-    a.flag_count = 1;
+    a.handshake.end_count = 1;
     a.stop = device_address(&stop);
     a.peer_calls = device_address(peer_call);
     a.call = call;
     a.number = 5;
     a.mismatch = device_address(&mismatch);
-    a.ended = device_address(&ended);
-    a.flags[0] = device_address(&flag);
+    a.handshake.ended = device_address(&ended);
+    a.handshake.ends[0] = device_address(&flag);
     a.operands[0] = {place(target), ExchangeArguments::kHere};
     a.operands[1] = {0, 2 * 1 + 1};
     a.operands[2] = {place(own), ExchangeArguments::kHere};
     a.operands[3] = {0, 2 * 1};
-    launch("xylem_exchange_sum_float32", a, 3);
+    launch("xylem_exchange_sum_float32", a, 3, kMostThreads);
   }
 };
 
@@ -337,6 +331,66 @@ TEST(DeviceKernels, ExchangeBuffersOfPeersWhoseCallsMatch) {
   EXPECT_EQ(stopped.target[0], 0);
   EXPECT_EQ(stopped.peer_target[1], 0);
   EXPECT_EQ(stopped.flag, 0U);
+}
+
+/// An exchange that also begins the round, and waits for the peer, rank 1.
+struct WholeRound : Exchange {
+  std::uint32_t own_flags[kChannels][2] = {}, begin_flag = 0;
+  PeerCall published;
+  std::uint64_t written[2] = {};
+
+  WholeRound(std::uint32_t first_flag, std::uint32_t second_flag) {
+    own_flags[0][1] = first_flag;
+    own_flags[1][1] = second_flag;
+    auto& handshake = a.handshake;
+    handshake.begin_count = 1;
+    handshake.begins[0] = {device_address(&begin_flag),
+                           device_address(&published),
+                           {.input = 7, .output = 8, .call = 9}};
+    for (std::uint32_t c = 0; c < kChannels; ++c) {
+      handshake.awaited[c] = 1U << 1;
+      handshake.own_flags[c] = device_address(own_flags[c]);
+    }
+    handshake.write_count = 2;
+    for (std::uint64_t w = 0; w < 2; ++w)
+      handshake.writes[w] = {device_address(&written[w]), w + 3};
+  }
+};
+
+TEST(DeviceKernels, CarryOutAWholeRound) {
+  WholeRound right(kSignalled, kSignalled);
+  right.run(6);
+  EXPECT_EQ(right.target[1], 22);
+  EXPECT_EQ(right.peer_target[0], 11);
+  EXPECT_EQ(right.begin_flag, kSignalled);
+  EXPECT_EQ(right.published.input, 7U);
+  EXPECT_EQ(right.published.output, 8U);
+  EXPECT_EQ(right.published.call, 9U);
+  EXPECT_EQ(right.flag, kSignalled);
+  EXPECT_EQ(right.own_flags[0][1], kClear);
+  EXPECT_EQ(right.own_flags[1][1], kClear);
+  EXPECT_EQ(right.written[0], 3U);
+  EXPECT_EQ(right.written[1], 4U);
+  EXPECT_EQ(right.ended, 0U) << "the next launch counts from 0";
+}
+
+TEST(DeviceKernels, ComputeAndSignalNothingInARoundThatIsStopped) {
+  for (const bool has_begun : {false, true}) {  // The flag is released, or the stop word is set.
+    WholeRound stopped(has_begun ? kReleased : kClear, kClear);
+    stopped.stop = has_begun ? 0 : 1;
+    stopped.run(6);
+    EXPECT_EQ(stopped.target[0], 0);
+    EXPECT_EQ(stopped.peer_target[1], 0);
+    EXPECT_EQ(stopped.begin_flag, has_begun ? kSignalled : kClear);
+    EXPECT_EQ(stopped.flag, kClear);
+    EXPECT_EQ(stopped.written[0], 3U) << "the host waits for these words";
+    EXPECT_EQ(stopped.written[1], 4U);
+    EXPECT_EQ(stopped.ended, 0U);
+  }
+  WholeRound late(kSignalled, kReleased);  // It ends while it waits for the end of the peer.
+  late.run(6);
+  EXPECT_EQ(late.flag, kSignalled);
+  EXPECT_EQ(late.written[1], 4U);
 }
 
 TEST(DeviceKernels, ExchangeSlicesInStagingMemory) {
@@ -368,7 +422,7 @@ TEST(DeviceKernels, ExchangeSeveralPartsInOneLaunch) {
   a.operands[1] = {Exchange::place(more_to)};
   a.operands[2] = {Exchange::place(from)};
   a.operands[3] = {Exchange::place(more)};
-  launch("xylem_exchange_or_uint32", a, 2);
+  launch("xylem_exchange_or_uint32", a, 2, kMostThreads);
   EXPECT_EQ(to[2], 3);
   EXPECT_EQ(more_to[0], 4);
   EXPECT_EQ(more_to[1], 0);

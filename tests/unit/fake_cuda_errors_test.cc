@@ -233,6 +233,28 @@ TEST_F(FakeCudaDevices, AccessEachOthersMemoryOnlyIfAccessIsEnabled) {
   EXPECT_EQ(misuses(), 2U) << last_misuse();
 }
 
+TEST_F(FakeCudaDevices, SeeWhatKernelsWriteToThemAfterAFence) {
+  start({{"FAKE_CUDA_DEVICES", "2"}});
+  const CUstream stream = make_stream();
+  std::uint32_t* const seen = allocate_host(2);
+  const CUdeviceptr here = allocate(64);
+  const CUcontext peer = retain(1);
+  must(CU(cuCtxPushCurrent)(peer));
+  const CUdeviceptr there = allocate(64);
+  must(CU(cuCtxPopCurrent)(nullptr));
+  must(CU(cuCtxEnablePeerAccess)(peer, 0));
+  for (const CUdeviceptr target : {here, there}) {
+    must(launch(kernel("test_put"), target, on_device(seen), 1, stream, 1, 1));
+    must(CU(cuStreamSynchronize)(stream));
+    EXPECT_EQ(seen[0] == 1, target == here);
+    EXPECT_EQ(seen[1], 1U);
+  }
+  EXPECT_EQ(misuses(), 0U) << last_misuse();
+  must(launch(kernel("test_put"), there, on_device(seen), 2, stream, 1, 1));
+  must(CU(cuStreamSynchronize)(stream));
+  EXPECT_EQ(misuses(), 1U) << "it reads memory of another device after a wait without a fence";
+}
+
 TEST_F(FakeCudaDevices, CopyToEachOtherWithAndWithoutAccess) {
   start({{"FAKE_CUDA_DEVICES", "2"}});
   const CUdeviceptr here = allocate(64);

@@ -55,6 +55,7 @@ Result<std::shared_ptr<CudaCompute>> CudaCompute::make(std::shared_ptr<const Dri
 
 Status CudaCompute::set_up(const CudaOptions& options) {
   waiting_ = std::make_unique<WaitingStreams>(options.most_waiting_streams);
+  fuses_on_shared_devices_ = options.fuses_on_shared_devices;
   const CurrentContext current(*driver_, context_);
   XYLEM_TRY(driver_->check(current.result(), "cuCtxPushCurrent"));
   int has_words = 0;
@@ -288,7 +289,14 @@ Result<Ticket> CudaCompute::gate_before(void* stream) {
 
 Result<std::unique_ptr<Mesh>> CudaCompute::make_mesh(std::uint32_t rank) {
   XYLEM_TRY(check_that_streams_may_wait());
-  return CudaMesh::make({driver_, kernels_, device_, *meshes_, *gates_, *waiting_}, rank);
+  return CudaMesh::make({.driver = driver_,
+                         .kernels = kernels_,
+                         .device = device_,
+                         .memories = *meshes_,
+                         .gates = *gates_,
+                         .waiting = *waiting_,
+                         .fuses_on_shared_devices = fuses_on_shared_devices_},
+                        rank);
 }
 
 }  // namespace xylem::execution::cuda

@@ -116,6 +116,7 @@ class CudaCompute final : public Compute {
   std::unique_ptr<SharedMemory> shared_;
   std::unique_ptr<MeshMemories> meshes_;
   std::unique_ptr<WaitingStreams> waiting_;
+  bool fuses_on_shared_devices_ = false;  ///< See CudaOptions.
 
   mutable Mutex mutex_;
   Status fault_ XYLEM_LOCKING(guarded_by(mutex_));

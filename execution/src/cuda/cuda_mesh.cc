@@ -16,6 +16,11 @@ namespace {
 
 using Kind = StreamProgram::Kind;
 
+/// A call in which a rank computes at most this many bytes is one kernel (Signals::fused). A kernel
+/// that waits has few blocks, which would need longer for more bytes. An estimate: no machine with
+/// several GPUs was available.
+constexpr std::uint64_t kMostFusedBytes = std::uint64_t{256} << 10;
+
 /// How many bytes of a buffer of this rank are used by others, from its beginning.
 std::uint64_t used_bytes(const StreamProgram& program,
                          StreamProgram::Chunk StreamProgram::Uses::*of) {
@@ -71,7 +76,18 @@ Status CudaMesh::make_streams() {
 Result<MeshView> CudaMesh::join(std::span<const MeshMember> members) {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
-  return peers_.open(members, releases_);
+  XYLEM_TRY(const MeshView view, peers_.open(members, releases_));
+  // Of the blocks of all streams that may wait, this many of each fit on the device at once
+  // (__launch_bounds__ in kernels.cu).
+  constexpr std::uint32_t kBlocksPerProcessor = 4, kEnough = 32;
+  const std::uint32_t streams = std::max(site_.waiting.most(), 1U);
+  batch_.set_up(
+      peers_.words(), peers_.flush(),
+      std::clamp(kBlocksPerProcessor * site_.kernels->processors() / streams, 1U, kEnough));
+  const bool may_wait_in_kernels = peers_.has_own_device() || site_.fuses_on_shared_devices;
+  signals_of_large_ = peers_.are_together() ? Signals::by_writes : Signals::by_kernels;
+  signals_of_small_ = may_wait_in_kernels ? Signals::fused : signals_of_large_;
+  return view;
 }
 
 void CudaMesh::start(std::span<const MeshView> views) {
@@ -128,8 +144,8 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
   place.is_shared = peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
-  batch_.begin(static_cast<CUstream>(place.stream), stop_word(), program.signal,
-               peers_.are_together() ? Signals::by_writes : Signals::by_kernels, peers_.flush());
+  batch_.begin(static_cast<CUstream>(place.stream), program.copy,
+               program.bytes <= kMostFusedBytes ? signals_of_small_ : signals_of_large_);
   Gates::ByWrite end;
   if (!place.is_captured) {
     XYLEM_TRY(end, begin_call(place));
@@ -235,9 +251,8 @@ Status CudaMesh::enqueue_round(const Enqueuing& call, std::uint64_t round) {
     const bool is_exchange = step.kind == Kind::copy || step.kind == Kind::reduce;
     if (is_exchange) XYLEM_TRY(add_exchange(call, step, round));
     if (is_exchange || round >= step.rounds) continue;
-    XYLEM_TRY(step.kind == Kind::signal
-                  ? add_signal(call, step, round)
-                  : batch_.add_wait(peers_.own_flag(step.peer, step.channel)));
+    XYLEM_TRY(step.kind == Kind::signal ? add_signal(call, step, round)
+                                        : batch_.add_wait(step.peer, step.channel));
   }
   return {};
 }
@@ -284,7 +299,7 @@ Status CudaMesh::add_copy(const StreamProgram& program,
                           CUdeviceptr from,
                           std::uint64_t bytes) {
   ExchangeArguments arguments;
-  arguments.target_count = arguments.source_count = 1;
+  arguments.part_count = arguments.target_count = arguments.source_count = 1;
   arguments.counts[0] = bytes / program.element_bytes;
   arguments.operands[0] = {.place = to};
   arguments.operands[1] = {.place = from};
@@ -308,16 +323,17 @@ Status CudaMesh::add_signal(const Enqueuing& call,
                             const StreamProgram::Step& step,
                             std::uint64_t round) {
   std::uint32_t* const flag = peers_.flag_at(step.peer, step.channel);
-  if (step.channel > 0) return batch_.add_signal(flag, nullptr, {});
+  if (step.channel > 0) return batch_.add_end(flag);
   const StreamProgram& program = call.program;
   const auto& uses = program.uses[step.peer];
   const bool is_staged = (call.input.is_staged && uses.input.bytes > 0) ||
                          (call.output.is_staged && uses.output.bytes > 0);
   const std::uint64_t count = std::max(uses.input.bytes, uses.output.bytes) / program.element_bytes;
-  return batch_.add_signal(flag, peers_.calls_written_to(step.peer) + rank_,
+  return batch_.add_begin({flag,
+                           peers_.calls_written_to(step.peer) + rank_,
                            {published(call, call.input, uses.input, step.peer, round),
                             published(call, call.output, uses.output, step.peer, round),
-                            call_of(program.call, count) | (is_staged ? 1U : 0U)});
+                            call_of(program.call, count) | (is_staged ? 1U : 0U)}});
 }
 
 ExchangeArguments::Operand CudaMesh::operand_of(const Enqueuing& call,
@@ -340,6 +356,7 @@ Status CudaMesh::add_exchange(const Enqueuing& call,
   const StreamProgram& program = call.program;
   const bool is_copy = step.kind == Kind::copy;
   ExchangeArguments arguments;
+  arguments.part_count = 1;
   arguments.is_sliced = program.stages_input;
   std::uint32_t count = 0;
   bool has_peer = false;
@@ -373,13 +390,8 @@ Status CudaMesh::add_exchange(const Enqueuing& call,
   arguments.number = issued_;
   arguments.mismatch =
       reinterpret_cast<std::uint64_t*>(pointer(memory_.done_on_device + sizeof(std::uint64_t)));
-  arguments.ended = peers_.ended_blocks();
   return batch_.add_exchange(is_copy ? program.copy : program.reduce,
                              std::max<std::uint64_t>(bytes, 1), arguments);
-}
-
-const std::uint32_t* CudaMesh::stop_word() const noexcept {
-  return reinterpret_cast<const std::uint32_t*>(pointer(peers_.stop_word()));
 }
 
 /// Another thread may enqueue a call at the same time. If its wait_.begin() comes before this
@@ -415,11 +427,12 @@ bool CudaMesh::release() noexcept {
   if (!is_stopped_ || (is_done && !has_graphs_)) return is_done;
   const CurrentContext current(driver_, context_);
   if (driver_.cuStreamQuery(releases_) != CUDA_SUCCESS) return is_done;
-  released_.begin(releases_, nullptr, 0, Signals::by_writes, Flush::no);
-  (void)released_.add_set(peers_.stop_word());
-  for (std::uint32_t channel = 0; channel < kMeshChannels; ++channel) {
+  released_.begin(releases_, 0, Signals::by_writes);
+  const auto words = peers_.words();
+  (void)released_.add_set(address(words.stop), 1);
+  for (std::uint32_t* const flags : words.flags) {
     for (std::uint32_t peer = 0; peer < peers_.count(); ++peer) {
-      (void)released_.add_set(peers_.own_flag(peer, channel));
+      (void)released_.add_set(address(flags + peer), kReleased);
     }
   }
   (void)released_.flush();

@@ -4,18 +4,23 @@
 // that some peer cannot access (exports.h) is copied to and from staging memory, slice by slice.
 //
 // A stream waits for a flag by a memory operation, which occupies no multiprocessor, and then
-// clears the flag. It always waits for the value 1. So a graph that contains the wait can be
-// launched many times. A counter would have another value in each launch.
+// clears the flag. Since the flag has the same value in each call, a graph that contains the wait
+// can be launched many times. A counter would have another value in each launch.
 //
 // Ranks signal each other by kernels, or if all are in one process and share a device, by memory
 // operations. (Memory operations cannot write memory of other devices.) Then a small call takes
 // three commands and an event: memory operations, a kernel, memory operations.
 //
+// On a rank that shares its device with no other rank, kernels of small calls also wait for flags.
+// Then a small call takes a kernel and an event (Signals::fused). Such a kernel occupies
+// multiprocessors while it waits. That is safe since peers, which it waits for, need other devices,
+// and since few enough blocks wait at a time that all of them run at once.
+//
 // After the mesh has been stopped, release() sets the stop word. Kernels that begin afterwards do
 // nothing: they neither access memory of peers nor set their flags. release() also sets all flags
-// of this rank, again and again until its streams have completed all enqueued work. Once is not
-// enough, since a stream clears each flag for which it has waited, and may wait for the same flag
-// again.
+// of this rank to kReleased, again and again until its streams have completed all enqueued work.
+// Once is not enough, since a stream clears each flag for which it has waited, and may wait for the
+// same flag again.
 #pragma once
 
 #include "cuda/call_events.h"
@@ -50,6 +55,7 @@ class CudaMesh final : public Mesh {
     MeshMemories& memories;
     Gates& gates;
     WaitingStreams& waiting;
+    bool fuses_on_shared_devices = false;  ///< See CudaOptions.
   };
 
   static Result<std::unique_ptr<Mesh>> make(const Site& site, std::uint32_t rank);
@@ -123,7 +129,6 @@ class CudaMesh final : public Mesh {
   Status note_end(const Enqueued& place, const Gates::ByWrite* end);
   Result<Gates::ByWrite> begin_call(const Enqueued& place);
 
-  const std::uint32_t* stop_word() const noexcept;
   bool is_drained() const noexcept;
 
   const Site site_;
@@ -138,6 +143,7 @@ class CudaMesh final : public Mesh {
   CUstream releases_ = nullptr;
   CallEvents events_;
   unsigned long long stream_id_ = 0;  ///< Of the stream of the call that is being enqueued.
+  Signals signals_of_small_ = Signals::by_kernels, signals_of_large_ = Signals::by_kernels;
   StreamBatch batch_;
   StreamBatch released_;  ///< For release(), since another thread may be using `batch_`.
   /// Number of calls that were enqueued, without captured calls.

@@ -37,6 +37,11 @@ class LoadedKernels {
   LoadedKernels& operator=(const LoadedKernels&) = delete;
   ~LoadedKernels() = default;
 
+  /// A block computes at least this many bytes of the result, if there are as many.
+  static constexpr std::uint64_t kBytesPerBlock = 4096;
+  /// The number of multiprocessors of the device.
+  std::uint32_t processors() const noexcept { return processors_; }
+
   /// Enqueues a kernel on a stream. `bytes` is the size of the result. `arguments` are those that
   /// the kernel takes (arguments.h).
   template <class Arguments>
@@ -74,7 +79,7 @@ class LoadedKernels {
   CUlibrary library_ = nullptr;
   std::vector<CUkernel> kernels_;
   std::array<CUkernel, 4> copies_{};  ///< copies_[n] copies elements of 2^n bytes.
-  std::uint32_t most_blocks_ = 1;
+  std::uint32_t processors_ = 1;
 };
 
 }  // namespace xylem::execution::cuda

@@ -21,7 +21,7 @@ constexpr std::uint64_t kPeerCalls = 2176;
 static_assert(kFirstFlag + kMeshChannels * kMostMeshRanks * sizeof(std::uint32_t) <= kNonce);
 static_assert(kNonce + sizeof(MeshMember::nonce) <= kEnded);
 static_assert(kPeerCalls + kMostMeshRanks * sizeof(PeerCall) <= MeshMemories::kFlagBytes);
-static_assert(kMostSignals + 1 == kMostMeshRanks);
+static_assert(kMostSignals + 1 == kMostMeshRanks && kChannels == kMeshChannels);
 
 std::uint64_t place_of_flag(std::uint32_t from, std::uint32_t channel) noexcept {
   return kFirstFlag + (channel * kMostMeshRanks + from) * sizeof(std::uint32_t);
@@ -79,6 +79,7 @@ Result<MeshView> MeshPeers::open(std::span<const MeshMember> members, CUstream s
   are_together_ = std::ranges::all_of(members, [&](const MeshMember& member) {
     return member.flags.process == member_.flags.process && member.device == member_.device;
   });
+  has_own_device_ = std::ranges::count(members, members[rank_].device, &MeshMember::device) == 1;
   // Kernels fence what they have written before they set a flag. That a stream sees it after a wait
   // for the flag is documented only for a wait that flushes.
   if (!are_together_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) flush_ = Flush::yes;
@@ -147,12 +148,14 @@ Status MeshPeers::check_nonce(const Peer& peer, CUstream stream) const {
   return failure(Code::unsupported, "its memory is not on this host");
 }
 
-std::uint32_t* MeshPeers::ended_blocks() const noexcept {
-  return pointer_to<std::uint32_t>(own_.flags + kEnded);
-}
-
-CUdeviceptr MeshPeers::own_flag(std::uint32_t peer, std::uint32_t channel) const noexcept {
-  return own_.flags + place_of_flag(peer, channel);
+StreamBatch::Words MeshPeers::words() const noexcept {
+  StreamBatch::Words words;
+  words.stop = pointer_to<std::uint32_t>(own_.flags);
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    words.flags[channel] = pointer_to<std::uint32_t>(own_.flags + place_of_flag(0, channel));
+  }
+  words.ended = pointer_to<std::uint32_t>(own_.flags + kEnded);
+  return words;
 }
 
 std::uint32_t* MeshPeers::flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept {

@@ -58,6 +58,8 @@ class MeshPeers {
   /// Whether all ranks are in this process and on one device. Then each can access all memory of
   /// the others, and memory operations of streams can write it.
   bool are_together() const noexcept { return are_together_; }
+  /// Whether this rank shares its device with no other rank.
+  bool has_own_device() const noexcept { return has_own_device_; }
   /// Whether streams must flush writes of other devices when they have waited for a flag.
   Flush flush() const noexcept { return flush_; }
 
@@ -69,11 +71,8 @@ class MeshPeers {
   CUdeviceptr staging_at(std::uint32_t peer, std::uint64_t slice_bytes) const noexcept {
     return staging_at_[peer] + peer * slice_bytes;
   }
-  CUdeviceptr stop_word() const noexcept { return own_.flags; }
-  /// The counter of this rank for ExchangeArguments::ended.
-  std::uint32_t* ended_blocks() const noexcept;
-  /// The flag of this rank that `peer` sets.
-  CUdeviceptr own_flag(std::uint32_t peer, std::uint32_t channel) const noexcept;
+  /// The stop word, flags and counter of this rank.
+  StreamBatch::Words words() const noexcept;
   /// The flag of `peer` that this rank sets.
   std::uint32_t* flag_at(std::uint32_t peer, std::uint32_t channel) const noexcept;
   /// The peer calls in the memory of `rank`: element r is the call that rank r has published.
@@ -100,6 +99,7 @@ class MeshPeers {
   std::vector<Peer> peers_;  ///< All ranks, after open().
   MeshView staging_at_{};    ///< The addresses at which each rank accesses own_.staging.
   bool are_together_ = false;
+  bool has_own_device_ = false;
   Flush flush_ = Flush::no;
 };
 

@@ -14,9 +14,9 @@ RedOp combines_as(RedOp op) noexcept {
 }
 
 constexpr std::size_t kReductions = kRedOpCount * kDataTypeCount;
-// Reductions have the first numbers. Exchanges, scalings and the signal follow.
+// Reductions have the first numbers. Exchanges and scalings follow.
 constexpr std::size_t kFirstScaling = 2 * kReductions;
-constexpr std::size_t kSignal = kFirstScaling + kDataTypeCount;
+constexpr std::size_t kKernels = kFirstScaling + kDataTypeCount;
 
 /// The unsigned integer type of this size.
 DataType unsigned_of(std::size_t bytes) noexcept {
@@ -47,11 +47,8 @@ KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept {
   return device_exchange_kernel(RedOp::bit_or, unsigned_of(element_bytes));
 }
 
-KernelId device_signal_kernel() noexcept { return static_cast<KernelId>(kSignal); }
-
 std::vector<std::string> device_kernel_names() {
-  std::vector<std::string> names(kSignal + 1);
-  names[device_signal_kernel()] = "xylem_signal";
+  std::vector<std::string> names(kKernels);
   for (std::size_t t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
     for (std::size_t o = 0; o < kRedOpCount; ++o) {

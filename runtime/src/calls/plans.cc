@@ -382,7 +382,6 @@ Result<std::shared_ptr<const execution::StreamProgram>> Plans::compile_for_mesh(
     options.divisor = call.op.op == RedOp::avg ? site_.size : 1;
   }
   options.copy = execution::device_exchange_copy_kernel(size_of(call.type));
-  options.signal = execution::device_signal_kernel();
   return compile_for_stream(schedules, site_.rank, options);
 }
 

@@ -160,8 +160,10 @@ CUresult cuLaunchKernel(CUfunction handle,
   launch.parameters.assign(parameter, parameter + kernel->host->parameter_bytes);
   launch.blocks = grid.size();
   launch.threads = block.size();
-  enqueue(call.driver(), *stream,
-          [launch = std::move(launch)](const Run& run) { run_kernel(launch, run); });
+  const bool waits = launch.kernel->waits != nullptr && launch.kernel->waits(parameters);
+  enqueue(
+      call.driver(), *stream,
+      [launch = std::move(launch)](const Run& run) { run_kernel(launch, run); }, {}, waits);
   return CUDA_SUCCESS;
 }
 

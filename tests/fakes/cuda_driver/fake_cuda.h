@@ -51,12 +51,16 @@
 // handles, physical memory and pools on the host, read-only access. Allocations and frees of pools
 // cannot be captured: they invalidate a capture.
 //
+// What a kernel writes to memory of another device or process becomes visible there only by a
+// fence, and a kernel that has waited for a word must fence before it accesses such memory
+// (host_kernel.h).
+//
 // Simplifications: a seed determines the delays, but not how the system schedules the threads. All
-// memory is coherent, and memory operations are not reordered. If a kernel writes beyond the end of
-// an allocation, this is detected only beyond the allocation's last page. Every device allocation
-// uses a file descriptor. The process must not fork after cuInit. Each process can use the whole
-// memory of a device. If two processes record the same shared event at the same time, the event is
-// complete when the later record is complete.
+// other memory is coherent, and memory operations are not reordered. If a kernel writes beyond the
+// end of an allocation, this is detected only beyond the allocation's last page. Every device
+// allocation uses a file descriptor. The process must not fork after cuInit. Each process can use
+// the whole memory of a device. If two processes record the same shared event at the same time, the
+// event is complete when the later record is complete.
 //
 // A test program opens the library by dlopen and finds the functions below by dlsym.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a kernel on a hardware queue: the threads of a block one after another, and the blocks in an
-// order drawn from the seed.
+// Runs a kernel on a hardware queue: the blocks one after another, in an order drawn from the seed.
 #pragma once
 
 #include "fakes/cuda_driver/driver.h"

@@ -4,7 +4,8 @@
 //
 // A command starts when it is at the head of its queue and all commands in `after` have completed.
 // Commands only depend on commands that were issued before them. So dependencies have no cycles. As
-// on real devices, only memory operations and host functions can stall a queue forever.
+// on real devices, only memory operations, host functions and kernels that wait can stall a queue
+// forever.
 #pragma once
 
 #include "fakes/cuda_driver/cuda_api.h"

@@ -27,7 +27,6 @@ struct StreamProgramOptions {
   std::uint64_t call = 0;              ///< See StreamProgram::call.
   KernelId reduce = 0;                 ///< The kernel that reduces, if the collective does.
   KernelId copy = 0;                   ///< The kernel that copies elements.
-  KernelId signal = 0;                 ///< The kernel that sets flags of peers.
   std::optional<KernelId> scale = {};  ///< See StreamProgram::scale.
 
   static constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;

@@ -29,6 +29,9 @@ struct CudaOptions {
   /// work of this process on the GPU, even the work that would end the wait. So gate_before() and
   /// make_mesh() fail with `unsupported`.
   std::uint32_t most_waiting_streams = 4;
+  /// For tests and measurements with few ranks: small calls of a mesh are one kernel, which waits
+  /// for peers, even if ranks share the device.
+  bool fuses_on_shared_devices = false;
 };
 
 /// Opens the driver, creates the device's streams and loads the kernels, which may wait for work

@@ -24,8 +24,6 @@ KernelId device_exchange_kernel(RedOp op, DataType type) noexcept;
 /// Such a kernel for elements of this size: 1, 2, 4 or 8 bytes. It copies if it is launched with
 /// one source.
 KernelId device_exchange_copy_kernel(std::size_t element_bytes) noexcept;
-/// The kernel that signals other ranks of a mesh by setting flags.
-KernelId device_signal_kernel() noexcept;
 
 /// The names of all kernels: element `id` is the name of the kernel with the KernelId `id`, or
 /// empty if there is none.

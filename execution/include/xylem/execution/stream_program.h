@@ -58,6 +58,7 @@ struct StreamProgram {
   std::string algorithm;
   std::uint64_t slice_bytes = 0;  ///< A multiple of 64.
   std::uint64_t rounds = 1;
+  std::uint64_t bytes = 0;  ///< Of all steps that copy or reduce.
   std::uint32_t element_bytes = 1;
   std::uint32_t divisor = 1;  ///< For an average: the number of ranks.
   /// Identifies the call. It is the same on all ranks whose calls match. A rank uses the buffers of
@@ -66,7 +67,7 @@ struct StreamProgram {
   /// True if only the two ranks of a part know its size. So they compare it even if it is 0.
   bool has_private_counts = false;
   /// The kernels. Those of `reduce` and `copy` take ExchangeArguments.
-  KernelId reduce = 0, copy = 0, signal = 0;
+  KernelId reduce = 0, copy = 0;
   /// True if the input is copied to staging memory in any case, and then used there by this rank,
   /// too.
   bool stages_input = false;

@@ -6,12 +6,11 @@
 // xylem_reduce_OP_TYPE(ReduceArguments), where OP is sum, prod, min, max, and, or, xor, and TYPE is
 // as name(DataType) prints it. xylem_exchange_OP_TYPE(ExchangeArguments), for the same operations
 // and types. xylem_scale_TYPE(ScaleArguments), for the floating-point types.
-// xylem_signal(SignalArguments).
 //
 // Every kernel runs with any number of blocks, of at most kMostThreads threads each, in one
-// dimension; xylem_exchange and xylem_signal need at least kMostOperands and kMostSignals threads
-// in each block. Each element is read and written by one thread alone. Kernels wait for nothing. A
-// kernel is fast if all addresses of the launch are equally far from a boundary of 16 bytes.
+// dimension; xylem_exchange needs at least kMostOperands threads in each block. Each element is
+// read and written by one thread alone. A kernel is fast if all addresses of the launch are equally
+// far from a boundary of 16 bytes. Only xylem_exchange waits, and only if its Handshake says so.
 #pragma once
 
 #include <cstdint>
@@ -75,16 +74,45 @@ XYLEM_DEVICE constexpr std::uint64_t mismatch_of(std::uint64_t number, std::uint
 
 /// A launch signals at most this many peers.
 inline constexpr std::uint32_t kMostSignals = 31;
+/// Ranks signal each other on this many channels: at the beginning and at the end of a round.
+inline constexpr std::uint32_t kChannels = 2;
 
-/// The arguments of xylem_signal, which sets flags[i] to 1 after all work that was enqueued on the
-/// stream before. Each flag is set by one thread. If peer_calls[i] is not null, this thread first
-/// writes own[i] to *peer_calls[i].
-struct SignalArguments {
-  std::uint32_t* flags[kMostSignals] = {};
-  PeerCall* peer_calls[kMostSignals] = {};
-  PeerCall own[kMostSignals] = {};
-  std::uint32_t count = 0;
-  const std::uint32_t* stop = nullptr;  ///< As in ReduceArguments.
+/// The values of a flag: not set, set by a peer, and set by its own rank to end all waits.
+inline constexpr std::uint32_t kClear = 0, kSignalled = 1, kReleased = 2;
+
+/// How a launch synchronizes with the other ranks. Every member that is empty is left out.
+///
+/// The first block publishes `begins`. All blocks wait for the flags of channel 0. When all blocks
+/// have computed, the last of them clears these flags, sets the flags `ends`, waits for the flags
+/// of channel 1, clears them, and writes `writes`.
+///
+/// If the stop word is set when a block begins, or if a flag for which it waits is kReleased, then
+/// the block does not compute, and no block sets a flag in `ends` or waits any more. `writes` are
+/// written nevertheless.
+struct Handshake {
+  /// Writes `own` to `*peer_call`, and then sets `*flag`.
+  struct Begin {
+    std::uint32_t* flag = nullptr;
+    PeerCall* peer_call = nullptr;
+    PeerCall own;
+  };
+  struct Write {
+    std::uint64_t* word = nullptr;
+    std::uint64_t value = 0;
+  };
+
+  std::uint32_t begin_count = 0;
+  std::uint32_t end_count = 0;
+  std::uint32_t write_count = 0;
+  /// Bit r of awaited[c]: the launch waits for own_flags[c][r], which rank r sets.
+  std::uint32_t awaited[kChannels] = {};
+  std::uint32_t* own_flags[kChannels] = {};
+  /// Counts the blocks that have ended. The word must be 0 before the launch, which sets it to 0
+  /// again. Only one launch at a time may use it. Not used if there are only `begins`.
+  std::uint32_t* ended = nullptr;
+  Begin begins[kMostSignals] = {};
+  std::uint32_t* ends[kMostSignals] = {};
+  Write writes[2] = {};
 };
 
 /// A launch has at most this many operands: a target and a source of each rank of a mesh.
@@ -97,7 +125,7 @@ inline constexpr std::uint32_t kMostParts = 32;
 /// one source it is a copy. Operands may be buffers of other ranks, which have published the
 /// addresses (PeerCall). If one of these ranks has published another call, or another number of
 /// elements, the kernel accesses no operand. It writes mismatch_of() of this call and this rank to
-/// `*mismatch`, if that is still 0. In either case the kernel sets `flags` at its end.
+/// `*mismatch`, if that is still 0. In either case the handshake goes on.
 ///
 /// A call may have several rounds, in each of which a rank publishes where the next slice of its
 /// chunk is. A part none of whose operands is in staging memory is computed as a whole in the first
@@ -111,13 +139,12 @@ struct ExchangeArguments {
     std::uint32_t buffer = kHere;
   };
 
-  std::uint32_t part_count = 1;
+  std::uint32_t part_count = 0;    ///< With no part, the launch is only a handshake.
   std::uint32_t target_count = 0;  ///< Of each part.
   std::uint32_t source_count = 0;  ///< Of each part.
   std::uint32_t divisor = 1;       ///< As in ReduceArguments.
   std::uint64_t begin = 0;         ///< The first element of the slice of this round.
   std::uint64_t slice = 0;         ///< The number of elements of a slice.
-  std::uint32_t flag_count = 0;
   /// True if every part is computed slice by slice: this rank's input is in staging memory, or the
   /// call overwrites it.
   bool is_sliced = false;
@@ -126,14 +153,10 @@ struct ExchangeArguments {
   std::uint64_t call = 0;                ///< StreamProgram::call
   std::uint64_t number = 0;              ///< Of the call, among those of this rank.
   std::uint64_t* mismatch = nullptr;
-  /// Counts the blocks that have ended, so that the last block sets the flags. The word must be 0
-  /// before the launch. A launch sets it to 0 again, unless it was stopped. Only one launch at a
-  /// time may use it.
-  std::uint32_t* ended = nullptr;
-  std::uint32_t* flags[kMostSignals] = {};
   std::uint64_t counts[kMostParts] = {};  ///< Number of elements of each part, in all rounds.
   /// First the targets of part 0, then those of part 1, …; then the sources in the same order.
   Operand operands[kMostOperands] = {};
+  Handshake handshake;
 };
 static_assert(sizeof(ExchangeArguments) < 4096, "kernels take at most 4 KiB of parameters");
 

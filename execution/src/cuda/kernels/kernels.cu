@@ -3,6 +3,7 @@
 // The device kernels, under the names by which the driver finds them (arguments.h).
 #include "cuda/kernels/arguments.h"
 #include "cuda/kernels/element.h"
+#include "cuda/kernels/exchange.h"
 #include "cuda/kernels/reduce.h"
 
 #include <cstdint>
@@ -29,16 +30,46 @@ __device__ Place place_of_thread() {
           gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
 }
 
-/// True in all threads of the block that ends last. These threads then observe everything that the
-/// threads of the launch have written before.
-__device__ bool is_last_block(std::uint32_t* ended) {
-  __shared__ bool is_last;
-  __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicInc(ended, gridDim.x - 1) == gridDim.x - 1;
-  __syncthreads();
-  return is_last;
-}
+/// The block that runs this code (exchange.h).
+class DeviceBlock {
+ public:
+  template <class F>
+  __device__ void each(F&& f) const {
+    f(threadIdx.x);
+    __syncthreads();
+  }
+  template <class F>
+  __device__ void compute(F&& f) const {
+    f(place_of_thread());
+  }
+  __device__ bool is_first() const { return blockIdx.x == 0; }
+  __device__ std::uint32_t blocks() const { return gridDim.x; }
+  template <class T>
+  __device__ T* at(T* address) const {
+    return address;
+  }
+  template <class T>
+  __device__ T* at_target(T* address) const {
+    return address;
+  }
+  template <class Element>
+  __device__ void reach(const ExchangeArguments&, const BlockState&) const {}
+  __device__ void fence() const { __threadfence_system(); }
+  __device__ std::uint32_t await(const std::uint32_t* flag) const {
+    std::uint32_t value = kClear;
+    do value = *static_cast<const volatile std::uint32_t*>(flag);
+    while (value == kClear);
+    return value;
+  }
+  __device__ void clear(std::uint32_t* flag) const { set(flag, kClear); }
+  template <class T>
+  __device__ void set(T* word, T value) const {
+    *static_cast<volatile T*>(word) = value;
+  }
+  __device__ std::uint32_t add(std::uint32_t* word, std::uint32_t value) const {
+    return atomicAdd(word, value);
+  }
+};
 
 template <class Element, class Op>
 __device__ void run_reduce(const ReduceArguments& arguments) {
@@ -51,31 +82,9 @@ __device__ void run_scale(const ScaleArguments& arguments) {
 }
 
 template <class Element, class Op>
-__device__ void run_exchange(const ExchangeArguments& a) {
-  __shared__ void* pointers[kMostOperands];
-  __shared__ bool staged[kMostParts];
-  __shared__ bool runs, is_right;
-  const std::uint32_t k = threadIdx.x;
-  if (k < kMostParts) staged[k] = a.is_sliced;
-  if (k == 0) {
-    runs = !is_stopped(a.stop);
-    is_right = true;
-  }
-  __syncthreads();
-  if (!runs) return;
-  if (k < operand_count(a)) {
-    const PeerCall* const peer_call = is_of_peer(a, k) ? peer_call_of(a, k) : nullptr;
-    pointers[k] = address_of(a, k, peer_call);
-    if (peer_call != nullptr && !is_of_call(*peer_call, a, part_of(a, k))) {
-      is_right = false;
-      volatile std::uint64_t* const mismatch = a.mismatch;
-      if (*mismatch == 0) *mismatch = mismatch_of(a.number, a.operands[k].buffer / 2);
-    }
-    if (peer_call != nullptr && is_staged(*peer_call)) staged[part_of(a, k)] = true;
-  }
-  __syncthreads();
-  if (is_right) exchange_n<Element, Op>(a, pointers, staged, place_of_thread());
-  if (a.flag_count > 0 && is_last_block(a.ended) && k < a.flag_count) set_flag(a.flags[k]);
+__device__ void run_exchange(const ExchangeArguments& arguments) {
+  __shared__ BlockState state;
+  exchange<Element, Op>(arguments, DeviceBlock(), state);
 }
 
 }  // namespace
@@ -86,10 +95,5 @@ __device__ void run_exchange(const ExchangeArguments& a) {
     run(arguments);                                                            \
   }
 #include "cuda/kernels/kernels.inc"
-
-extern "C" __global__ void __launch_bounds__(kMostThreads)
-    xylem_signal(const __grid_constant__ SignalArguments arguments) {
-  signal(arguments, place_of_thread());
-}
 
 }  // namespace xylem::execution::cuda

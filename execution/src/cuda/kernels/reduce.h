@@ -228,25 +228,6 @@ XYLEM_DEVICE bool is_stopped(const std::uint32_t* stop) {
 #endif
 }
 
-/// Sets a flag for which a stream waits. Everything that this thread has written, or has seen
-/// written by others, becomes visible before the flag.
-XYLEM_DEVICE void set_flag(std::uint32_t* flag) {
-#ifdef __CUDA_ARCH__
-  __threadfence_system();
-  *static_cast<volatile std::uint32_t*>(flag) = 1;
-#else
-  __atomic_store_n(flag, 1U, __ATOMIC_RELEASE);
-#endif
-}
-
-XYLEM_DEVICE void signal(const SignalArguments& a, const Place& place) {
-  if (is_stopped(a.stop)) return;
-  for (std::uint64_t i = place.first; i < a.count; i += place.stride) {
-    if (a.peer_calls[i] != nullptr) *a.peer_calls[i] = a.own[i];
-    set_flag(a.flags[i]);
-  }
-}
-
 template <class Element, class Op, class Target>
 XYLEM_DEVICE void reduce_into(const Target& target,
                               const void* const* sources,
@@ -269,71 +250,6 @@ XYLEM_DEVICE void reduce_n(const ReduceArguments& a, const Place& place) {
   if (is_stopped(a.stop)) return;
   reduce_into<Element, Op>(OneTarget{a.target}, a.sources, a.source_count, a.divisor, a.count,
                            place);
-}
-
-/// Whether operand k is a buffer of another rank, which has published the address (PeerCall).
-XYLEM_DEVICE bool is_of_peer(const ExchangeArguments& a, std::uint32_t k) {
-  return a.operands[k].buffer != ExchangeArguments::kHere;
-}
-
-/// The call that the rank of operand k has published.
-XYLEM_DEVICE const PeerCall* peer_call_of(const ExchangeArguments& a, std::uint32_t k) {
-  return a.peer_calls + a.operands[k].buffer / 2;
-}
-
-XYLEM_DEVICE bool is_of_call(const PeerCall& peer_call,
-                             const ExchangeArguments& a,
-                             std::uint32_t part) {
-  return (peer_call.call | 1) == (call_of(a.call, a.counts[part]) | 1);
-}
-
-XYLEM_DEVICE bool is_staged(const PeerCall& peer_call) { return (peer_call.call & 1) != 0; }
-
-XYLEM_DEVICE std::uint32_t operand_count(const ExchangeArguments& a) {
-  return a.part_count * (a.target_count + a.source_count);
-}
-
-/// The part to which operand k belongs.
-XYLEM_DEVICE std::uint32_t part_of(const ExchangeArguments& a, std::uint32_t k) {
-  const std::uint32_t targets = a.part_count * a.target_count;
-  return k < targets ? k / a.target_count : (k - targets) / a.source_count;
-}
-
-/// The address of operand k. `peer_call` is the published call of its rank, or null if the operand
-/// is a buffer of this rank.
-XYLEM_DEVICE void* address_of(const ExchangeArguments& a,
-                              std::uint32_t k,
-                              const PeerCall* peer_call) {
-  const auto& operand = a.operands[k];
-  std::uint64_t address = operand.place;
-  if (peer_call != nullptr)
-    address = operand.buffer % 2 == 0 ? peer_call->input : peer_call->output;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
-}
-
-/// The number of elements that the launch computes of a part.
-XYLEM_DEVICE std::uint64_t elements_in(const ExchangeArguments& a,
-                                       std::uint32_t part,
-                                       bool is_any_staged) {
-  const std::uint64_t count = a.counts[part];
-  if (!is_any_staged) return a.begin == 0 ? count : 0;
-  if (a.begin >= count) return 0;
-  return count - a.begin < a.slice ? count - a.begin : a.slice;
-}
-
-/// pointers[k] is the address of operand k; staged[i] is true if part i is computed slice by slice.
-template <class Element, class Op>
-XYLEM_DEVICE void exchange_n(const ExchangeArguments& a,
-                             void* const* pointers,
-                             const bool* staged,
-                             const Place& place) {
-  void* const* const sources = pointers + a.part_count * a.target_count;
-  for (std::uint32_t part = 0; part < a.part_count; ++part) {
-    reduce_into<Element, Op>(ManyTargets{pointers + part * a.target_count, a.target_count},
-                             sources + part * a.source_count, a.source_count, a.divisor,
-                             elements_in(a, part, staged[part]), place);
-  }
 }
 
 template <class Element>
