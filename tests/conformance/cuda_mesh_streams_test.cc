@@ -3,6 +3,7 @@
 // Calls of communicators whose devices are bound (Communicator::bind()): their order on streams,
 // their capture into graphs, and what happens when they fail.
 #include "cuda/gates.h"
+#include "support/cuda_graph.h"
 #include "support/cuda_ranks.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
@@ -10,8 +11,6 @@
 #include "xylem/base/clock.h"
 
 #include <gtest/gtest.h>
-
-#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
@@ -74,74 +73,6 @@ void run_bound(std::uint32_t ranks,
 }
 
 void run_bound(const std::function<void(MeshRank& self)>& body) { run_bound(kRanks, body); }
-
-/// Functions of the driver that only tests use.
-class Graphs {
- public:
-  Graphs() {
-    const char* const name = std::getenv("CUDA_DRIVER");
-    library_ = dlopen(name == nullptr ? "libcuda.so.1" : name, RTLD_NOW);
-    find(begin, "cuStreamBeginCapture_v2", "cuStreamBeginCapture");
-    find(end, "cuStreamEndCapture");
-    find(instantiate, "cuGraphInstantiateWithFlags");
-    find(launch, "cuGraphLaunch");
-    find(destroy_exec, "cuGraphExecDestroy");
-    find(destroy, "cuGraphDestroy");
-  }
-  Graphs(const Graphs&) = delete;
-  Graphs& operator=(const Graphs&) = delete;
-  ~Graphs() { dlclose(library_); }
-
-  CUresult (*begin)(CUstream, CUstreamCaptureMode) = nullptr;
-  CUresult (*end)(CUstream, CUgraph*) = nullptr;
-  CUresult (*instantiate)(CUgraphExec*, CUgraph, unsigned long long) = nullptr;
-  CUresult (*launch)(CUgraphExec, CUstream) = nullptr;
-  CUresult (*destroy_exec)(CUgraphExec) = nullptr;
-  CUresult (*destroy)(CUgraph) = nullptr;
-
- private:
-  template <typename Function>
-  void find(Function& function, const char* name, const char* other = nullptr) {
-    void* found = dlsym(library_, name);
-    if (found == nullptr && other != nullptr) found = dlsym(library_, other);
-    EXPECT_NE(found, nullptr) << name;
-    function = reinterpret_cast<Function>(found);
-  }
-  void* library_ = nullptr;
-};
-
-/// What a stream is given while the object is made, as a graph.
-class Graph {
- public:
-  template <typename Give>
-  Graph(const Driver& driver,
-        const CudaMemory& memory,
-        Give&& give,
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-      : driver_(driver), memory_(memory) {
-    const CurrentContext current(driver_, memory_.context());
-    CUgraph graph = nullptr;
-    EXPECT_EQ(graphs_.begin(memory_.stream(), mode), CUDA_SUCCESS);
-    give();
-    EXPECT_EQ(graphs_.end(memory_.stream(), &graph), CUDA_SUCCESS);
-    EXPECT_EQ(graphs_.instantiate(&exec_, graph, 0), CUDA_SUCCESS);
-    EXPECT_EQ(graphs_.destroy(graph), CUDA_SUCCESS);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  ~Graph() { EXPECT_EQ(graphs_.destroy_exec(exec_), CUDA_SUCCESS); }
-
-  void launch() const {
-    const CurrentContext current(driver_, memory_.context());
-    EXPECT_EQ(graphs_.launch(exec_, memory_.stream()), CUDA_SUCCESS);
-  }
-
- private:
-  const Graphs graphs_;
-  const Driver& driver_;
-  const CudaMemory& memory_;
-  CUgraphExec exec_ = nullptr;
-};
 
 // Until they have done a call, Xylem gives the driver nothing that may wait for streams.
 TEST(CudaMeshStreams, CountAmongThoseThatWait) {
@@ -402,7 +333,7 @@ TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
   run_bound([](MeshRank& self) {
     Round round = self.round(), eager = self.round();
     std::vector<Work> works;
-    const Graph graph(self.devices.driver(), self.devices.memory(self.rank), [&] {
+    const CudaGraph graph(self.devices.driver(), self.devices.memory(self.rank), [&] {
       round.produce(0);
       works.push_back(self.on().all_reduce(round.buffer(), round.buffer()));
       round.consume();
@@ -434,8 +365,8 @@ TEST(CudaMeshStreams, AreCapturedAndLaunchedManyTimes) {
 TEST(CudaMeshStreams, GraphsGoOnAfterAnAbort) {
   run_bound([](MeshRank& self) {
     Round round = self.round();
-    const Graph graph(self.devices.driver(), self.devices.memory(self.rank),
-                      [&] { [[maybe_unused]] const Work work = round.give(self.on(), 0); });
+    const CudaGraph graph(self.devices.driver(), self.devices.memory(self.rank),
+                          [&] { [[maybe_unused]] const Work work = round.give(self.on(), 0); });
     self.meet();
     // Rank 0 does not launch it.
     if (self.rank != 0) graph.launch();
@@ -504,7 +435,7 @@ TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
     Work work;
     if (self.rank == 0) work = eager.begin(self.after(), 5);
     {
-      const Graph graph(
+      const CudaGraph graph(
           self.devices.driver(), self.devices.memory(self.rank),
           [&] {
             captured.produce(0);
@@ -578,7 +509,7 @@ TEST(CudaMeshStreams, AreNotCapturedWithoutAMesh) {
   run_ranks(devices.options(), [&](const Communicator& world) {
     const Stream stream = stream_of(devices, 0);
     Round round(devices, 0, 1);
-    const Graph graph(devices.driver(), devices.memory(0), [&] {
+    const CudaGraph graph(devices.driver(), devices.memory(0), [&] {
       for (const auto& communicator : {world.on(stream), world.after(stream)}) {
         EXPECT_THAT(communicator.all_reduce(round.buffer(), round.buffer()).wait(),
                     fails_as(Code::unsupported, "captured"));

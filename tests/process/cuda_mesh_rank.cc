@@ -9,11 +9,12 @@
 // checks every element of their outputs. Up to six calls are in flight on two streams. Buffers are
 // parts of one allocation, allocations of their own, which are freed and made again, and memory
 // that other processes cannot open. In the end, it repeats a call until its buffers are used in
-// place.
+// place, and captures a call on buffers that no call has used.
 //
 // In the second form, FAKE_CUDA_OPEN_GATE is FILE. Rank 0 locks it, so that no rank can open memory
 // of others. Calls on streams complete nevertheless.
 #include "conformance/run_case.h"
+#include "support/cuda_graph.h"
 #include "support/cuda_memory.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/xylem.h"
@@ -181,6 +182,7 @@ class Words {
   Words& operator=(const Words&) = delete;
   ~Words() = default;
 
+  const CudaMemory& memory() const noexcept { return memory_; }
   Buffer buffer() const { return {start_, kCount, DataType::uint32, kind_}; }
   Stream stream() const { return {memory_.stream(), kind_}; }
   void write(std::uint32_t value) const {
@@ -216,6 +218,26 @@ std::string become_direct(const Runtime& runtime, const std::deque<Words>& buffe
     if (const Status met = world.all_reduce(flag, flag).wait(); !met) return met.to_string();
     if (is_copied == 0) return {};
   }
+}
+
+/// Captures a call. Its buffer is used in place, although no call has used it before.
+std::string run_captured(const Runtime& runtime, const cuda::Driver& driver, const Words& words) {
+  const auto world = runtime.world();
+  const std::uint64_t before = runtime.counters().mesh_copied_bytes;
+  Work work;
+  const CudaGraph graph(driver, words.memory(), [&] {
+    work = world.on(words.stream()).all_reduce(words.buffer(), words.buffer());
+  });
+  if (const Status ended = work.wait(); !ended) return "captured: " + ended.to_string();
+  if (!work.is_captured()) return "nothing is captured";
+  if (runtime.counters().mesh_copied_bytes != before) return "the captured call copies its buffer";
+  for (std::uint32_t turn = 1; turn < 4; ++turn) {
+    words.write(turn);
+    graph.launch();
+    if (!words.are(turn * world.size())) return "a wrong sum of a captured call";
+  }
+  const Status met = world.barrier().wait();
+  return met ? "" : met.to_string();
 }
 
 std::string run_late(const Runtime& runtime, const std::deque<Words>& buffers, const char* file) {
@@ -279,6 +301,7 @@ int run(int argc, char** argv) {
     if (wrong.empty()) wrong = run_cases(*part, kind, memory, other, calls / 4, seed + 2);
     if (wrong.empty()) wrong = run_cases(world, kind, memory, other, calls / 2, seed);
     if (wrong.empty()) wrong = become_direct(*runtime, buffers);
+    if (wrong.empty()) wrong = run_captured(*runtime, **driver, Words(*driver, kind));
   }
   if (!wrong.empty()) return fail(rank, wrong);
   if (const Status met = world.barrier().wait(); !met) return fail(rank, met.to_string());

@@ -41,10 +41,13 @@ bool OnDevice::blocks(const Works& works) const noexcept {
 void OnDevice::enqueue_copies(const Works& works, const std::vector<OutputCopy>& copies) {
   const bool has_failed = std::ranges::any_of(
       works, [](const xylem::Work& work) { return work.ended() && !work.status(); });
-  if (copies.empty() || has_failed) return;
-  const bool have_ended = std::ranges::all_of(works, &xylem::Work::ended);
-  const DeviceStream own_stream =
-      own(have_ended ? OwnStreams::Purpose::prompt : OwnStreams::Purpose::follow);
+  is_captured_ = are_captured(works);
+  if ((copies.empty() && !is_captured_) || has_failed) return;
+  const bool have_ended = is_captured_ || std::ranges::all_of(works, &xylem::Work::ended);
+  const auto own_stream = [&] {
+    if (is_captured_) return stream_;
+    return own(have_ended ? OwnStreams::Purpose::prompt : OwnStreams::Purpose::follow);
+  }();
   if (!have_ended) make_stream_wait(own_stream, works);
   const c10::StreamGuard guard(own_stream.torch);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -65,6 +68,10 @@ void OnDevice::block(const DeviceStream& stream, const Works& works) const {
   } else {
     make_stream_wait(stream, works);
   }
+}
+
+bool are_captured(const Works& works) noexcept {
+  return std::ranges::any_of(works, &xylem::Work::is_captured);
 }
 
 FuturePtr make_future(c10::TypePtr type, const OnDevice* device) {

@@ -14,7 +14,8 @@
 //
 // The picture shows a call *in the order of streams*. For any other call, wait() blocks the calling
 // thread instead of the stream, and the copies are enqueued on a stream after the call has ended.
-// So no stream waits for the call. By default (BlockingWait::by_need), a call is not in the order
+// So no stream waits for the call. A call that is captured into a CUDA graph, and the copies, are
+// enqueued on the caller's stream. By default (BlockingWait::by_need), a call is not in the order
 // of streams if a thread of the host must end it: while a stream waits, some functions of the
 // driver block all threads of the process, including the thread that would end the call.
 #pragma once
@@ -82,10 +83,16 @@ class OnDevice {
   bool blocks(const Works& works) const noexcept;
 
   /// Enqueues the copies on a stream of the group. The stream waits for the operations, unless they
-  /// have ended. Torch's allocator records that this stream uses the tensors. Call it at most once.
+  /// have ended. Torch's allocator records that this stream uses the tensors. If the operations are
+  /// captured, the stream is the caller's. Call it at most once.
   void enqueue_copies(const Works& works, const std::vector<OutputCopy>& copies);
-  /// Whether the enqueued copies have completed. True if none were enqueued.
-  bool have_copies_ended() const { return !copies_ended_ || copies_ended_->query(); }
+  /// Whether the enqueued copies have completed. True if none were enqueued, or if they are
+  /// captured.
+  bool have_copies_ended() const {
+    return !copies_ended_ || is_captured_ || copies_ended_->query();
+  }
+  /// Whether the operations are part of a CUDA graph. Valid after enqueue_copies().
+  bool is_captured() const noexcept { return is_captured_; }
   /// Makes a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;
@@ -99,7 +106,11 @@ class OnDevice {
   const DeviceStream stream_;
   const std::shared_ptr<DeviceCaller> caller_;
   std::optional<c10::Event> copies_ended_;
+  bool is_captured_ = false;
 };
+
+/// Whether any of the operations is part of a CUDA graph.
+bool are_captured(const Works& works) noexcept;
 
 /// Makes a future of this type for a call on tensors of `device`; null means the CPU.
 FuturePtr make_future(c10::TypePtr type, const OnDevice* device);

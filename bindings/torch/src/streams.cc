@@ -58,17 +58,6 @@ void* handle_of(const TorchStream& stream) {
   }
 }
 
-/// Whether a graph is being captured on the stream. Always false with torch before 2.15, which
-/// cannot report this.
-template <typename TorchStream>
-bool is_capturing(const TorchStream& stream) {
-  if constexpr (requires { stream.is_capturing(); }) {
-    return stream.is_capturing();
-  } else {
-    return false;
-  }
-}
-
 DeviceStream known_to_both(const c10::Stream& stream) {
   const auto memory = memory_of(stream.device());
   if (!memory) refuse(c10::str("streams of ", stream.device(), " are not served"));
@@ -88,12 +77,7 @@ std::optional<Memory> memory_of(const c10::Device& device) noexcept {
 void serve_private_device() noexcept { serves_private_device = true; }
 
 DeviceStream current_stream(const c10::Device& device) {
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  if (is_capturing(stream)) {
-    refuse(c10::str("the current stream of ", stream.device(),
-                    " records a CUDA graph, in which calls cannot take part: make them outside"));
-  }
-  return known_to_both(stream);
+  return known_to_both(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 DeviceStream OwnStreams::get(const c10::Device& device, Purpose purpose) {

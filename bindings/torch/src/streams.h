@@ -30,7 +30,7 @@ struct DeviceStream {
 };
 
 /// This thread's current stream on a device. The device must be one for which memory_of() has a
-/// value, and not the CPU. Throws if a CUDA graph is being captured on the stream.
+/// value, and not the CPU.
 DeviceStream current_stream(const c10::Device& device);
 
 /// The streams of a group on its devices. Each is taken from torch's pool, with normal priority,

@@ -185,6 +185,8 @@ class Task final : public c10d::Work {
     for (const xylem::Work& work : begun_.works) visit(work);
   }
   bool works_ended() const noexcept;
+  /// Whether the call is part of a CUDA graph. It may have ended before the graph is launched.
+  bool is_captured() const noexcept;
   /// Whether streams should wait for the task instead of threads.
   bool belongs_in_stream_order() const noexcept;
   /// Makes a stream of the task's device wait for the end of the task.

@@ -23,6 +23,11 @@ bool Task::belongs_in_stream_order() const noexcept {
                              [](const TaskPtr& part) { return part->is_in_stream_order_; });
 }
 
+bool Task::is_captured() const noexcept {
+  return (begun_.device && begun_.device->is_captured()) ||
+         std::ranges::any_of(begun_.parts, [](const TaskPtr& part) { return part->is_captured(); });
+}
+
 void Task::enqueue_copies() noexcept {
   auto state = CopyState::due;
   if (!copy_state_.compare_exchange_strong(state, CopyState::enqueuing,
@@ -102,7 +107,8 @@ FuturePtr Task::future_in_stream_order() {
   if (settle_if_ended() && exception()) {
     made->setError(exception());
   } else {
-    const DeviceStream own = begun_.device->own(OwnStreams::Purpose::follow);
+    const DeviceStream own =
+        is_captured() ? begun_.device->stream() : begun_.device->own(OwnStreams::Purpose::follow);
     block(own);
     const c10::StreamGuard guard(own.torch);
     made->markCompleted(c10::IValue(begun_.outputs));

@@ -146,6 +146,15 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   batch_.begin(static_cast<CUstream>(place.stream), program.copy,
                program.bytes <= kMostFusedBytes ? signals_of_small_ : signals_of_large_);
+  const auto used_input = used_bytes(program, &StreamProgram::Uses::input);
+  const Shared input = program.stages_input ? Shared{.data = call.input, .is_staged = true}
+                                            : share(call.input, used_input, place);
+  const auto used_output = used_bytes(program, &StreamProgram::Uses::output);
+  const Enqueuing enqueuing{program, call, input, share(call.output, used_output, place)};
+  if (place.is_captured && call.waits_for_peers &&
+      (enqueuing.input.is_opening || enqueuing.output.is_opening)) {
+    return failure(Code::busy, "peers open the buffers of the call");
+  }
   Gates::ByWrite end;
   if (!place.is_captured) {
     XYLEM_TRY(end, begin_call(place));
@@ -157,11 +166,6 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
     place.number = ++issued_;
   }
   wait_.begin();
-  const auto used_input = used_bytes(program, &StreamProgram::Uses::input);
-  const Shared input = program.stages_input ? Shared{.data = call.input, .is_staged = true}
-                                            : share(call.input, used_input, place);
-  const auto used_output = used_bytes(program, &StreamProgram::Uses::output);
-  const Enqueuing enqueuing{program, call, input, share(call.output, used_output, place)};
   place.broken = enqueue_all(enqueuing, place, end);
   if (place.broken) {
     place.end = end.gate;
@@ -207,9 +211,11 @@ CudaMesh::Shared CudaMesh::share(const std::byte* data,
                                  const Enqueued& place) {
   if (bytes == 0 || peers_.are_together()) return {data};
   const std::uint64_t ended = std::atomic_ref(memory_.done[0]).load(std::memory_order_acquire);
-  const auto* const exported = exports_.find(
-      data, bytes, {.call = issued_, .ended = ended, .is_captured = place.is_captured});
-  return {data, exported, exported == nullptr};
+  // The number of the call, or if it is captured, of the one before it.
+  const std::uint64_t number = issued_ + (place.is_captured ? 0 : 1);
+  const auto found = exports_.find(
+      data, bytes, {.call = number, .ended = ended, .is_captured = place.is_captured});
+  return {data, found.exported, found.exported == nullptr, found.is_opening};
 }
 
 /// Enqueues all rounds of a call.

@@ -99,6 +99,7 @@ class CudaMesh final : public Mesh {
     const std::byte* data = nullptr;
     const Exports::Export* exported = nullptr;  ///< Null if all ranks use the same address.
     bool is_staged = false;
+    bool is_opening = false;  ///< Peers are opening its allocation.
   };
   /// A call that is being enqueued.
   struct Enqueuing {

@@ -13,23 +13,22 @@ void Exports::start(SharedMemory& shared, std::vector<bool> are_elsewhere) {
   are_elsewhere_ = std::move(are_elsewhere);
 }
 
-const Exports::Export* Exports::find(const std::byte* data, std::uint64_t bytes, const Use& use) {
+Exports::Found Exports::find(const std::byte* data, std::uint64_t bytes, const Use& use) {
   const auto found = DeviceAllocation::of(driver_, address(data));
   if (!found || found->has_ipc == 0 ||
       !contains(found->start, found->bytes, address(data), bytes)) {
-    return nullptr;
+    return {};
   }
   std::optional<transport::DevicePlace> place;
   if (!is_known(found->number)) place = shared_->name(*found);  // Without the mutex: this may wait.
   const Lock lock(mutex_);
   if (place) add(*found, *place, use);
   const auto known = known_.find(found->number);
-  if (known == known_.end() || known->second.unanswered > 0 || known->second.is_refused) {
-    return nullptr;
-  }
+  if (known == known_.end() || known->second.is_refused) return {};
+  if (known->second.unanswered > 0) return {.is_opening = true};
   known->second.last_call = use.call;
   known->second.is_captured |= use.is_captured;
-  return &known->second;
+  return {.exported = &known->second};
 }
 
 bool Exports::is_known(std::uint64_t number) {

@@ -61,10 +61,14 @@ class Exports {
   /// if rank p is in another process. Call this before all other functions.
   void start(SharedMemory& shared, std::vector<bool> are_elsewhere);
 
-  /// The allocation that contains these bytes, if all peers can access it. Otherwise null, and the
-  /// peers are asked to open it, if that is possible. The result is valid until the call has ended.
-  /// Only one thread at a time may call it.
-  const Export* find(const std::byte* data, std::uint64_t bytes, const Use& use);
+  struct Found {
+    /// Null if some peer cannot access the allocation. Valid until the call has ended.
+    const Export* exported = nullptr;
+    bool is_opening = false;  ///< Peers are opening the allocation.
+  };
+  /// Finds the allocation that contains these bytes. If peers do not know it, they are asked to
+  /// open it, if that is possible. Only one thread at a time may call it.
+  Found find(const std::byte* data, std::uint64_t bytes, const Use& use);
   /// Returns the messages for peers, and removes them. Any thread may call it.
   std::vector<MeshPost> take_posts();
   bool has_posts() const noexcept { return has_posts_.load(std::memory_order_acquire); }

@@ -51,7 +51,8 @@ Status Gates::check_not_captured(CUstream stream) const {
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
   return failure(Code::unsupported,
                  "the stream is being captured; only collectives of a communicator whose devices "
-                 "form a mesh (bind()) can be captured");
+                 "form a mesh can be captured: bind the device before the capture (bind(), or "
+                 "device_id of init_process_group)");
 }
 
 Result<Gates::ByWrite> Gates::by_write() {

@@ -90,6 +90,10 @@ bool Work::runs_on_devices() const noexcept {
   return operation_ != nullptr && operation_->mesh != nullptr;
 }
 
+bool Work::is_captured() const noexcept {
+  return operation_ != nullptr && operation_->enqueued.is_captured;
+}
+
 void Work::set_timeout(std::chrono::nanoseconds limit) const noexcept {
   if (operation_ != nullptr) operation_->set_timeout(limit);
 }

@@ -397,20 +397,29 @@ Status GroupMesh::enqueue(Operation& operation) {
   return {};
 }
 
-/// Enqueues a call. Blocks while too many streams or calls of meshes wait on the device.
-Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& operation) const {
+/// Enqueues a call. Blocks while too many streams or calls of meshes wait on the device, and for
+/// kMostOpening at most while peers open the buffers of a call that is captured.
+Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& operation) {
   const Call& call = operation.call;
+  constexpr std::chrono::seconds kMostOpening{2};
   const Deadline patience = Deadline::after(context_.config().timeout);
+  // Without a progress thread, nobody would exchange messages with the peers meanwhile.
+  const Deadline opening =
+      Deadline::after(context_.config().progress_thread ? kMostOpening : std::chrono::seconds(0));
   for (;;) {
     auto enqueued = mesh_->enqueue(*operation.plan->stream_program,
                                    {.stream = call.stream.value_or(Stream{}).handle,
                                     .holds_stream = call.holds_stream,
                                     .input = static_cast<const std::byte*>(call.input),
                                     .output = static_cast<std::byte*>(call.output),
-                                    .factor = call.op.factor});
+                                    .factor = call.op.factor,
+                                    .waits_for_peers = !opening.passed()});
     if (enqueued || enqueued.status().code() != Code::busy || patience.passed()) return enqueued;
     // Each attempt calls the driver, which other threads need to end calls.
     constexpr std::chrono::microseconds kBetween{50};
+    if (mesh_->has_posts()) {
+      context_.progress.with_token([this](Token token) { send_posts(token); });
+    }
     context_.progress.poke();
     std::this_thread::sleep_for(kBetween);
   }

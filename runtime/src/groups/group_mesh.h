@@ -145,7 +145,7 @@ class GroupMesh {
   Result<bool> is_after_switch();
   bool are_on_one_host() const;
   Status enqueue(Operation& operation);
-  Result<execution::Enqueued> enqueue_when_possible(const Operation& operation) const;
+  Result<execution::Enqueued> enqueue_when_possible(const Operation& operation);
 
   Context& context_;
   const GroupSpec& spec_;

@@ -46,6 +46,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   // NOLINTNEXTLINE(modernize-use-override): virtual since torch 2.10
   void* getStreamNativeHandle(const c10::Stream stream) const { return handle_of(stream); }
+  // NOLINTNEXTLINE(modernize-use-override): virtual since torch 2.15
+  bool isStreamCapturing(const c10::Stream& stream) const { return is_capturing(stream); }
   bool queryStream(const c10::Stream& stream) const override {
     use(stream.device_index());
     return cuStreamQuery(handle_of(stream)) != CUDA_ERROR_NOT_READY;

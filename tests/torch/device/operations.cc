@@ -207,6 +207,11 @@ PYBIND11_MODULE(_standin, module) {
   module.def("current_stream", [](int device) {
     return standin::current_stream(static_cast<c10::DeviceIndex>(device)).id();
   });
+  module.def("begin_capture", &standin::begin_capture);
+  module.def("end_capture",
+             [] { return reinterpret_cast<std::uintptr_t>(standin::end_capture()); });
+  module.def("launch",
+             [](std::uintptr_t graph) { standin::launch(reinterpret_cast<CUgraphExec>(graph)); });
   module.def("set_device",
              [](int device) { standin::set_device(static_cast<c10::DeviceIndex>(device)); });
 }

@@ -79,6 +79,18 @@ class Mark {
   CUevent event_ = nullptr;
 };
 
+/// While an object exists, calls of this thread may allocate memory although a stream captures.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() { cuThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 struct Block {
   void* memory = nullptr;
   std::size_t bytes = 0;
@@ -86,6 +98,7 @@ struct Block {
   c10::StreamId stream = 0;            ///< The stream for which it was allocated.
   std::set<c10::StreamId> recorded{};  ///< Other streams that use it.
   std::vector<Mark> awaited{};         ///< Set when the block is freed: positions of these streams.
+  bool is_of_graph = false;            ///< A captured graph uses it.
 };
 
 class CachingAllocator final : public c10::Allocator {
@@ -95,7 +108,11 @@ class CachingAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, device_at(device)};
     use(device);
     const c10::Stream stream = current_stream(device);
+    // No event can be queried during a capture.
+    const bool is_of_graph = is_capturing(stream);
+    if (!is_of_graph) reclaim();
     Block* const block = take((bytes + kRound - 1) / kRound * kRound, device, stream.id());
+    block->is_of_graph = is_of_graph;
     constexpr unsigned char kJunk = 0xEE;
     must(cuMemsetD8Async(address(block->memory), kJunk, block->bytes, handle_of(stream)),
          "cuMemsetD8Async");
@@ -119,7 +136,8 @@ class CachingAllocator final : public c10::Allocator {
     static_cast<CachingAllocator&>(allocator()).give_back(context);
   }
 
-  Block* take(std::size_t bytes, c10::DeviceIndex device, c10::StreamId stream) {
+  /// Makes blocks free whose recorded streams have passed them.
+  void reclaim() {
     const std::lock_guard lock(mutex_);
     std::erase_if(awaiting_, [&](Block* block) {
       std::erase_if(block->awaited, [](const Mark& mark) { return mark.has_passed(); });
@@ -127,6 +145,10 @@ class CachingAllocator final : public c10::Allocator {
       free_[{block->bytes, block->device, block->stream}].push_back(block);
       return true;
     });
+  }
+
+  Block* take(std::size_t bytes, c10::DeviceIndex device, c10::StreamId stream) {
+    const std::lock_guard lock(mutex_);
     std::vector<Block*>& blocks = free_[{bytes, device, stream}];
     if (!blocks.empty()) {
       Block* const block = blocks.back();
@@ -134,6 +156,7 @@ class CachingAllocator final : public c10::Allocator {
       return block;
     }
     CUdeviceptr memory = 0;
+    const RelaxedCapture relaxed;
     must(cuMemAlloc(&memory, bytes), "cuMemAlloc");
     return new Block{reinterpret_cast<void*>(memory), bytes, device, stream};
   }
@@ -141,6 +164,7 @@ class CachingAllocator final : public c10::Allocator {
   void give_back(void* context) {
     auto* const block = static_cast<Block*>(context);
     const std::lock_guard lock(mutex_);
+    if (block->is_of_graph) return;
     if (block->recorded.empty()) {
       free_[{block->bytes, block->device, block->stream}].push_back(block);
       return;
@@ -293,6 +317,33 @@ c10::Stream stream_from_pool(c10::DeviceIndex device) {
 
 CUstream handle_of(const c10::Stream& stream) noexcept {
   return reinterpret_cast<CUstream>(stream.id());
+}
+
+bool is_capturing(const c10::Stream& stream) {
+  use(stream.device_index());
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  must(cuStreamIsCapturing(handle_of(stream), &status), "cuStreamIsCapturing");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void begin_capture() {
+  use(current_device());
+  must(cuStreamBeginCapture(handle_of(current_stream(-1)), CU_STREAM_CAPTURE_MODE_GLOBAL),
+       "cuStreamBeginCapture");
+}
+
+CUgraphExec end_capture() {
+  CUgraph graph = nullptr;
+  CUgraphExec made = nullptr;
+  use(current_device());
+  must(cuStreamEndCapture(handle_of(current_stream(-1)), &graph), "cuStreamEndCapture");
+  must(cuGraphInstantiateWithFlags(&made, graph, 0), "cuGraphInstantiateWithFlags");
+  return made;
+}
+
+void launch(CUgraphExec graph) {
+  use(current_device());
+  must(cuGraphLaunch(graph, handle_of(current_stream(-1))), "cuGraphLaunch");
 }
 
 c10::Allocator& allocator() {

@@ -44,6 +44,15 @@ c10::Allocator& allocator();
 /// time.
 void record_stream(const c10::DataPtr& memory, const c10::Stream& stream);
 
+/// Captures what is enqueued on this thread's current stream into a graph. Blocks of memory that
+/// are allocated meanwhile are never reused.
+void begin_capture();
+/// Ends the capture. The graph is never destroyed.
+CUgraphExec end_capture();
+/// Launches a graph on this thread's current stream.
+void launch(CUgraphExec graph);
+bool is_capturing(const c10::Stream& stream);
+
 /// Pinned memory of the host.
 c10::Allocator& pinned_allocator();
 /// True if an address is in pinned memory of pinned_allocator().

@@ -40,6 +40,23 @@ def stream(chosen: torch.Stream):
         yield
 
 
+class CUDAGraph:
+    """A graph of what is enqueued on the current stream while `torch.standin.graph` is entered."""
+
+    def replay(self) -> None:
+        _standin.launch(self._executable)
+
+
+@contextlib.contextmanager
+def graph(made: CUDAGraph):
+    with stream(torch.Stream("standin")):
+        _standin.begin_capture()
+        try:
+            yield
+        finally:
+            made._executable = _standin.end_capture()
+
+
 def synchronize(device=None) -> None:
     current_stream(device).synchronize()
 

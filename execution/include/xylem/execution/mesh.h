@@ -60,6 +60,9 @@ struct StreamCall {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double factor = 1;
+  /// For a call that is captured: enqueue() fails with `busy` while peers open its buffers, so that
+  /// the graph need not copy them. Without this, such a call uses staging memory.
+  bool waits_for_peers = false;
 };
 
 /// The result of enqueuing a call on a stream.
@@ -105,8 +108,8 @@ class Mesh {
 
   /// Enqueues a call on its stream, without waiting for the stream. If this fails, nothing has been
   /// enqueued; the code `cancelled` means that the mesh was stopped, and `busy` that too many calls
-  /// of meshes of the device have not ended: try again when one has. Only one thread at a time may
-  /// call it.
+  /// of meshes of the device have not ended (try again when one has), or what
+  /// StreamCall::waits_for_peers says. Only one thread at a time may call it.
   virtual Result<Enqueued> enqueue(const StreamProgram& program, const StreamCall& call) = 0;
 
   /// Returns the messages that this rank has for others, and removes them. Any thread may call both

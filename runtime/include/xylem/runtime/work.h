@@ -78,6 +78,10 @@ class [[nodiscard]] XYLEM_API Work {
   /// stream's wait. If false, the CPU always ends the wait, and the driver may delay the CPU while
   /// a stream waits. The value never changes; it is false for an empty Work.
   bool runs_on_devices() const noexcept;
+  /// True if the operation was captured into a CUDA graph (Communicator::bind). It is carried out
+  /// each time that the graph is launched. The operation has ended when all ranks have captured it.
+  /// The value never changes; it is false for an empty Work.
+  bool is_captured() const noexcept;
   /// Replaces Options::timeout for this operation by `limit`, counted from the operation's start.
   /// At this deadline the operation ends with `timed_out` on all ranks. If ranks set different
   /// limits, the earliest deadline applies. Has no effect on an operation that has ended.
