@@ -5,11 +5,12 @@
 //   cuda_mesh_rank CALLS SEED
 //   cuda_mesh_rank late FILE
 //
-// In the first form, it makes a random sequence of calls, which is the same on all ranks, and
-// checks every element of their outputs. Up to six calls are in flight on two streams. Buffers are
-// parts of one allocation, allocations of their own, which are freed and made again, and memory
-// that other processes cannot open. In the end, it repeats a call until its buffers are used in
-// place, and captures a call on buffers that no call has used.
+// In the first form, it captures a call on a buffer that no call has used. Then it makes a random
+// sequence of calls, which is the same on all ranks, and checks every element of their outputs. Up
+// to six calls are in flight on two streams. Buffers are
+// parts of one allocation, allocations of their own, which are freed and made again, and managed
+// and mapped memory, which other processes cannot open. In the end, it repeats a call until its
+// buffers are used in place.
 //
 // In the second form, FAKE_CUDA_OPEN_GATE is FILE. Rank 0 locks it, so that no rank can open memory
 // of others. Calls on streams complete nevertheless.
@@ -45,7 +46,10 @@ constexpr std::size_t kMostKept = 90;  ///< More than a rank of a mesh exports a
 class VariedMemory final : public BufferMemory {
  public:
   VariedMemory(std::shared_ptr<const cuda::Driver> driver, int device, std::uint64_t seed)
-      : driver_(driver), large_(std::move(driver), device, kBytes), random_(seed) {}
+      : driver_(driver),
+        large_(driver, device, kBytes),
+        mapped_(std::move(driver), device, kBytes, CudaMemory::Kind::mapped),
+        random_(seed) {}
   VariedMemory(const VariedMemory&) = delete;
   VariedMemory& operator=(const VariedMemory&) = delete;
   ~VariedMemory() override {
@@ -54,7 +58,7 @@ class VariedMemory final : public BufferMemory {
   }
 
   std::byte* allocate(std::size_t bytes) override {
-    switch (random_() % 5) {
+    switch (random_() % 6) {
       case 0: {
         Own made{.bytes = bytes};
         const cuda::CurrentContext current(*driver_, large_.context());
@@ -62,13 +66,15 @@ class VariedMemory final : public BufferMemory {
         used_.push_back(made);
         return cuda::pointer(made.start);
       }
-      case 1:
-      case 2: return allocate_own(bytes);
+      case 1: return mapped_.allocate(bytes);
+      case 2:
+      case 3: return allocate_own(bytes);
       default: return large_.allocate(bytes);
     }
   }
   void clear() noexcept override {
     large_.clear();
+    mapped_.clear();
     for (const Own& own : used_) kept_.push_back(own);
     used_.clear();
     while (kept_.size() > kMostKept || (!kept_.empty() && random_() % 4 == 0)) free_one();
@@ -109,7 +115,7 @@ class VariedMemory final : public BufferMemory {
   }
 
   const std::shared_ptr<const cuda::Driver> driver_;
-  CudaMemory large_;
+  CudaMemory large_, mapped_;
   Random random_;
   std::vector<Own> used_;
   std::deque<Own> kept_;
@@ -288,10 +294,11 @@ int run(int argc, char** argv) {
     wrong = run_late(*runtime, buffers, argv[2]);
   } else {
     const CudaMemory other(*driver, kind.device, 1);
+    wrong = run_captured(*runtime, **driver, Words(*driver, kind));
     // The first calls on the duplicate run without the mesh.
     const auto part = world.duplicate();
     if (!part || !part->bind_later(kind)) return fail(rank, "bind_later() fails");
-    wrong = run_cases(*part, kind, memory, other, calls / 4, seed + 1);
+    if (wrong.empty()) wrong = run_cases(*part, kind, memory, other, calls / 4, seed + 1);
     while (wrong.empty()) {
       const Buffer buffer = buffers.front().buffer();
       const Work work = part->on(buffers.front().stream()).all_reduce(buffer, buffer);
@@ -301,7 +308,6 @@ int run(int argc, char** argv) {
     if (wrong.empty()) wrong = run_cases(*part, kind, memory, other, calls / 4, seed + 2);
     if (wrong.empty()) wrong = run_cases(world, kind, memory, other, calls / 2, seed);
     if (wrong.empty()) wrong = become_direct(*runtime, buffers);
-    if (wrong.empty()) wrong = run_captured(*runtime, **driver, Words(*driver, kind));
   }
   if (!wrong.empty()) return fail(rank, wrong);
   if (const Status met = world.barrier().wait(); !met) return fail(rank, met.to_string());

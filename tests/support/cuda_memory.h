@@ -15,9 +15,9 @@ namespace xylem::test {
 /// host.
 class CudaMemory final : public BufferMemory {
  public:
-  /// Managed memory cannot be opened by other processes, nor is it certain that other devices can
-  /// access it.
-  enum class Kind { device, managed };
+  /// Other processes can open neither managed memory nor mapped memory (cuMemMap). It is not
+  /// certain that other devices can access managed memory, and they cannot access mapped memory.
+  enum class Kind { device, managed, mapped };
 
   CudaMemory(std::shared_ptr<const execution::cuda::Driver> driver,
              int device,
@@ -39,7 +39,8 @@ class CudaMemory final : public BufferMemory {
 
   const std::shared_ptr<const execution::cuda::Driver> driver_;
   const int device_;
-  const std::size_t bytes_;
+  const Kind kind_;
+  const std::size_t bytes_;  ///< For mapped memory, a whole number of granules.
   std::size_t used_ = 0;
   CUcontext context_ = nullptr;
   CUdeviceptr base_ = 0;
