@@ -426,6 +426,46 @@ void wait_for_question() {
   }
 }
 
+TEST(CudaMeshStreams, KeepTheirOrderOnSeveralStreamsOfACapture) {
+  run_bound([](MeshRank& self) {
+    const Driver& driver = self.devices.driver();
+    const CudaMemory& memory = self.devices.memory(self.rank);
+    const CudaMemory side(self.devices.shared_driver(), self.devices.kind(self.rank).device, 1);
+    Round first = self.round(), second = self.round();
+    CUevent forked = nullptr, joined = nullptr;
+    {
+      const CurrentContext current(driver, memory.context());
+      EXPECT_EQ(driver.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+      EXPECT_EQ(driver.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    }
+    const Stream aside{side.stream(), self.devices.kind(self.rank)};
+    const CudaGraph graph(driver, memory, [&] {
+      first.produce(0);
+      second.produce(0);
+      EXPECT_EQ(driver.cuEventRecord(forked, memory.stream()), CUDA_SUCCESS);
+      EXPECT_EQ(driver.cuStreamWaitEvent(side.stream(), forked, 0), CUDA_SUCCESS);
+      // Nothing but Xylem orders these two calls.
+      const Communicator on_side = self.world.on(aside);
+      EXPECT_TRUE(on_side.all_reduce(first.buffer(), first.buffer()).wait());
+      EXPECT_TRUE(self.on().all_reduce(second.buffer(), second.buffer()).wait());
+      EXPECT_EQ(driver.cuEventRecord(joined, side.stream()), CUDA_SUCCESS);
+      EXPECT_EQ(driver.cuStreamWaitEvent(memory.stream(), joined, 0), CUDA_SUCCESS);
+      first.consume();
+      second.consume();
+    });
+    for (std::uint32_t number = 0; number < 20; ++number) {
+      first.fill(number);
+      second.fill(number);
+      graph.launch();
+      EXPECT_TRUE(first.ends_right()) << number;
+      EXPECT_TRUE(second.is_right()) << number;
+    }
+    self.meet();
+    const CurrentContext current(driver, memory.context());
+    for (const CUevent event : {forked, joined}) driver.cuEventDestroy(event);
+  });
+}
+
 // As torch captures. The job's own calls of the driver, in other threads, do not disturb it.
 TEST(CudaMeshStreams, GoOnDuringGlobalCaptures) {
   run_bound([](MeshRank& self) {

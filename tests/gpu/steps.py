@@ -130,8 +130,8 @@ class Steps:
                  lambda name=name: self.run_tests(name, environment=FUSED))
         step(SANITIZER, "memcheck of the kernels", 60,
              lambda: self.sanitize("memcheck", "cuda_kernels_test", "*bfloat16*:*uint8*:*Scale*"))
-        # Only kernels that signal use memory that the threads of a block share.
-        step(SANITIZER, "racecheck of the kernels that signal", 40,
+        # Only kernels of meshes use memory that the threads of a block share.
+        step(SANITIZER, "racecheck of the kernels of meshes", 40,
              lambda: self.sanitize("racecheck", "cuda_mesh_direct_test", "*"))
         step(SANITIZER, "memcheck of a conformance run", 40,
              lambda: self.sanitize("memcheck", "cuda_direct_test", "*/1:*/2"))

@@ -226,9 +226,14 @@ std::string become_direct(const Runtime& runtime, const std::deque<Words>& buffe
   }
 }
 
-/// Captures a call. Its buffer is used in place, although no call has used it before.
+/// Captures a call. Its buffer is used in place, although no call has used it before. The call is
+/// made on a communicator of its own: as long as one with captured calls exists, its process closes
+/// no memory of others.
 std::string run_captured(const Runtime& runtime, const cuda::Driver& driver, const Words& words) {
-  const auto world = runtime.world();
+  const auto made = runtime.world().duplicate();
+  if (!made) return made.status().to_string();
+  const Communicator& world = *made;
+  if (!world.bind(words.stream().device)) return "bind() fails";
   const std::uint64_t before = runtime.counters().mesh_copied_bytes;
   Work work;
   const CudaGraph graph(driver, words.memory(), [&] {

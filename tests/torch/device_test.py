@@ -515,16 +515,17 @@ class Bound(unittest.TestCase):
             def step():
                 total_.copy_(values)
                 dist.all_reduce(total_)
-                dist.all_gather(parts, total_)
+                pending = dist.all_gather(parts, total_, async_op=True)
                 work = dist.all_reduce(total_, async_op=True)
                 with dist._coalescing_manager(async_ops=True) as manager:
                     dist.all_gather_into_tensor(gathered, values)
+                pending.wait()
                 work.get_future().wait()
                 reduced.copy_(total_)
                 manager.wait()
 
-            step()
-            dist.barrier()
+            step()  # Its copies have not been settled when the capture begins.
+            runtime.synchronize()
             made = runtime.CUDAGraph()
             with runtime.graph(made):
                 step()
@@ -540,6 +541,7 @@ class Bound(unittest.TestCase):
                 assert is_full(values, expected)
 
         run_ranks(2, body, binds=True)
+        run_ranks(2, body, environment={"TORCH_NCCL_BLOCKING_WAIT": "1"}, binds=True)
 
     def test_a_capture_without_a_mesh_names_the_remedy(self):
         def body(rank, size):

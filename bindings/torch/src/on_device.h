@@ -89,10 +89,10 @@ class OnDevice {
   /// Whether the enqueued copies have completed. True if none were enqueued, or if they are
   /// captured.
   bool have_copies_ended() const {
-    return !copies_ended_ || is_captured_ || copies_ended_->query();
+    if (!copies_ended_ || is_captured_) return true;
+    const RelaxedCapture relaxed;
+    return copies_ended_->query();
   }
-  /// Whether the operations are part of a CUDA graph. Valid after enqueue_copies().
-  bool is_captured() const noexcept { return is_captured_; }
   /// Makes a stream of the device wait for the operations and the copies. Throws if the device's
   /// driver fails.
   void block(const DeviceStream& stream, const Works& works) const;

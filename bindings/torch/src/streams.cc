@@ -6,6 +6,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
+#include <dlfcn.h>
 #include <pybind11/pybind11.h>
 
 #include <atomic>
@@ -75,6 +76,16 @@ std::optional<Memory> memory_of(const c10::Device& device) noexcept {
 }
 
 void serve_private_device() noexcept { serves_private_device = true; }
+
+void RelaxedCapture::exchange() noexcept {
+  using Exchange = int(int*);
+  static const auto find = [] {
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return driver == nullptr ? nullptr : ::dlsym(driver, "cuThreadExchangeStreamCaptureMode");
+  };
+  static auto* const exchange = reinterpret_cast<Exchange*>(find());
+  if (exchange != nullptr) exchange(&mode_);
+}
 
 DeviceStream current_stream(const c10::Device& device) {
   return known_to_both(c10::impl::VirtualGuardImpl(device.type()).getStream(device));

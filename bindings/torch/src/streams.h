@@ -33,6 +33,20 @@ struct DeviceStream {
 /// value, and not the CPU.
 DeviceStream current_stream(const c10::Device& device);
 
+/// While an object exists, calls of the CUDA driver by this thread do not invalidate captures of
+/// CUDA graphs, such as a query of an event. Does nothing if no driver is loaded.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() { exchange(); }
+
+ private:
+  void exchange() noexcept;
+  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED
+};
+
 /// The streams of a group on its devices. Each is taken from torch's pool, with normal priority,
 /// when it is first needed. Thread-safe.
 class OwnStreams {

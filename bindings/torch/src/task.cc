@@ -79,7 +79,7 @@ Task::Task(int rank, TaskName name, std::shared_ptr<Pending> pending, const Tens
 void Task::adopt(StartedCall begun) {
   begun_ = std::move(begun);
   is_in_stream_order_ = belongs_in_stream_order();
-  if (begun_.device && (!begun_.copies.empty() || are_captured(begun_.works))) {
+  if (begun_.device && (!begun_.copies.empty() || is_captured())) {
     for (const OutputCopy& copy : begun_.copies) begun_.kept.push_back(copy.memory);
     copy_state_.store(CopyState::due, std::memory_order_relaxed);
     if (is_in_stream_order_ || works_ended()) enqueue_copies();
@@ -224,12 +224,11 @@ bool Task::wait(std::chrono::milliseconds timeout) {
         "a callback of an all_reduce of sparse tensors waits for a barrier behind another one of "
         "its group, which begins only after it");
   }
-  if (timeout == kNoTimeout && is_in_stream_order_) {
-    const bool has_ended = settle_if_ended();
-    if (!has_ended || (is_captured() && !exception())) {
-      make_current_stream_wait();
-      return true;
-    }
+  // A call that is part of a graph may have ended for the host before the graph runs.
+  const bool is_for_streams = is_captured() || (timeout == kNoTimeout && is_in_stream_order_);
+  if (is_for_streams && (!settle_if_ended() || (is_captured() && !exception()))) {
+    make_current_stream_wait();
+    return true;
   }
   if (timeout == kNoTimeout) {
     for_each_work([](const xylem::Work& work) { (void)work.wait(); });

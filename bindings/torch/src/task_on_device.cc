@@ -17,16 +17,14 @@
 namespace xylem::pytorch {
 
 bool Task::belongs_in_stream_order() const noexcept {
+  if (is_captured()) return true;
   if (!begun_.device || name_.type == c10d::OpType::BARRIER) return false;
   if (begun_.parts.empty()) return !begun_.device->blocks(begun_.works);
   return std::ranges::all_of(begun_.parts,
                              [](const TaskPtr& part) { return part->is_in_stream_order_; });
 }
 
-bool Task::is_captured() const noexcept {
-  return (begun_.device && begun_.device->is_captured()) ||
-         std::ranges::any_of(begun_.parts, [](const TaskPtr& part) { return part->is_captured(); });
-}
+bool Task::is_captured() const noexcept { return begun_.device && are_captured(begun_.works); }
 
 void Task::enqueue_copies() noexcept {
   auto state = CopyState::due;

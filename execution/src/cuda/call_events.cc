@@ -4,17 +4,23 @@
 namespace xylem::execution::cuda {
 
 Status CallEvents::create() {
-  for (CUevent& end : ends_) {
-    XYLEM_TRY(driver_.check(driver_.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
-  }
-  return driver_.check(driver_.cuEventCreate(&begin_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  for (CUevent& end : ends_) XYLEM_TRY(create(end));
+  XYLEM_TRY(create(begin_));
+  return create(captured_);
+}
+
+Status CallEvents::create(CUevent& event) const {
+  return driver_.check(driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
 void CallEvents::destroy() noexcept {
-  for (const CUevent event : ends_) {
-    if (event != nullptr) driver_.cuEventDestroy(event);
-  }
-  if (begin_ != nullptr) driver_.cuEventDestroy(begin_);
+  for (const CUevent event : ends_) destroy(event);
+  destroy(begin_);
+  destroy(captured_);
+}
+
+void CallEvents::destroy(CUevent event) const noexcept {
+  if (event != nullptr) driver_.cuEventDestroy(event);
 }
 
 Status CallEvents::follow(CUstream stream, unsigned long long id, CUstream caller) {
@@ -25,6 +31,15 @@ Status CallEvents::follow(CUstream stream, unsigned long long id, CUstream calle
   if (stream == caller) return {};
   XYLEM_TRY(driver_.check(driver_.cuEventRecord(begin_, caller), "cuEventRecord"));
   return wait(stream, begin_);
+}
+
+Status CallEvents::follow_captured(CUstream stream, cuuint64_t capture) {
+  return last_capture_ == capture ? wait(stream, captured_) : Status();
+}
+
+Status CallEvents::record_captured(CUstream stream, cuuint64_t capture) {
+  last_capture_ = capture;
+  return driver_.check(driver_.cuEventRecord(captured_, stream), "cuEventRecord");
 }
 
 Status CallEvents::record(CUstream stream, std::uint64_t number) {

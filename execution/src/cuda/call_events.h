@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace xylem::execution::cuda {
 
@@ -26,6 +27,11 @@ class CallEvents {
   /// Makes `stream` wait for the last call, unless it ran on the same stream, and for all work that
   /// has been enqueued on the stream `caller` so far. `id` is that of `stream` (cuStreamGetId()).
   Status follow(CUstream stream, unsigned long long id, CUstream caller);
+  /// The same for a call on a stream that is being captured: makes it wait for the last call that
+  /// follow_captured() and record_captured() have been called for, if that belongs to the same
+  /// capture (Driver::capture_of()).
+  Status follow_captured(CUstream stream, cuuint64_t capture);
+  Status record_captured(CUstream stream, cuuint64_t capture);
   /// Marks the end of call `number`: it ends when `stream` has completed all work that has been
   /// enqueued on it so far.
   Status record(CUstream stream, std::uint64_t number);
@@ -37,10 +43,14 @@ class CallEvents {
   static constexpr std::size_t kKnownCalls = 64;
 
   CUevent end_of(std::uint64_t number) const noexcept { return ends_[number % kKnownCalls]; }
+  Status create(CUevent& event) const;
+  void destroy(CUevent event) const noexcept;
   Status wait(CUstream stream, CUevent event) const;
 
   const Driver& driver_;
-  CUevent begin_ = nullptr;  ///< Recorded on the caller's stream by follow().
+  CUevent begin_ = nullptr;     ///< Recorded on the caller's stream by follow().
+  CUevent captured_ = nullptr;  ///< Marks the end of the last captured call.
+  std::optional<cuuint64_t> last_capture_;
   /// The id of the stream of the last call. Handles of streams are not unique: a handle can be
   /// reused, and CU_STREAM_PER_THREAD is another stream in each thread.
   unsigned long long last_stream_ = 0;

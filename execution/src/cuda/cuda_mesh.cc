@@ -77,16 +77,13 @@ Result<MeshView> CudaMesh::join(std::span<const MeshMember> members) {
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
   XYLEM_TRY(const MeshView view, peers_.open(members, releases_));
-  // Of the blocks of all streams that may wait, this many of each fit on the device at once
-  // (__launch_bounds__ in kernels.cu).
-  constexpr std::uint32_t kBlocksPerProcessor = 4, kEnough = 32;
-  const std::uint32_t streams = std::max(site_.waiting.most(), 1U);
-  batch_.set_up(
-      peers_.words(), peers_.flush(),
-      std::clamp(kBlocksPerProcessor * site_.kernels->processors() / streams, 1U, kEnough));
-  const bool may_wait_in_kernels = peers_.has_own_device() || site_.fuses_on_shared_devices;
+  constexpr std::uint32_t kEnoughBlocks = 32;
+  if (peers_.may_wait_in_kernels() || site_.fuses_on_shared_devices) {
+    waiting_blocks_ = site_.kernels->reserve_blocks(kEnoughBlocks);
+  }
+  batch_.set_up(peers_.words(), peers_.flush(), waiting_blocks_);
   signals_of_large_ = peers_.are_together() ? Signals::by_writes : Signals::by_kernels;
-  signals_of_small_ = may_wait_in_kernels ? Signals::fused : signals_of_large_;
+  signals_of_small_ = waiting_blocks_ > 0 ? Signals::fused : signals_of_large_;
   return view;
 }
 
@@ -122,6 +119,7 @@ CudaMesh::~CudaMesh() {
       if (stream != nullptr) driver_.cuStreamDestroy(stream);
     }
   }
+  site_.kernels->release_blocks(waiting_blocks_);
   // After an error, a peer may still read and write the memory, so it is not reused.
   if (memory_.staging != 0 && !is_stopped_) site_.memories.give_back(memory_);
   driver_.cuDevicePrimaryCtxRelease(site_.device);
@@ -137,11 +135,9 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   if (is_stopped_) return failure(Code::cancelled, "the communicator has failed");
   const CurrentContext current(driver_, context_);
   XYLEM_TRY(driver_.check(current.result(), "cuCtxPushCurrent"));
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(static_cast<CUstream>(call.stream), &capture),
-                          "cuStreamIsCapturing"));
+  XYLEM_TRY(capture_, driver_.capture_of(static_cast<CUstream>(call.stream)));
   Enqueued place;
-  place.is_captured = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  place.is_captured = capture_.has_value();
   place.is_shared = peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   batch_.begin(static_cast<CUstream>(place.stream), program.copy,
@@ -224,16 +220,17 @@ Status CudaMesh::enqueue_all(const Enqueuing& call,
                              const Gates::ByWrite& end) {
   // The previous call uses the same flags and staging memory, so this call waits for it. A captured
   // call must not wait for work outside its capture.
-  if (!place.is_captured) {
-    XYLEM_TRY(events_.follow(static_cast<CUstream>(place.stream), stream_id_,
-                             static_cast<CUstream>(call.call.stream)));
-  }
+  auto* const stream = static_cast<CUstream>(place.stream);
+  XYLEM_TRY(capture_ ? events_.follow_captured(stream, *capture_)
+                     : events_.follow(stream, stream_id_, static_cast<CUstream>(call.call.stream)));
   for (std::uint64_t round = 0; round < call.program.rounds; ++round) {
     XYLEM_TRY(stage_in(call, round));
     XYLEM_TRY(enqueue_round(call, round));
     XYLEM_TRY(stage_out(call, round));
   }
-  return place.is_captured ? batch_.flush() : note_end(place, &end);
+  if (!capture_) return note_end(place, &end);
+  XYLEM_TRY(batch_.flush());
+  return events_.record_captured(stream, *capture_);
 }
 
 /// Enqueues the end of a call, which opens the gate `end`, if there is one.

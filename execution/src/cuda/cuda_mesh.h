@@ -14,7 +14,8 @@
 // On a rank that shares its device with no other rank, kernels of small calls also wait for flags.
 // Then a small call takes a kernel and an event (Signals::fused). Such a kernel occupies
 // multiprocessors while it waits. That is safe since peers, which it waits for, need other devices,
-// and since few enough blocks wait at a time that all of them run at once.
+// and since the blocks of all meshes of the process fit on the device at once: calls of one mesh
+// run one after the other.
 //
 // After the mesh has been stopped, release() sets the stop word. Kernels that begin afterwards do
 // nothing: they neither access memory of peers nor set their flags. release() also sets all flags
@@ -143,7 +144,10 @@ class CudaMesh final : public Mesh {
   /// Runs release(). It has the highest priority, so that no waiting stream blocks it.
   CUstream releases_ = nullptr;
   CallEvents events_;
-  unsigned long long stream_id_ = 0;  ///< Of the stream of the call that is being enqueued.
+  // Of the call that is being enqueued: of its stream, and of the capture of its stream.
+  unsigned long long stream_id_ = 0;
+  std::optional<cuuint64_t> capture_;
+  std::uint32_t waiting_blocks_ = 0;  ///< Of kernels that wait; 0 if none do.
   Signals signals_of_small_ = Signals::by_kernels, signals_of_large_ = Signals::by_kernels;
   StreamBatch batch_;
   StreamBatch released_;  ///< For release(), since another thread may be using `batch_`.

@@ -61,6 +61,7 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& library) {
   {
     Driver* const table = driver.get();
 #include "cuda/driver_functions.inc"
+    fill_in("cuStreamGetCaptureInfo", table->capture_info);
   }
   {
     BlockingDriver* const table = &driver->blocking_;
@@ -86,6 +87,15 @@ Result<CUdevice> Driver::device(int number) const {
   XYLEM_TRY(check(cuDeviceGetCount(&count), "cuDeviceGetCount"));
   return failure(Code::unsupported,
                  fmt::format("there is no CUDA device {}; this process sees {}", number, count));
+}
+
+Result<std::optional<cuuint64_t>> Driver::capture_of(CUstream stream) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  XYLEM_TRY(check(capture_info(stream, &status, &id, nullptr, nullptr, nullptr),
+                  "cuStreamGetCaptureInfo"));
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return std::optional<cuuint64_t>();
+  return std::optional(id);
 }
 
 Status Driver::check(CUresult result, std::string_view function) const {

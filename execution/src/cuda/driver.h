@@ -98,6 +98,13 @@ struct Driver {
   int version = 0;  ///< As cuDriverGetVersion() counts: 12040 is 12.4.
   const std::unique_ptr<DriverCounters> counters = std::make_unique<DriverCounters>();
 #include "cuda/driver_functions.inc"
+  /// cuStreamGetCaptureInfo() with the parameters that it has in CUDA 12.0.
+  using CaptureInfo = CUresult(
+      CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**, std::size_t*);
+  CountedFunction<CaptureInfo*> capture_info{*counters};
+
+  /// A number that identifies the capture of a stream; nullopt if the stream is not captured.
+  Result<std::optional<cuuint64_t>> capture_of(CUstream stream) const;
 
  private:
   BlockingDriver blocking_{counters.get()};

@@ -98,6 +98,17 @@ Status LoadedKernels::set_up(CUdevice device) {
   return {};
 }
 
+/// Each takes a quarter of the room at most, so that some is left for later ones.
+std::uint32_t LoadedKernels::reserve_blocks(std::uint32_t most) const noexcept {
+  constexpr std::uint32_t kBlocksPerProcessor = 4;  // At least, by __launch_bounds__ in kernels.cu.
+  const std::uint32_t room = processors_ * kBlocksPerProcessor;
+  std::uint32_t reserved = reserved_;
+  for (;;) {
+    const std::uint32_t count = std::min(most, (room - reserved) / 4);
+    if (reserved_.compare_exchange_weak(reserved, reserved + count)) return count;
+  }
+}
+
 /// Finds a kernel by its name, and loads it.
 Result<CUkernel> LoadedKernels::find(const std::string& name) const {
   CUkernel kernel = nullptr;

@@ -9,6 +9,7 @@
 #include "xylem/execution/reduce_kernel.h"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,8 +40,11 @@ class LoadedKernels {
 
   /// A block computes at least this many bytes of the result, if there are as many.
   static constexpr std::uint64_t kBytesPerBlock = 4096;
-  /// The number of multiprocessors of the device.
-  std::uint32_t processors() const noexcept { return processors_; }
+  /// Reserves room for the blocks of a kernel that waits for other devices, so that all such blocks
+  /// of this process fit on the device at once. Returns their number, at most `most`; 0 if there is
+  /// no room. release_blocks() releases the room.
+  std::uint32_t reserve_blocks(std::uint32_t most) const noexcept;
+  void release_blocks(std::uint32_t count) const noexcept { reserved_ -= count; }
 
   /// Enqueues a kernel on a stream. `bytes` is the size of the result. `arguments` are those that
   /// the kernel takes (arguments.h).
@@ -80,6 +84,7 @@ class LoadedKernels {
   std::vector<CUkernel> kernels_;
   std::array<CUkernel, 4> copies_{};  ///< copies_[n] copies elements of 2^n bytes.
   std::uint32_t processors_ = 1;
+  mutable std::atomic<std::uint32_t> reserved_{0};
 };
 
 }  // namespace xylem::execution::cuda

@@ -79,7 +79,9 @@ Result<MeshView> MeshPeers::open(std::span<const MeshMember> members, CUstream s
   are_together_ = std::ranges::all_of(members, [&](const MeshMember& member) {
     return member.flags.process == member_.flags.process && member.device == member_.device;
   });
-  has_own_device_ = std::ranges::count(members, members[rank_].device, &MeshMember::device) == 1;
+  may_wait_in_kernels_ =
+      std::ranges::count(members, members[rank_].device, &MeshMember::device) == 1 &&
+      !has(kMpsEnabled) && !has(CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT);
   // Kernels fence what they have written before they set a flag. That a stream sees it after a wait
   // for the flag is documented only for a wait that flushes.
   if (!are_together_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) flush_ = Flush::yes;

@@ -58,8 +58,9 @@ class MeshPeers {
   /// Whether all ranks are in this process and on one device. Then each can access all memory of
   /// the others, and memory operations of streams can write it.
   bool are_together() const noexcept { return are_together_; }
-  /// Whether this rank shares its device with no other rank.
-  bool has_own_device() const noexcept { return has_own_device_; }
+  /// Whether kernels of this rank may wait for peers. Not if a peer, or another process by MPS, may
+  /// need the same device, nor if the driver ends kernels that run for long.
+  bool may_wait_in_kernels() const noexcept { return may_wait_in_kernels_; }
   /// Whether streams must flush writes of other devices when they have waited for a flag.
   Flush flush() const noexcept { return flush_; }
 
@@ -99,7 +100,7 @@ class MeshPeers {
   std::vector<Peer> peers_;  ///< All ranks, after open().
   MeshView staging_at_{};    ///< The addresses at which each rank accesses own_.staging.
   bool are_together_ = false;
-  bool has_own_device_ = false;
+  bool may_wait_in_kernels_ = false;
   Flush flush_ = Flush::no;
 };
 

@@ -401,11 +401,13 @@ Status GroupMesh::enqueue(Operation& operation) {
 /// kMostOpening at most while peers open the buffers of a call that is captured.
 Result<execution::Enqueued> GroupMesh::enqueue_when_possible(const Operation& operation) {
   const Call& call = operation.call;
-  constexpr std::chrono::seconds kMostOpening{2};
-  const Deadline patience = Deadline::after(context_.config().timeout);
+  constexpr std::chrono::nanoseconds kMostOpening = std::chrono::seconds(2);
+  const std::chrono::nanoseconds timeout = context_.config().timeout;
+  const Deadline patience = Deadline::after(timeout);
   // Without a progress thread, nobody would exchange messages with the peers meanwhile.
+  const bool may_wait = context_.config().progress_thread;
   const Deadline opening =
-      Deadline::after(context_.config().progress_thread ? kMostOpening : std::chrono::seconds(0));
+      Deadline::after(may_wait ? std::min(kMostOpening, timeout / 2) : timeout * 0);
   for (;;) {
     auto enqueued = mesh_->enqueue(*operation.plan->stream_program,
                                    {.stream = call.stream.value_or(Stream{}).handle,

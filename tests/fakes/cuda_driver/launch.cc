@@ -62,9 +62,10 @@ struct Running {
   std::size_t next = 0;
   std::vector<std::unique_ptr<Target>> targets;  ///< What they contain is not visible yet.
   std::vector<std::uint32_t*> cleared;           ///< Words that are still to be cleared.
-  std::uint64_t fenced = 0;                      ///< The number of blocks that have called fence().
-  bool has_fenced = false;                       ///< This block has.
-  bool needs_fence = false;                      ///< This block has waited since its last fence.
+  /// The number of blocks that have called fence() since they have begun to write to `targets`.
+  std::uint64_t fenced = 0;
+  bool has_fenced = false;   ///< This block is one of them.
+  bool needs_fence = false;  ///< This block has waited since its last fence.
   bool has_failed = false;
 };
 thread_local Running* running = nullptr;
@@ -115,6 +116,7 @@ void* reach(const void* address) {
 void* reach_target(const void* address, std::size_t bytes, bool by_all) {
   const AllocationPtr& allocation = find(address);
   if (allocation == nullptr || !is_elsewhere(*allocation)) return reach(address);
+  if (by_all && std::exchange(running->has_fenced, false)) --running->fenced;
   for (const auto& target : running->targets) {
     if (target->is(address, bytes)) return target->written();
   }

@@ -87,8 +87,8 @@ inline constexpr std::uint32_t kClear = 0, kSignalled = 1, kReleased = 2;
 /// of channel 1, clears them, and writes `writes`.
 ///
 /// If the stop word is set when a block begins, or if a flag for which it waits is kReleased, then
-/// the block does not compute, and no block sets a flag in `ends` or waits any more. `writes` are
-/// written nevertheless.
+/// the block does not compute, and the last block sets no flag in `ends` and does not wait.
+/// `writes` are written nevertheless, in their order.
 struct Handshake {
   /// Writes `own` to `*peer_call`, and then sets `*flag`.
   struct Begin {

@@ -3,19 +3,21 @@
 // The body of xylem_exchange: what one block of a launch does. A Block runs functions in all
 // threads of a block (kernels.cu for a device, host_kernels.cc for the host):
 //
-//   each(f)          f(k) in thread k, for all k; returns when all threads have returned
-//   compute(f)       f(place) in all threads
-//   is_first()       whether this block publishes the begins of the launch
-//   blocks()         the number of blocks of the launch
-//   at(address)      the address at which the block accesses memory
-//   at_target(address)  the same, if it writes there and other threads do not
-//   reach(a, state)  the same for all operands
-//   fence()          what the thread has written or seen before becomes visible to all devices and
-//                    processes before what it writes later
-//   await(flag)      blocks until `*flag` is not kClear, and returns its value
-//   clear(flag)      writes kClear to a flag of this device
-//   set(word, value) writes a word, of which other devices and processes see the old or the new
-//   value add(word, value) adds to a word of this device, and returns its old value
+// - each(f) runs f(k) in thread k, for all k, and returns when all threads have returned.
+// - compute(f) runs f(place) in all threads.
+// - is_first(): whether this block publishes the begins of the launch. blocks(): how many there
+// are.
+// - at(address): the address at which the block accesses memory. at_target(address): the same, if
+// it
+//   writes there. reach(a, state): the same for all operands.
+// - fence(): what the thread has written or seen before becomes visible to all devices and
+// processes
+//   before what it writes later.
+// - await(flag) blocks until the flag is not kClear, and returns its value. clear(flag) writes
+// kClear
+//   to a flag of this device.
+// - set(word, value) writes a word, of which others see either the old or the new value.
+// - add(word, value) adds to a word of this device, and returns its old value.
 #pragma once
 
 #include "cuda/kernels/arguments.h"
@@ -107,7 +109,7 @@ struct BlockState {
 };
 
 /// Added to Handshake::ended by a block that was stopped, in addition to 1.
-inline constexpr std::uint32_t kStoppedBlock = 1U << 20;
+inline constexpr std::uint32_t kStoppedBlock = 1U << 16;
 
 XYLEM_BLOCK bool is_awaited(const Handshake& h, std::uint32_t channel, std::uint32_t rank) {
   return rank < 32 && (h.awaited[channel] >> rank & 1) != 0;
@@ -182,9 +184,10 @@ XYLEM_BLOCK void end(const Handshake& h, const Block& block, BlockState& state) 
     if (state.runs && is_awaited(h, 1, k)) block.clear(block.at(h.own_flags[1] + k));
   });
   block.each([&](std::uint32_t k) {
-    if (k >= h.write_count) return;
-    block.fence();
-    block.set(block.at(h.writes[k].word), h.writes[k].value);
+    for (std::uint32_t w = 0; k == 0 && w < h.write_count; ++w) {
+      block.fence();
+      block.set(block.at(h.writes[w].word), h.writes[w].value);
+    }
   });
 }
 
