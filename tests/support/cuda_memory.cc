@@ -17,7 +17,8 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 CUmemAllocationProp properties_of(int device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
   return properties;
 }
 

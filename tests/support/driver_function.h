@@ -21,9 +21,9 @@ namespace xylem::test {
 template <typename Function>
 Function driver_function(const char* name) {
   const char* const driver = std::getenv("CUDA_DRIVER");
-  static void* const library = ::dlopen(driver == nullptr ? "libcuda.so.1" : driver, RTLD_NOW);
-  XYLEM_CHECK(library != nullptr, ::dlerror());
-  void* const found = ::dlsym(library, name);
+  static void* const kLibrary = ::dlopen(driver == nullptr ? "libcuda.so.1" : driver, RTLD_NOW);
+  XYLEM_CHECK(kLibrary != nullptr, ::dlerror());
+  void* const found = ::dlsym(kLibrary, name);
   XYLEM_CHECK(found != nullptr, name);
   return reinterpret_cast<Function>(found);
 }

@@ -79,12 +79,12 @@ void serve_private_device() noexcept { serves_private_device = true; }
 
 void RelaxedCapture::exchange() noexcept {
   using Exchange = int(int*);
-  static const auto find = [] {
+  static auto* const kExchange = [] {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    return driver == nullptr ? nullptr : ::dlsym(driver, "cuThreadExchangeStreamCaptureMode");
-  };
-  static auto* const exchange = reinterpret_cast<Exchange*>(find());
-  if (exchange != nullptr) exchange(&mode_);
+    constexpr const char* kName = "cuThreadExchangeStreamCaptureMode";
+    return reinterpret_cast<Exchange*>(driver == nullptr ? nullptr : ::dlsym(driver, kName));
+  }();
+  if (kExchange != nullptr) kExchange(&mode_);
 }
 
 DeviceStream current_stream(const c10::Device& device) {

@@ -100,12 +100,13 @@ Status LoadedKernels::set_up(CUdevice device) {
 
 /// Each takes a quarter of the room at most, so that some is left for later ones.
 std::uint32_t LoadedKernels::reserve_blocks(std::uint32_t most) const noexcept {
-  constexpr std::uint32_t kBlocksPerProcessor = 4;  // At least, by __launch_bounds__ in kernels.cu.
-  const std::uint32_t room = processors_ * kBlocksPerProcessor;
-  std::uint32_t reserved = reserved_;
+  // So many of any kernel fit on a multiprocessor at once (__launch_bounds__ in kernels.cu).
+  constexpr std::uint32_t kAtOnce = 4;
+  const std::uint32_t room = processors_ * kAtOnce;
+  std::uint32_t before = reserved_;
   for (;;) {
-    const std::uint32_t count = std::min(most, (room - reserved) / 4);
-    if (reserved_.compare_exchange_weak(reserved, reserved + count)) return count;
+    const std::uint32_t count = std::min(most, (room - before) / 4);
+    if (reserved_.compare_exchange_weak(before, before + count)) return count;
   }
 }
 

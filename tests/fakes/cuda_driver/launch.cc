@@ -89,8 +89,8 @@ const AllocationPtr& find(const void* address) {
   if (allocation == nullptr || !allocation->is_ready || !may_access(device, *allocation) ||
       is_forbidden(device.driver, *allocation)) {
     kernel.has_failed = true;
-    static const AllocationPtr none;
-    return none;
+    static const AllocationPtr kNone;
+    return kNone;
   }
   AllocationPtr& reached = kernel.reached[kernel.next++ % kernel.reached.size()];
   reached = std::move(allocation);
