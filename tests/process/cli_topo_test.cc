@@ -88,6 +88,7 @@ TEST(Topo, ExplainsADeviceOrTheWayBetweenTwo) {
             "mlx5_2, 0000:83:00.0, PCIe gen 5 x16, 63.02 GB/s, near NUMA node 1 (CPUs 4-7,12-15)\n"
             "  path: PIX, 2 bridges below the nearest common one\n"
             "  bandwidth: 63.02 GB/s (derived)\n");
+  EXPECT_EQ(topo({"--explain", "gpu0", dump}).out, topo({dump, "--explain", "gpu0"}).out);
   const Finished none = topo({dump, "--explain", "gpu9"});
   EXPECT_EQ(none.exit_status, 2);
   EXPECT_THAT(none.err, HasSubstr("no device \"gpu9\"; there are gpu0, gpu1, gpu2, gpu3, mlx5_0"));

@@ -128,6 +128,8 @@ TEST(Explain, SaysWhomANicServesOrWhyNobody) {
   EXPECT_THAT(explain(topology, nic(1)), HasSubstr("serves no GPU: it is down"));
   EXPECT_THAT(explain(topology, nic(2)), HasSubstr("serves no GPU: it has no verbs"));
   EXPECT_THAT(explain(topology, gpu(0)), HasSubstr("mlx5_1 is down"));
+  const Topology office = value_of(read_synthetic("1 package, 1 nic", "test"));
+  EXPECT_THAT(explain(office, nic(0)), HasSubstr("serves no GPU: this host has none"));
 }
 
 TEST(Explain, TellsNvlinkFromPcieAndSaysWhatIsNotKnown) {

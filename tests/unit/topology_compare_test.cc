@@ -3,6 +3,7 @@
 // Compares a topology with the output of nvidia-smi on the same machine.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/compare.h"
+#include "xylem/topology/readers.h"
 #include "xylem/topology/writers.h"
 
 #include <gmock/gmock.h>
@@ -14,9 +15,12 @@
 namespace xylem::topology::test {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
 
 /// Each difference as "ROW COLUMN: THERE, HERE".
 std::vector<std::string> differences(const Topology& topology, const std::string& text) {
@@ -56,6 +60,20 @@ TEST(Diff, NamesWhatIsOtherwiseAndWhatOneLacks) {
           TopologyDifference{"NIC at 0000:06:00.0", "name", "mlx5_0", "mlx5_2"},
           TopologyDifference{"NIC at 0000:83:00.0", "name", "mlx5_2", "mlx5_0"},
           TopologyDifference{"nvlink from 0000:91:00.0 to 0000:c2:00.0", "", "here", "absent"}));
+}
+
+TEST(Diff, SeesTheLinkOfABridgeThatBothShow) {
+  const Topology one = golden("nccl_dump.xml");
+  Machine other = one.machine();
+  other.bridges[0].pci.uplink = pcie_rate(16, 8);
+  const auto found = diff(one, value_of(Topology::create(other)));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].thing, "bridge at " + other.bridges[0].pci.address.to_string());
+  EXPECT_EQ(found[0].fact, "link");
+  other.bridges[0].pci.address.device ^= 1;
+  for (const auto& difference : diff(one, value_of(Topology::create(other)))) {
+    EXPECT_EQ(difference.fact, "below") << difference.thing << ": a bridge that one lacks";
+  }
 }
 
 TEST(CompareMatrix, NamesTheCellThatDiffers) {
@@ -122,6 +140,18 @@ TEST(CompareMatrix, TakesRowsThatAreShorterThanTheHeading) {
   for (int i = 0; i < 4000; ++i) text += "mlx5_" + std::to_string(i) + "\n";
   const auto found = value_of(compare_matrix(golden("bare.v2.xml"), text, "smi.txt"));
   EXPECT_EQ(found.size(), 4001U) << "the machine has none of these devices";
+}
+
+// With this column, nvidia-smi prints an empty cell before it, and tabs behind the rows of NICs.
+TEST(CompareMatrix, ReadsAMatrixWithTheNumaNodesOfGpus) {
+  const std::string text =
+      "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+      "GPU0\t X \tNV4\tPIX\t0-7\t0\t\tN/A\n"
+      "GPU1\tNV4\t X \tPIX\t0-7\t0\t\tN/A\n"
+      "NIC0\tPIX\tPIX\t X \t\t\t\t\n";
+  const Topology machine = value_of(read_synthetic("1 package, 2 gpus, 1 nic/gpu", "test"));
+  EXPECT_THAT(differences(machine, text), Contains(StartsWith("GPU0 GPU1: NV4, ")));
+  EXPECT_THAT(differences(machine, text), Not(Contains(HasSubstr("N/A,"))));
 }
 
 TEST(CompareMatrix, RefusesWhatIsNone) {

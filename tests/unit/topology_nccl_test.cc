@@ -117,6 +117,30 @@ TEST(NcclXml, AFunctionThatStandsTwiceIsMergedWithARemark) {
                   "model.xml:4: PCI function 0000:02:00.0 is here twice; its first place counts"));
 }
 
+TEST(NcclXml, ABridgeWithANicAndFunctionsBelowItStaysABridge) {
+  const auto topology = value_of(read_nccl_xml(
+      file_with("<pci busid=\"03:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" "
+                "link_width=\"16\"><nic><net name=\"mlx5_0\" port=\"1\" speed=\"400000\"/></nic>"
+                "<pci busid=\"05:00.0\" class=\"0x030200\"><gpu sm=\"90\"/></pci></pci>"),
+      "model.xml"));
+  ASSERT_EQ(topology.bridges().size(), 1U);
+  EXPECT_EQ(topology.bridges()[0].pci.address.to_string(), "0000:03:00.0");
+  ASSERT_EQ(topology.nics().size(), 1U);
+  EXPECT_EQ(topology.nics()[0].name, "mlx5_0");
+  EXPECT_EQ(path(topology, gpu(0), nic(0)).path_class, PathClass::pix);
+}
+
+TEST(NcclXml, AGpuThatNamesItselfAsNvSwitchIsLinkedToAHiddenOne) {
+  const auto gpu_at = [](const std::string& at) {
+    return "<pci busid=\"" + at + "\" class=\"0x030200\"><gpu sm=\"100\"><nvlink target=\"" + at +
+           "\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>";
+  };
+  const auto topology =
+      value_of(read_nccl_xml(file_with(gpu_at("01:00.0") + gpu_at("02:00.0")), "model.xml"));
+  EXPECT_EQ(topology.nvswitches().size(), 1U);
+  EXPECT_EQ(path(topology, gpu(0), gpu(1)).path_class, PathClass::nvl);
+}
+
 TEST(NcclXml, ASwitchWhoseDevicesAllStandElsewhereIsNotKept) {
   const auto topology =
       read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\"/>"
@@ -181,6 +205,7 @@ std::vector<NcclRefusal> nccl_refusals() {
       {"Root", "<graphs/>", 1, "root element <graphs>"},
       {"Version", "<system version=\"7\"/>", 1, "version \"7\""},
       {"NoCpu", "<system version=\"1\"/>", 1, "there is no <cpu>"},
+      {"NoNuma", "<system version=\"1\"><cpu/></system>", 1, "numaid is missing"},
       {"Numa", "<system version=\"1\"><cpu numaid=\"x\"/></system>", 1, "numaid \"x\""},
       {"NumaTwice", "<system version=\"1\"><cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/></system>", 2,
        "numaid 1 is here twice"},

@@ -230,5 +230,11 @@ TEST(Path, GoesAcrossTheNvswitchesOfAHost) {
   EXPECT_EQ(path(topology, gpu(1), gpu(0)), across);
 }
 
+TEST(Path, NamesGpusWhoseLinksTheSourceDoesNotShow) {
+  EXPECT_EQ(gpus_without_their_links(golden("flat_vm.v2.xml")), "GA100 [A100 SXM4 40GB]");
+  EXPECT_EQ(gpus_without_their_links(golden("nccl_dump.xml")), std::nullopt) << "has links";
+  EXPECT_EQ(gpus_without_their_links(golden("ladder.v2.xml")), std::nullopt) << "cards";
+}
+
 }  // namespace
 }  // namespace xylem::topology::test

@@ -2,7 +2,10 @@
 #include "machine.h"
 
 #include "xylem/topology/discover.h"
+#include "xylem/topology/path.h"
 #include "xylem/topology/readers.h"
+
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -20,17 +23,27 @@ bool is_description(const std::string& text) {
 
 }  // namespace
 
-Result<topology::Topology> machine_of(const std::string& source) {
-  if (source.empty()) return topology::discover();
+bool is_machine(const std::string& word) {
   std::error_code ignored;
-  if (is_description(source) && !std::filesystem::exists(source, ignored)) {
-    return topology::read_synthetic(source, "description");
-  }
-  auto machine = topology::read_file(source);
-  if (machine) {
-    for (const std::string& remark : machine->remarks()) {
-      std::fprintf(stderr, "xylem: warning: %s\n", remark.c_str());
-    }
+  return is_description(word) || std::filesystem::is_regular_file(word, ignored);
+}
+
+Result<topology::Topology> machine_of(const std::string& source) {
+  std::error_code ignored;
+  const bool is_text = is_description(source) && !std::filesystem::exists(source, ignored);
+  auto machine = source.empty() ? topology::discover()
+                 : is_text      ? topology::read_synthetic(source, "description")
+                                : topology::read_file(source);
+  if (!machine) return machine;
+  const auto warn = [](const std::string& of) {
+    std::fprintf(stderr, "xylem: warning: %s\n", of.c_str());
+  };
+  for (const std::string& remark : machine->remarks()) warn(remark);
+  if (const auto model = topology::gpus_without_their_links(*machine)) {
+    warn(fmt::format(
+        "GPUs such as \"{}\" have NVLinks, but {} shows none, so paths and plans assume "
+        "PCIe; NCCL_TOPO_DUMP_FILE and lstopo with NVML write files that show them",
+        *model, source.empty() ? "the driver" : source));
   }
   return machine;
 }

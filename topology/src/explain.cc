@@ -54,7 +54,9 @@ std::string_view word_of(NicUse use) {
 std::string explain_gpu(const Topology& topology,
                         const NicAssignment& assignment,
                         std::uint32_t gpu) {
-  std::string text = fmt::format("  uses {}\n", assignment.gpus[gpu].reason);
+  const GpuNics& own = assignment.gpus[gpu];
+  std::string text =
+      fmt::format("  {}{}\n", own.nics.empty() ? "uses no NIC: " : "uses ", own.reason);
   std::vector<std::string> nearest;
   const NearestNics near = nearest_nics(topology, gpu);
   nearest.reserve(near.nics.size());
@@ -68,6 +70,12 @@ std::string explain_gpu(const Topology& topology,
   return text;
 }
 
+/// The GPUs that a NIC serves.
+std::string served_text(const NicAssignment& assignment, const std::vector<std::string>& served) {
+  if (!served.empty()) return fmt::format("{}", fmt::join(served, ", "));
+  return assignment.gpus.empty() ? "no GPU: this host has none" : "no GPU: others are nearer";
+}
+
 std::string explain_nic(const NicAssignment& assignment, std::uint32_t nic) {
   std::vector<std::string> served;
   for (std::uint32_t gpu = 0; gpu < assignment.gpus.size(); ++gpu) {
@@ -78,7 +86,7 @@ std::string explain_nic(const NicAssignment& assignment, std::uint32_t nic) {
   std::string text;
   if (rail != assignment.rails.end()) {
     text += fmt::format("  rail {}, serves {}\n", std::distance(assignment.rails.begin(), rail),
-                        fmt::join(served, ", "));
+                        served_text(assignment, served));
   } else {
     text += fmt::format("  serves no GPU: it {}\n", assignment.uses[nic] == NicUse::usable
                                                         ? "is nearest to none"

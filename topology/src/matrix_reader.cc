@@ -117,18 +117,22 @@ class MatrixReader {
         }
         matrix_.rows.push_back({heading, {}, {}, {}});
       }
+      const bool is_read = is_device || heading == kCpuAffinity || heading == kNumaAffinity;
       header_.push_back(std::move(heading));
+      if (is_read) columns_ = header_.size();
     }
     return Status::ok();
   }
 
   Status take_row(const std::vector<std::string_view>& cells) {
     Matrix::Row& row = matrix_.rows[by_name_.find(std::string(cells.front()))->second];
-    if (cells.size() > header_.size() + 1) {
-      return wrong(fmt::format("{} has {} cells below {} headings", row.name, cells.size() - 1,
-                               header_.size()));
+    // nvidia-smi prints an empty cell before the column "GPU NUMA ID", and tabs behind NICs.
+    std::size_t count = cells.size() - 1;
+    while (count > 0 && cells[count].empty()) --count;
+    if (count > header_.size() && columns_ == header_.size()) {
+      return wrong(fmt::format("{} has {} cells below {} headings", row.name, count, columns_));
     }
-    for (std::size_t i = 1; i < cells.size(); ++i) {
+    for (std::size_t i = 1; i <= std::min(count, columns_); ++i) {
       const std::string& heading = header_[i - 1];
       if (heading == kCpuAffinity) row.cpus = clean_text(cells[i]);
       if (heading == kNumaAffinity) row.numa = clean_text(cells[i]);
@@ -156,7 +160,8 @@ class MatrixReader {
   std::string_view text_;
   std::string_view source_;
   std::size_t line_ = 0;
-  std::vector<std::string> header_;             ///< Headings after the corner.
+  std::vector<std::string> header_;  ///< Headings after the corner.
+  std::size_t columns_ = 0;  ///< How many headings there are up to the last one that is read.
   std::map<std::string, std::size_t> by_name_;  ///< For each heading, the number of its row.
   std::map<std::string, std::string> legend_;
   Matrix matrix_;

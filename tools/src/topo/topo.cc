@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace xylem::tools {
 namespace {
 
@@ -79,7 +81,12 @@ int explain(const topology::Topology& machine, const std::vector<std::string>& n
 
 }  // namespace
 
-int topo(const TopoOptions& options) {
+int topo(TopoOptions options) {
+  // In `--explain gpu3 FILE`, the parser takes FILE for a second device.
+  if (options.explain.size() == 2 && options.source.empty() && is_machine(options.explain[1])) {
+    options.source = std::move(options.explain[1]);
+    options.explain.pop_back();
+  }
   const auto machine = machine_of(options.source);
   if (!machine) return report(machine.status());
   if (!options.compare.empty()) return compare(*machine, options.compare);

@@ -8,6 +8,6 @@
 namespace xylem::tools {
 
 /// Returns the exit status.
-int topo(const TopoOptions& options);
+int topo(TopoOptions options);
 
 }  // namespace xylem::tools

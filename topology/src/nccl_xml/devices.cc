@@ -70,26 +70,43 @@ class Reader {
       build_.gpus.push_back({node, std::move(pci), above});
       return Status::ok();
     }
+    const bool is_bridge = pci.pci_class == kPciBridge;
+    if (node.child("nic") && is_bridge) {
+      // A bridge above a NIC whose own function the file does not name. It gets the next number.
+      PciDevice nic = pci;
+      nic.pci_class = std::uint16_t{kClassNetwork} << 8;
+      nic.id = {};
+      ++nic.address.function;
+      const std::size_t place = build_.switches.size();
+      build_.switches.push_back({node, std::move(pci), above});
+      XYLEM_TRY(nics(node, nic, place));
+      return functions_below(node, place, depth);
+    }
     if (node.child("nic")) {
       XYLEM_TRY(nics(node, pci, above));
       // A NIC with a PCIe switch inside: devices below it become siblings of its network functions.
-      for (const pugi::xml_node inner : node.children("pci")) {
-        if (depth >= kMaxBridgeDepth) {
-          return build_.xml.error(inner,
-                                  fmt::format("more than {} bridges above it", kMaxBridgeDepth));
-        }
-        XYLEM_TRY(function(inner, above, depth + 1));
-      }
-      return Status::ok();
+      return functions_below(node, above, depth);
     }
     // This is a root complex, which stands for the bridges that a virtual machine hides.
     if (pci.pci_class == kHostBridge) return below(node, above, depth + 1);
-    if (node.child("pci") || pci.pci_class == kPciBridge) {
+    if (node.child("pci") || is_bridge) {
       const std::size_t place = build_.switches.size();
       build_.switches.push_back({node, std::move(pci), above});
       return below(node, place, depth + 1);
     }
     return leaf(node, std::move(pci), above);
+  }
+
+  /// The functions below a node that also has a <nic>.
+  Status functions_below(pugi::xml_node node, std::optional<std::size_t> above, std::size_t depth) {
+    for (const pugi::xml_node inner : node.children("pci")) {
+      if (depth >= kMaxBridgeDepth) {
+        return build_.xml.error(inner,
+                                fmt::format("more than {} bridges above it", kMaxBridgeDepth));
+      }
+      XYLEM_TRY(function(inner, above, depth + 1));
+    }
+    return Status::ok();
   }
 
   /// A leaf of a template: its class determines whether it is a GPU or a NIC. NCCL cannot use

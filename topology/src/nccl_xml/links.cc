@@ -12,6 +12,11 @@ namespace {
 /// The largest number of parallel links in one element; no GPU has as many.
 constexpr std::uint32_t kMostLinks = 1024;
 
+/// Some files name the GPU itself in place of the NVSwitch to which it is linked.
+bool is_own_address(const Build& build, const LinkEnd& end) {
+  return build.machine.gpus[end.gpu].pci.address == end.target;
+}
+
 Result<PciAddress> read_target(const XmlText& xml, pugi::xml_node link) {
   const std::string_view text = link.attribute("target").value();
   if (text.starts_with("fffffff:")) return kHiddenSwitch;
@@ -46,7 +51,8 @@ Result<std::vector<LinkEnd>> read_ends(const Build& build) {
     for (const pugi::xml_node link : build.gpus[gpu].node.child("gpu").children()) {
       const std::string_view tag = link.name();
       if (tag != "nvlink" && tag != "xgmi") continue;
-      XYLEM_TRY(const LinkEnd end, read_end(build.xml, link, gpu));
+      XYLEM_TRY(LinkEnd end, read_end(build.xml, link, gpu));
+      if (end.is_switch && is_own_address(build, end)) end.target = kHiddenSwitch;
       if (ends.size() == kMaxLinks) {
         return build.xml.error(link, fmt::format("more than {} links", kMaxLinks));
       }

@@ -44,6 +44,10 @@ Result<std::vector<Cpu>> read_cpus(const XmlText& xml) {
   for (const pugi::xml_node node : xml.root().children("cpu")) {
     const std::string_view number = node.attribute("numaid").value();
     const auto numa = parse_number<std::uint32_t>(number);
+    if (number.empty()) {
+      return xml.error(node,
+                       "numaid is missing: the number of the NUMA node, or -1 if there is none");
+    }
     if (!numa && number != "-1") {
       return xml.error(node, fmt::format("numaid \"{}\" is no number", excerpt(number)));
     }

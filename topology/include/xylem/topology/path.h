@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -73,5 +74,9 @@ NearestNics nearest_nics(const Topology& topology, std::uint32_t gpu);
 NearestNics nearest_nics(const Topology& topology,
                          std::uint32_t gpu,
                          std::span<const std::uint32_t> nics);
+
+/// If there are several GPUs of a kind that NVLinks connect, by its name, but the source shows no
+/// link between any of them: the name. Paths, bounds and plans then assume PCIe.
+std::optional<std::string> gpus_without_their_links(const Topology& topology);
 
 }  // namespace xylem::topology
