@@ -141,6 +141,24 @@ TEST(NcclXml, AGpuThatNamesItselfAsNvSwitchIsLinkedToAHiddenOne) {
   EXPECT_EQ(path(topology, gpu(0), gpu(1)).path_class, PathClass::nvl);
 }
 
+// On Grace, data leave a GPU by NVLink-C2C and not by its PCIe link, which is narrow.
+TEST(NcclXml, AGpuUsesItsLinkToTheCpu) {
+  const auto topology = value_of(read_nccl_xml(
+      "<system version=\"1\"><cpu numaid=\"0\" affinity=\"f\" arch=\"arm64\">"
+      "<pci busid=\"01:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"4\">"
+      "<nic><net name=\"roce0\" port=\"1\" speed=\"200000\"/></nic></pci>"
+      "<pci busid=\"000f:01:00.0\" class=\"0x030000\" link_speed=\"2.5 GT/s PCIe\" "
+      "link_width=\"16\"><gpu sm=\"121\"><c2c bw=\"43125\" "
+      "count=\"8\"/></gpu></pci></cpu></system>",
+      "c2c.xml"));
+  ASSERT_EQ(topology.links().size(), 1U);
+  EXPECT_EQ(topology.links()[0].rate.bandwidth, GBps{345});
+  EXPECT_EQ(path(topology, gpu(0), nic(0)).bandwidth, pcie_rate(32, 4).bandwidth);
+  const std::string written = to_nccl_xml(topology);
+  EXPECT_THAT(written, testing::HasSubstr("<c2c bw=\"43125\" count=\"8\""));
+  EXPECT_EQ(value_of(read_nccl_xml(written, "written")).links(), topology.links());
+}
+
 TEST(NcclXml, ASwitchWhoseDevicesAllStandElsewhereIsNotKept) {
   const auto topology =
       read_nccl_xml(file_with("<pci busid=\"01:00.0\" class=\"0x030200\"/>"
@@ -223,6 +241,7 @@ std::vector<NcclRefusal> nccl_refusals() {
                  "<pci busid=\"01:00.0\" class=\"0x020000\"><nic><net name=\"b\"/></nic></pci>"),
        4, "0000:01:00.0 is here twice"},
       {"Classless", file_with("<pci busid=\"01:00.0\"/>"), 3, "neither a class"},
+      {"C2c", gpu_with("<c2c bw=\"1\" count=\"0\"/>"), 4, "bw and count of <c2c>"},
       {"Target", gpu_with("<nvlink target=\"x\" count=\"1\"/>"), 4, "target \"x\""},
       {"Count", gpu_with("<nvlink target=\"02:00.0\" count=\"4000000000\"/>"), 4,
        "count \"4000000000\""},

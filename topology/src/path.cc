@@ -88,6 +88,14 @@ std::span<const Link> links_from(const Topology& topology, NodeRef node) {
   return {links.begin(), links.end()};
 }
 
+/// The link from a GPU to the package of its CPU; null if there is none.
+const Link* cpu_link(const Topology& topology, NodeRef device) {
+  const auto links = links_from(topology, device);
+  const auto found =
+      std::ranges::find(links, NodeKind::package, [](const Link& link) { return link.b.kind; });
+  return found == links.end() ? nullptr : &*found;
+}
+
 /// Adds `way`, which is parallel to the paths in `sum`. The number of NVLinks is the sum of their
 /// numbers, and is known only if all numbers are known.
 void add_parallel(Path& sum, const Path& way) {
@@ -188,9 +196,14 @@ Path pci_path(const Topology& topology, NodeRef a, NodeRef b) {
   path.bridges = static_cast<std::uint32_t>(ports_from + ports_to);
 
   // Crosses the uplinks of the devices and of the bridges below the nearest common bridge, but not
-  // the uplink of the common bridge.
-  for (std::size_t i = 0; i <= below_from; ++i) cross(path, from.functions[i]->uplink);
-  for (std::size_t i = 0; i <= below_to; ++i) cross(path, to.functions[i]->uplink);
+  // the uplink of the common bridge. A GPU with a link to its CPU (NVLink) uses that instead.
+  const auto go_up = [&](NodeRef device, const Ascent& ascent, std::size_t below) {
+    const Link* const link = shared == 0 ? cpu_link(topology, device) : nullptr;
+    if (link != nullptr) return cross(path, link->rate);
+    for (std::size_t i = 0; i <= below; ++i) cross(path, ascent.functions[i]->uplink);
+  };
+  go_up(a, from, below_from);
+  go_up(b, to, below_to);
 
   if (shared > 0) {
     const bool within_one = ports_from <= 1 && ports_to <= 1;

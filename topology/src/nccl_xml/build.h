@@ -8,6 +8,7 @@
 //         <pci busid="0000:0f:00.0" class="0x030200" …>
 //           <gpu dev="0" sm="90" rank="0" gdr="1">              left out in static templates
 //             <nvlink target="0000:1c:00.0" count="5" tclass="0x068000"/>
+//             <c2c bw="43125" count="8"/>                       NVLink to the CPU (Grace)
 //         <pci busid="0000:0c:00.0" class="0x020700" …>
 //           <nic> <net name="mlx5_0" speed="200000" port="1" …/>
 //
@@ -29,6 +30,8 @@ namespace xylem::topology::nccl_xml {
 
 /// The unit of a <net> element's speed.
 inline constexpr double kMegabitsPerGigabyte = 8000;
+/// In GB. The unit of a <c2c> element's bw is MB/s.
+inline constexpr double kMegabyte = 1e-3;
 
 /// A PCI function before list_devices() adds it to its list. Devices are sorted by address, so the
 /// index of a parent is unknown until all devices have been found.

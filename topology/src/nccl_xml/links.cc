@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tuple>
+
 namespace xylem::topology::nccl_xml {
 namespace {
 
@@ -62,12 +65,56 @@ Result<std::vector<LinkEnd>> read_ends(const Build& build) {
   return ends;
 }
 
+/// The rate of NVLink-C2C, which joins a GPU to its CPU (Grace): `bw` in MB/s for each of `count`
+/// links.
+Result<Rate> read_c2c(const XmlText& xml, pugi::xml_node link) {
+  const auto bandwidth = parse_number<std::uint32_t>(link.attribute("bw").value());
+  const auto count = parse_number<std::uint32_t>(link.attribute("count").value());
+  if (!bandwidth || !count || *count == 0 || *count > kMostLinks) {
+    return xml.error(link,
+                     fmt::format("bw and count of <c2c> are no numbers, or count is not from 1 "
+                                 "to {}",
+                                 kMostLinks));
+  }
+  Rate rate;
+  rate.width = count;
+  if (*bandwidth == 0) return rate;
+  rate.bandwidth = GBps{*bandwidth * kMegabyte * *count};
+  rate.origin = Origin::read;
+  return rate;
+}
+
+/// Adds the links from GPUs to CPUs. The file has no packages, so each NUMA node gets one.
+Status add_cpu_links(Build& build) {
+  Machine& machine = build.machine;
+  for (std::uint32_t gpu = 0; gpu < build.gpus.size(); ++gpu) {
+    const pugi::xml_node link = build.gpus[gpu].node.child("gpu").child("c2c");
+    const Locality& numa = machine.gpus[gpu].pci.numa;
+    if (!link || numa.size() != 1) continue;
+    XYLEM_TRY(const Rate rate, read_c2c(build.xml, link));
+    const NodeRef package{NodeKind::package, numa.front()};
+    machine.links.push_back({{NodeKind::gpu, gpu}, package, LinkKind::nvlink, rate});
+  }
+  const auto is_of_cpu = [](const Link& link) { return link.b.kind == NodeKind::package; };
+  if (std::ranges::none_of(machine.links, is_of_cpu)) return Status::ok();
+  for (std::uint32_t i = 0; i < machine.numa_nodes.size(); ++i) {
+    NumaNode& node = machine.numa_nodes[i];
+    node.package = i;
+    Package& package = machine.packages.emplace_back();
+    package.os_index = node.os_index;
+    package.cpus = node.cpus;
+  }
+  std::ranges::sort(machine.links, {},
+                    [](const Link& link) { return std::tuple(link.a, link.b, link.kind); });
+  return Status::ok();
+}
+
 }  // namespace
 
 Status build_links(Build& build) {
   XYLEM_TRY(const auto ends, read_ends(build));
   add_links(build.machine, ends);
-  return Status::ok();
+  return add_cpu_links(build);
 }
 
 }  // namespace xylem::topology::nccl_xml

@@ -176,6 +176,7 @@ class Writer {
 
   void link(pugi::xml_node gpu, const Link& link, NodeRef target) {
     const bool is_switch = target.kind == NodeKind::nvswitch;
+    if (target.kind == NodeKind::package) return c2c(gpu, link.rate);
     if (target.kind != NodeKind::gpu && !is_switch) return;
     const PciDevice& pci = topology_.pci(target);
     pugi::xml_node node = gpu.append_child(link.kind == LinkKind::xgmi ? "xgmi" : "nvlink");
@@ -186,6 +187,18 @@ class Writer {
     const std::uint32_t target_class =
         is_switch ? kNvSwitchClass : static_cast<std::uint32_t>(pci.pci_class) << 8;
     node.append_attribute("tclass") = fmt::format("0x{:06x}", target_class).c_str();
+  }
+
+  /// NCCL knows a link to a CPU of this kind only. (For POWER it writes an address, which is
+  /// unknown.)
+  void c2c(pugi::xml_node gpu, const Rate& rate) {
+    const std::string& architecture = topology_.machine().architecture;
+    if (architecture != "arm64" && architecture != "aarch64") return;
+    const std::uint32_t count = rate.width.value_or(1);
+    pugi::xml_node node = gpu.append_child("c2c");
+    const double megabytes = rate.bandwidth ? rate.bandwidth->value / kMegabyte / count : 0;
+    node.append_attribute("bw") = static_cast<std::uint32_t>(std::lround(megabytes));
+    node.append_attribute("count") = count;
   }
 
   void nic(std::uint32_t index, const Rate& way, pugi::xml_node parent) {
