@@ -79,7 +79,7 @@ Things things_of(const Topology& topology) {
     things["NVSwitch at " + nvswitch.pci.address.to_string()] = facts_of(topology, nvswitch.pci);
   }
   for (const Bridge& bridge : topology.bridges()) {
-    things[kBridge + bridge.pci.address.to_string()] = facts_of(topology, bridge.pci);
+    things[kBridge + bridge.pci.address.to_string()] = {{"link", pcie_text(bridge.pci.uplink)}};
   }
   for (const Link& link : topology.links()) {
     const std::string ends = fmt::format("{} from {} to {}", name(link.kind),

@@ -227,13 +227,15 @@ Path path(const Topology& topology, NodeRef a, NodeRef b) {
 std::optional<std::string> gpus_without_their_links(const Topology& topology) {
   // "NVIDIA H100 80GB HBM3" is the module; the cards are called "H100 PCIe" and "H100 NVL".
   constexpr std::string_view kModules[] = {"SXM", "HBM3", "H200", "B200", "B300"};
-  constexpr std::string_view kCards[] = {"PCIe", "NVL"};
-  if (topology.gpus().size() < 2 || !topology.links().empty()) return std::nullopt;
+  constexpr std::string_view kOthers[] = {"PCIe", "NVL", "GH200"};
+  const bool has_links = std::ranges::any_of(
+      topology.links(), [](const Link& link) { return link.b.kind != NodeKind::package; });
+  if (topology.gpus().size() < 2 || has_links) return std::nullopt;
   for (const Gpu& gpu : topology.gpus()) {
     const auto is_in_name = [&](std::string_view word) {
       return gpu.model.find(word) != std::string::npos;
     };
-    if (std::ranges::any_of(kModules, is_in_name) && std::ranges::none_of(kCards, is_in_name)) {
+    if (std::ranges::any_of(kModules, is_in_name) && std::ranges::none_of(kOthers, is_in_name)) {
       return gpu.model;
     }
   }

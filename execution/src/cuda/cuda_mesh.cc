@@ -16,10 +16,10 @@ namespace {
 
 using Kind = StreamProgram::Kind;
 
-/// A call in which a rank computes at most this many bytes is one kernel (Signals::fused). A kernel
-/// that waits has few blocks, which would need longer for more bytes. An estimate: no machine with
-/// several GPUs was available.
-constexpr std::uint64_t kMostFusedBytes = std::uint64_t{256} << 10;
+/// A call is one kernel (Signals::fused) if each block of a kernel that waits computes at most this
+/// many bytes: 256 KiB in all with 32 blocks. With more bytes, these few blocks would need longer
+/// than many that do not wait. An estimate: no machine with several GPUs was available.
+constexpr std::uint64_t kMostBytesPerBlock = std::uint64_t{8} << 10;
 
 /// How many bytes of a buffer of this rank are used by others, from its beginning.
 std::uint64_t used_bytes(const StreamProgram& program,
@@ -99,7 +99,9 @@ CudaMesh::~CudaMesh() {
   // wait because of a graph, and on_ended() can ignore graphs.
   const bool has_graphs = has_graphs_.exchange(false);
   on_ended();
-  if (!is_drained() || has_graphs) {
+  const bool has_drained = is_drained();
+  if (has_drained) site_.kernels->release_blocks(waiting_blocks_);
+  if (!has_drained || has_graphs) {
     // A stream or a graph of the application may still use the kernels and the opened memory.
     keep_until_exit(site_.kernels);
     keep_until_exit(std::shared_ptr<const SharedMemory>(peers_.release()));
@@ -119,7 +121,6 @@ CudaMesh::~CudaMesh() {
       if (stream != nullptr) driver_.cuStreamDestroy(stream);
     }
   }
-  site_.kernels->release_blocks(waiting_blocks_);
   // After an error, a peer may still read and write the memory, so it is not reused.
   if (memory_.staging != 0 && !is_stopped_) site_.memories.give_back(memory_);
   driver_.cuDevicePrimaryCtxRelease(site_.device);
@@ -141,7 +142,8 @@ Result<Enqueued> CudaMesh::enqueue(const StreamProgram& program, const StreamCal
   place.is_shared = peers_.count() > 1;
   place.stream = call.holds_stream || place.is_captured ? call.stream : own_;
   batch_.begin(static_cast<CUstream>(place.stream), program.copy,
-               program.bytes <= kMostFusedBytes ? signals_of_small_ : signals_of_large_);
+               program.bytes <= waiting_blocks_ * kMostBytesPerBlock ? signals_of_small_
+                                                                     : signals_of_large_);
   const auto used_input = used_bytes(program, &StreamProgram::Uses::input);
   const Shared input = program.stages_input ? Shared{.data = call.input, .is_staged = true}
                                             : share(call.input, used_input, place);

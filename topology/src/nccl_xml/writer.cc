@@ -192,8 +192,7 @@ class Writer {
   /// NCCL knows a link to a CPU of this kind only. (For POWER it writes an address, which is
   /// unknown.)
   void c2c(pugi::xml_node gpu, const Rate& rate) {
-    const std::string& architecture = topology_.machine().architecture;
-    if (architecture != "arm64" && architecture != "aarch64") return;
+    if (topology_.machine().architecture.starts_with("ppc")) return;
     const std::uint32_t count = rate.width.value_or(1);
     pugi::xml_node node = gpu.append_child("c2c");
     const double megabytes = rate.bandwidth ? rate.bandwidth->value / kMegabyte / count : 0;
