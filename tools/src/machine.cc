@@ -35,8 +35,8 @@ Result<topology::Topology> machine_of(const std::string& source) {
                  : is_text      ? topology::read_synthetic(source, "description")
                                 : topology::read_file(source);
   if (!machine) return machine;
-  const auto warn = [](const std::string& of) {
-    std::fprintf(stderr, "xylem: warning: %s\n", of.c_str());
+  const auto warn = [](const std::string& text) {
+    std::fprintf(stderr, "xylem: warning: %s\n", text.c_str());
   };
   for (const std::string& remark : machine->remarks()) warn(remark);
   if (const auto model = topology::gpus_without_their_links(*machine)) {

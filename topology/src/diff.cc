@@ -18,7 +18,7 @@ using Facts = std::map<std::string, std::string>;
 /// Facts by the name of the thing, such as "GPU at 0000:3b:00.0".
 using Things = std::map<std::string, Facts>;
 
-const std::string kBridge = "bridge at ";
+constexpr std::string_view kBridge = "bridge at ";
 
 std::string numa_of(const Topology& topology, const Locality& numa) {
   if (numa.size() != 1) return "unknown";
@@ -79,7 +79,8 @@ Things things_of(const Topology& topology) {
     things["NVSwitch at " + nvswitch.pci.address.to_string()] = facts_of(topology, nvswitch.pci);
   }
   for (const Bridge& bridge : topology.bridges()) {
-    things[kBridge + bridge.pci.address.to_string()] = {{"link", pcie_text(bridge.pci.uplink)}};
+    things[fmt::format("{}{}", kBridge, bridge.pci.address.to_string())] = {
+        {"link", pcie_text(bridge.pci.uplink)}};
   }
   for (const Link& link : topology.links()) {
     const std::string ends = fmt::format("{} from {} to {}", name(link.kind),

@@ -5,7 +5,8 @@
 // The first call that uses an allocation sends its name to these peers (MeshMessage). Each opens
 // the allocation, and answers with its address there. Once all have answered, peers can use buffers
 // in the allocation. Until then, calls use staging memory. So no rank waits for another rank to
-// open an allocation, and the program of a call does not depend on it.
+// open an allocation, except in a call that is captured, and the program of a call does not depend
+// on it.
 //
 //   this rank                                     each peer in another process
 //   call uses an allocation   ── share ────────►  opens it

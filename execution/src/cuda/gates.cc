@@ -46,9 +46,8 @@ void Gates::give_back(std::uint32_t slot) noexcept {
 /// Fails if the stream is being captured: a gate opens only once, but a graph can be launched many
 /// times.
 Status Gates::check_not_captured(CUstream stream) const {
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  XYLEM_TRY(driver_.check(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing"));
-  if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+  XYLEM_TRY(const auto capture, driver_.capture_of(stream));
+  if (!capture) return {};
   return failure(Code::unsupported,
                  "the stream is being captured; only collectives of a communicator whose devices "
                  "form a mesh can be captured: bind the device before the capture (bind(), or "

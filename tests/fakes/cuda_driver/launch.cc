@@ -23,7 +23,7 @@ class Target {
         bytes_(bytes),
         by_all_(by_all),
         copy_(bytes + kPage) {
-    copy_view();
+    std::memcpy(written(), allocation_->view(address_), bytes_);
   }
 
   bool is(const void* address, std::size_t bytes) const noexcept {
@@ -35,14 +35,10 @@ class Target {
     const auto at = reinterpret_cast<std::uintptr_t>(copy_.data()) % kPage;
     return copy_.data() + (to + kPage - at) % kPage;
   }
-  void copy_view() { copy_bytes(written(), allocation_->view(address_)); }
-  void publish() { copy_bytes(allocation_->view(address_), written()); }
+  void publish() { std::memcpy(allocation_->view(address_), written(), bytes_); }
 
  private:
   static constexpr std::size_t kPage = 4096;
-  void copy_bytes(std::byte* target, const std::byte* source) const {
-    std::memcpy(target, source, bytes_);
-  }
 
   AllocationPtr allocation_;
   const void* address_;
@@ -150,8 +146,10 @@ std::uint32_t await(const std::uint32_t* word) {
 }
 
 /// The end of a launch makes visible what its blocks have written without a fence, late enough that
-/// a device that waits for a flag of this launch misses it.
+/// a device that waits for a flag of this launch misses it. A launch that is aborted publishes
+/// nothing more: its targets may have been freed.
 void end(Running& kernel) {
+  if (kernel.has_failed || kernel.run.is_aborted()) kernel.targets.clear();
   if (!kernel.targets.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   kernel.fenced = kernel.blocks;
   kernel.has_fenced = true;

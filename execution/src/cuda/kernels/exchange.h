@@ -3,19 +3,16 @@
 // The body of xylem_exchange: what one block of a launch does. A Block runs functions in all
 // threads of a block (kernels.cu for a device, host_kernels.cc for the host):
 //
-// - each(f) runs f(k) in thread k, for all k, and returns when all threads have returned.
+// - each(f) runs f(k) in thread k, for all k. It returns when all threads have returned.
 // - compute(f) runs f(place) in all threads.
-// - is_first(): whether this block publishes the begins of the launch. blocks(): how many there
-// are.
-// - at(address): the address at which the block accesses memory. at_target(address): the same, if
-// it
-//   writes there. reach(a, state): the same for all operands.
-// - fence(): what the thread has written or seen before becomes visible to all devices and
-// processes
-//   before what it writes later.
-// - await(flag) blocks until the flag is not kClear, and returns its value. clear(flag) writes
-// kClear
-//   to a flag of this device.
+// - is_first() is true in the block that publishes the begins. blocks() is the number of blocks.
+// - at(address) is the address at which the block accesses memory.
+// - at_target(address) is the same, if the block writes there.
+// - reach(a, state) translates the addresses of all operands.
+// - fence(): others see what the thread has written or seen before it, before they see what the
+//   thread writes after it.
+// - await(flag) blocks until the flag is not kClear, and returns its value.
+// - clear(flag) writes kClear to a flag of this device.
 // - set(word, value) writes a word, of which others see either the old or the new value.
 // - add(word, value) adds to a word of this device, and returns its old value.
 #pragma once
