@@ -50,8 +50,9 @@ TEST_P(DriverFault, EndsCallsWithAResultOrAnError) {
          {"cuCtxPushCurrent_v2", "cuPointerGetAttributes", "cuIpcGetMemHandle",
           "cuIpcOpenMemHandle_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
           "cuMemcpyAsync", "cuLaunchKernel", "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2",
-          "cuStreamQuery", "cuStreamSynchronize", "cuStreamBatchMemOp_v2", "cuStreamGetCaptureInfo_v2",
-          "cuMemsetD32Async", "cuDeviceGetUuid_v2", "cuMemHostRegister_v2", "cuStreamGetId"}) {
+          "cuStreamQuery", "cuStreamSynchronize", "cuStreamBatchMemOp_v2",
+          "cuStreamGetCaptureInfo_v2", "cuMemsetD32Async", "cuDeviceGetUuid_v2",
+          "cuMemHostRegister_v2", "cuStreamGetId"}) {
       EXPECT_THAT(exit.output, Not(HasSubstr(std::string("not called: ") + function + "\n")));
     }
   }
