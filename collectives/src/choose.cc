@@ -7,6 +7,7 @@
 
 #include "xylem/base/quantity.h"
 #include "xylem/collectives/pipeline.h"
+#include "xylem/collectives/rename.h"
 #include "xylem/collectives/staging.h"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -41,48 +43,54 @@ struct Actors {
   std::uint32_t count;
 };
 
-// A call, and a cost model with the placement of its ranks.
+// A call, and the cost model of its ranks. The ranks are numbered as in the plans: if the call has
+// places (rename.h), `shape` and `model` are those of the places.
 struct PredictionInput {
   Shape shape;
   std::uint64_t bytes;
   CostModel model;
 };
 
-// The schedule of a rank. If `is_staged`, its messages are staged: the messages to and from all
-// peers if `stages_local`, otherwise only those to and from peers on other hosts.
-Schedule schedule_of(const Planner& planner,
-                     const Shape& shape,
-                     std::uint32_t rank,
-                     bool is_staged,
-                     bool stages_local) {
-  Schedule schedule = planner.plan(shape, rank);
-  if (!is_staged) return schedule;
-  Staging staging = staged_messages(shape.ranks);
-  if (!stages_local) {
-    const std::uint32_t first = rank / shape.per_host * shape.per_host;
-    for (std::uint32_t peer = first; peer < first + shape.per_host; ++peer) {
-      staging.sends[peer] = staging.receives[peer] = false;
-    }
+// Stages the messages of a schedule if the model requires this: the messages to and from all peers
+// if `stages_local`, otherwise only those to and from peers on other hosts.
+Schedule staged(Schedule schedule, const CostModel& model) {
+  if (!model.compute.is_staged()) return schedule;
+  Staging staging = staged_messages(schedule.shape.ranks);
+  for (std::uint32_t peer = 0; peer < schedule.shape.ranks; ++peer) {
+    if (model.compute.stages_local || !model.are_together(schedule.rank, peer)) continue;
+    staging.sends[peer] = staging.receives[peer] = false;
   }
   return stage(schedule, staging);
 }
 
 Schedule schedule_of(const Planner& planner, const PredictionInput& call, std::uint32_t rank) {
-  const ComputeCost& compute = call.model.compute;
-  return schedule_of(planner, call.shape, rank, compute.is_staged(), compute.stages_local);
+  return staged(planner.plan(call.shape, rank), call.model);
 }
 
-// Whether all hosts have the same number of consecutive ranks.
+// Whether moving all ranks by one host maps the ports of the level to ports of equal rates.
+bool is_alike(const PortLevel& level, std::uint32_t per_host) {
+  const auto ranks = static_cast<std::uint32_t>(level.port.size());
+  std::map<std::uint32_t, std::uint32_t> images;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::uint32_t port = level.port[rank], image = level.port[(rank + per_host) % ranks];
+    if (images.try_emplace(port, image).first->second != image) return false;
+    if (level.rate_GBps[port] != level.rate_GBps[image]) return false;
+  }
+  return true;
+}
+
+// Whether moving all ranks by one host changes nothing: all hosts have the same number of
+// consecutive ranks, and equal ports.
 bool are_alike(const PredictionInput& call) {
-  const auto& host = call.model.host;
-  return host.empty() || call.shape.per_host > 1 || all_differ(host);
+  const CostModel& model = call.model;
+  if (model.host.empty()) return true;
+  return (call.shape.per_host > 1 || all_differ(model.host)) &&
+         std::ranges::all_of(model.network, [&](const PortLevel& level) {
+           return is_alike(level, call.shape.per_host);
+         });
 }
 
-bool shares_cores(const PredictionInput& call) {
-  return std::ranges::any_of(call.model.host_cores, [&](std::uint32_t cores) {
-    return cores > 0 && cores < call.shape.per_host;
-  });
-}
+bool shares_cores(const PredictionInput& call) { return call.model.shares_cores(call.shape.ranks); }
 
 // Whether all blocks have about the same size. If the planner chooses the number of blocks
 // (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
@@ -99,9 +107,10 @@ Actors actors_of(const Planner& planner, const PredictionInput& call) {
     return {std::nullopt, shape.ranks};
   }
   auto symmetry = planner.symmetry(shape);
-  if (shape.per_host == shape.ranks && !shares_cores(call)) {
-    return {symmetry, symmetry.representatives()};
-  }
+  const bool shares = shares_cores(call);
+  if (shape.per_host == shape.ranks && !shares) return {symmetry, symmetry.representatives()};
+  // Hosts of one machine run at different times if they share its cores.
+  if (shares && !call.model.machine.empty()) return {std::nullopt, shape.ranks};
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }
@@ -123,38 +132,55 @@ enum class Along { hosts, per_host };
 
 std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
 
-// Removes every other rank of each host. `host` is the host of each rank, and so is the result.
-std::vector<std::uint32_t> thinned(std::span<const std::uint32_t> host) {
-  std::map<std::uint32_t, std::uint32_t> seen;
-  std::vector<std::uint32_t> kept;
-  for (const std::uint32_t of_rank : host) {
-    if (seen[of_rank]++ % 2 == 0) kept.push_back(of_rank);
+// Sets per_host and host_sizes of a shape whose ranks are in the order of their places.
+void set_hosts(Shape& shape, std::span<const std::uint32_t> host) {
+  Placement where = placement(host, shape.ranks);
+  shape.per_host = where.per_host;
+  shape.host_sizes = std::move(where.host_sizes);
+}
+
+// The call on some of the ranks only. The cores of a machine become fewer like its ranks.
+PredictionInput part_of(const PredictionInput& call, std::span<const std::uint32_t> ranks) {
+  PredictionInput part{call.shape, call.bytes, call.model.of_ranks(ranks)};
+  part.shape.ranks = static_cast<std::uint32_t>(ranks.size());
+  part.shape.root = std::min(part.shape.root, part.shape.ranks - 1);
+  set_hosts(part.shape, part.model.host);
+  auto& cores = part.model.machine_cores;
+  std::vector<std::uint32_t> before(cores.size()), after(cores.size());
+  const auto count = [&](const PredictionInput& of, std::vector<std::uint32_t>& counts) {
+    for (std::uint32_t rank = 0; rank < of.shape.ranks; ++rank) {
+      const std::uint32_t machine = of.model.machine_of(rank);
+      if (machine < counts.size()) ++counts[machine];
+    }
+  };
+  count(call, before);
+  count(part, after);
+  for (std::size_t machine = 0; machine < cores.size(); ++machine) {
+    const std::uint32_t all = std::max(before[machine], 1U);
+    cores[machine] = (cores[machine] * after[machine] + all - 1) / all;
   }
-  return kept;
+  return part;
 }
 
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
-// alike (per_host is 1), halving along hosts removes every other rank of each host.
+// alike, halving along hosts removes every other rank of each host.
 PredictionInput halved(const PredictionInput& call, Along along) {
-  PredictionInput half = call;
-  Shape& shape = half.shape;
-  if (along == Along::hosts && !are_alike(call)) {
-    half.model.host = thinned(half.model.host);
-    shape.ranks = static_cast<std::uint32_t>(half.model.host.size());
-  } else if (along == Along::hosts) {
-    shape.ranks = (hosts_of(shape) + 1) / 2 * shape.per_host;
-  } else {
-    const std::uint32_t hosts = hosts_of(shape);
-    shape.per_host = (shape.per_host + 1) / 2;
-    shape.ranks = hosts * shape.per_host;
-    for (std::uint32_t rank = 0; rank < half.model.host.size(); ++rank) {
-      half.model.host[rank] = rank / shape.per_host;
-    }
-    for (std::uint32_t& cores : half.model.host_cores) cores = (cores + 1) / 2;
+  const Shape& shape = call.shape;
+  std::vector<std::uint32_t> kept;
+  if (along == Along::hosts && are_alike(call)) {
+    kept.resize(std::size_t{(hosts_of(shape) + 1) / 2} * shape.per_host);
+    std::iota(kept.begin(), kept.end(), 0U);
+    return part_of(call, kept);
   }
-  half.model.host.resize(std::min<std::size_t>(half.model.host.size(), shape.ranks));
-  shape.root = std::min(shape.root, shape.ranks - 1);
-  return half;
+  std::map<std::uint32_t, std::uint32_t> seen;  // How many ranks of each host have been visited.
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    const std::uint32_t host = call.model.host.empty() ? 0 : call.model.host[rank];
+    if (seen[host]++ % 2 == 0) kept.push_back(rank);
+  }
+  if (along == Along::hosts && kept.size() == shape.ranks) {  // One rank on each host.
+    std::erase_if(kept, [](std::uint32_t rank) { return rank % 2 != 0; });
+  }
+  return part_of(call, kept);
 }
 
 // Whether the call may be halved. At least eight hosts remain, since extrapolate() halves the
@@ -239,27 +265,33 @@ std::uint64_t scratch_of(const Planner& planner, const PredictionInput& call) {
 
 struct Prediction {
   const Planner* planner;
+  const PredictionInput* call;
   double us;
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
 };
 
 // The predictions for all planners of the collective, except planners that would make the same plan
-// as another planner. The fastest planner comes first; equal times keep the order of registration.
+// as another planner. Plans that cannot be renamed are made for ranks, the others for places. The
+// fastest planner comes first; equal times keep the order of registration.
 // But if the fastest planner needs more than kMostScratch, the fastest planner that needs less
 // comes first, provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
-                                    const PredictionInput& call,
+                                    const PredictionInput& by_place,
+                                    const PredictionInput& by_rank,
                                     std::string_view forced) {
-  const Shape& shape = call.shape;
-  const bool has_levels = shape.per_host > 1 && shape.per_host < shape.ranks;
+  const Shape& shape = by_place.shape;
+  const bool has_levels =
+      !shape.host_sizes.empty() || (shape.per_host > 1 && shape.per_host < shape.ranks);
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
     // If there is one host or one rank per host, this planner makes the same plan as another
     // planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
+    const PredictionInput& call = planner.moves_ranges ? by_rank : by_place;
     const std::uint64_t scratch = scratch_of(planner, call);
-    result.push_back({&planner, predict_us(planner, call), scratch > kMostScratch ? scratch : 0});
+    const double us = predict_us(planner, call);
+    result.push_back({&planner, &call, us, scratch > kMostScratch ? scratch : 0});
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
@@ -270,8 +302,9 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   return result;
 }
 
-std::string explain(const PredictionInput& call, const Prediction& best, const Prediction& next) {
-  if (call.shape.ranks == 1) return "one rank has no one to talk to, so all algorithms are alike";
+std::string explain(const Prediction& best, const Prediction& next) {
+  if (best.call->shape.ranks == 1)
+    return "one rank has no one to talk to, so all algorithms are alike";
   if (next.us < best.us && next.scratch > best.scratch) {
     return fmt::format(
         "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
@@ -279,9 +312,9 @@ std::string explain(const PredictionInput& call, const Prediction& best, const P
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
-  PredictionInput little = call;
-  little.bytes = std::min(call.bytes, kPartAlignment);
-  const auto latency = [&](const Prediction& p) {
+  const auto latency = [](const Prediction& p) {
+    PredictionInput little = *p.call;
+    little.bytes = std::min(little.bytes, kPartAlignment);
     return std::min(p.us, predict_us(*p.planner, little));
   };
   const double best_latency = latency(best);
@@ -305,32 +338,37 @@ std::uint64_t bytes_of(int size_class) {
 
 }  // namespace
 
-Schedule Choice::schedule(std::uint32_t rank) const {
-  return schedule_of(*planner, shape, rank, is_staged, stages_local);
+Schedule Choice::plan(std::uint32_t rank) const {
+  const auto place =
+      order.empty() ? rank
+                    : static_cast<std::uint32_t>(std::ranges::find(order, rank) - order.begin());
+  return renamed(planner->plan(shape, place), order);
 }
 
-std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks) {
-  if (host.empty()) return ranks;
-  const auto end = std::ranges::find_if(host, [&](std::uint32_t one) { return one != host[0]; });
-  const auto per_host = static_cast<std::uint32_t>(end - host.begin());
-  if (ranks % per_host != 0) return 1;
-  std::vector<std::uint32_t> hosts;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    if (rank % per_host == 0) hosts.push_back(host[rank]);
-    if (host[rank] != hosts.back()) return 1;
-  }
-  return all_differ(std::move(hosts)) ? per_host : 1;
-}
+Schedule Choice::schedule(std::uint32_t rank) const { return staged(plan(rank), *model); }
 
 Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::string_view forced) {
-  Shape shape = stated;
-  shape.per_host = ranks_per_host(model_.host, shape.ranks);
   const int size = size_class(bytes);
-  const auto key = std::tuple(shape.collective, shape.ranks, shape.root, size, std::string(forced));
+  const auto key =
+      std::tuple(stated.collective, stated.ranks, stated.root, size, std::string(forced));
   if (const auto known = chosen_.find(key); known != chosen_.end()) return known->second;
 
-  const PredictionInput call{shape, bytes_of(size), model_};
-  std::vector<Prediction> all = predict_all(candidates_, call, forced);
+  Placement where = placement(model_->host, stated.ranks, stated.root);
+  PredictionInput by_place{stated, bytes_of(size), *model_};
+  if (!where.order.empty()) {
+    by_place.model = model_->of_ranks(where.order);
+    by_place.shape.root = 0;
+  }
+  by_place.shape.per_host = where.per_host;
+  by_place.shape.host_sizes = where.host_sizes;
+  PredictionInput by_rank = by_place;
+  if (!where.order.empty()) {
+    // The ranks of a host are not consecutive.
+    by_rank = {stated, by_place.bytes, *model_};
+    by_rank.shape.per_host = 1;
+    by_rank.shape.host_sizes.clear();
+  }
+  const std::vector<Prediction> all = predict_all(candidates_, by_place, by_rank, forced);
   auto best = all.begin();
   if (!forced.empty()) {
     best =
@@ -338,11 +376,11 @@ Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::st
     if (best == all.end()) {
       std::vector<std::string_view> names;
       for (const Planner& planner : candidates_) {
-        if (planner.collective == shape.collective) names.push_back(planner.name);
+        if (planner.collective == stated.collective) names.push_back(planner.name);
       }
       return failure(Code::invalid_argument,
                      fmt::format("no algorithm '{}' for {}: use one of {}", forced.substr(0, 40),
-                                 name(shape.collective), fmt::join(names, ", ")));
+                                 name(stated.collective), fmt::join(names, ", ")));
     }
   }
   const auto next = best != all.begin() ? all.begin()
@@ -350,10 +388,10 @@ Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::st
                                         : all.end();
   Choice choice;
   choice.planner = best->planner;
-  choice.shape = shape;
+  choice.shape = best->call->shape;
+  if (best->call == &by_place) choice.order = std::move(where.order);
+  choice.model = model_;
   choice.predicted_us = best->us;
-  choice.is_staged = model_.compute.is_staged();
-  choice.stages_local = model_.compute.stages_local;
   if (next != all.end()) {
     choice.runner_up = next->planner;
     choice.runner_up_us = next->us;
@@ -364,9 +402,9 @@ Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::st
                         : fmt::format("forced by name, where {} is predicted to be faster",
                                       next->planner->name);
   } else if (next == all.end()) {
-    choice.reason = fmt::format("the only algorithm for {}", name(shape.collective));
+    choice.reason = fmt::format("the only algorithm for {}", name(stated.collective));
   } else {
-    choice.reason = explain(call, *best, *next);
+    choice.reason = explain(*best, *next);
   }
   return chosen_.emplace(key, std::move(choice)).first->second;
 }

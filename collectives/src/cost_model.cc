@@ -3,8 +3,38 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace xylem::collectives {
+namespace {
+
+void keep(std::vector<std::uint32_t>& of_rank, std::span<const std::uint32_t> ranks) {
+  if (of_rank.empty()) return;
+  std::vector<std::uint32_t> kept;
+  kept.reserve(ranks.size());
+  for (const std::uint32_t rank : ranks) kept.push_back(of_rank[rank]);
+  of_rank = std::move(kept);
+}
+
+}  // namespace
+
+bool CostModel::shares_cores(std::uint32_t ranks) const {
+  if (machine_cores.empty()) return false;
+  std::vector<std::uint32_t> runs(machine_cores.size());  // How many ranks run on each machine.
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::uint32_t at = machine_of(rank);
+    if (cores_of(at) > 0 && ++runs[at] > cores_of(at)) return true;
+  }
+  return false;
+}
+
+CostModel CostModel::of_ranks(std::span<const std::uint32_t> ranks) const {
+  CostModel some = *this;
+  keep(some.host, ranks);
+  keep(some.machine, ranks);
+  for (PortLevel& level : some.network) keep(level.port, ranks);
+  return some;
+}
 
 CostModel assumed_costs() {
   // Fitted to measurements: with this value, two_shot is predicted to overtake recursive_doubling

@@ -11,13 +11,13 @@ namespace xylem::collectives {
 
 SimulatedCores::SimulatedCores(const CostModel& model, std::uint32_t ranks)
     : switch_us_(model.switch_us), seats_(ranks) {
-  std::map<std::uint32_t, std::vector<std::uint32_t>> hosts;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> machines;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    hosts[model.host.empty() ? 0 : model.host[rank]].push_back(rank);
+    machines[model.machine_of(rank)].push_back(rank);
   }
-  for (const auto& [host, on_it] : hosts) {
+  for (const auto& [machine, on_it] : machines) {
     const auto many = static_cast<std::uint32_t>(on_it.size());
-    const std::uint32_t known = host < model.host_cores.size() ? model.host_cores[host] : 0;
+    const std::uint32_t known = model.cores_of(machine);
     const std::uint32_t own = known == 0 ? many : std::min(known, many);
     const auto first = static_cast<std::uint32_t>(cores_.size());
     for (std::uint32_t i = 0; i < many; ++i) seats_[on_it[i]] = {first + i % own, i / own};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cores of the simulated hosts. The ranks of a host are distributed over its cores round robin.
-// Ranks that share a core run on it one at a time, and each switch to another rank takes time.
+// The cores of the simulated machines. The ranks of a machine are distributed over its cores round
+// robin. Ranks that share a core run on it one at a time, and each switch to another rank takes
+// time.
 #pragma once
 
 #include "simulated_resource.h"

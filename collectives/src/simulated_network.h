@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ports through which the messages of a simulated job pass. Each slice passes a port at which
-// it leaves, and then a port at which it arrives. Within a host these are ports of the two ranks,
-// and between hosts ports of the two hosts. If the model limits the NICs of each rank
-// (CostModel::rank_remote_GBps), a slice between hosts also passes the sender's NIC before these
-// ports and the receiver's NIC after them.
+// The ports through which the messages of a simulated job pass. Each slice passes ports on which
+// it leaves, and then ports on which it arrives. Within a host there is one pair of ports for each
+// rank. Between hosts there is another pair for each rank (CostModel::remote), and the ports of
+// CostModel::network.
 #pragma once
 
 #include "simulated_resource.h"
@@ -19,6 +18,9 @@ namespace xylem::collectives {
 /// A slice on its way from one rank to another.
 struct Parcel {
   std::uint32_t from = 0, to = 0;
+  /// The rank that receives the slice. It differs from `to` if the simulated rank `to` represents
+  /// it.
+  std::uint32_t receiver = 0;
   bool is_local = true;  ///< Whether both ranks are on one host.
   double bytes = 0;
   double bandwidth_GBps = 1;  ///< The bandwidth of the link between the two ranks.
@@ -28,6 +30,9 @@ class SimulatedNetwork {
  public:
   /// `model` must outlive this object.
   SimulatedNetwork(const CostModel& model, std::size_t ranks);
+  SimulatedNetwork(const SimulatedNetwork&) = delete;
+  SimulatedNetwork& operator=(const SimulatedNetwork&) = delete;
+  ~SimulatedNetwork() = default;
 
   /// Occupies the first port of a slice as soon as the port is free, but not before `ready`.
   /// Returns the time at which the slice begins to leave.
@@ -40,15 +45,18 @@ class SimulatedNetwork {
   struct Ports {
     Resource out, in;
   };
+  struct Level {
+    const PortLevel* facts;
+    std::vector<Ports> ports;
 
-  /// Whether the model limits the NICs of each rank and the slice passes NICs.
-  bool has_own_nics(const Parcel& parcel) const noexcept {
-    return !parcel.is_local && model_.rank_remote_GBps > 0;
-  }
+    bool crosses(const Parcel& parcel) const {
+      return facts->port[parcel.from] != facts->port[parcel.receiver];
+    }
+  };
 
-  const CostModel& model_;
-  std::vector<Ports> within_host_, nics_;  ///< Indexed by rank.
-  std::vector<Ports> hosts_;               ///< Indexed by host.
+  std::vector<Ports> within_host_, between_hosts_;  ///< Indexed by rank.
+  PortLevel hosts_;                                 ///< If the model states no levels.
+  std::vector<Level> levels_;                       ///< Those of the model, or `hosts_`.
 };
 
 }  // namespace xylem::collectives

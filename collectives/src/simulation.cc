@@ -3,11 +3,9 @@
 // Simulation in virtual time. A slice starts as soon as all slices for which it waits have
 // completed, and then queues for its resources. Dispatch, copies and reductions need the core; if a
 // device computes, copies and reductions need the core only while it enqueues them. A message needs
-// the port at which it leaves and then the port at which it arrives, each at the bandwidth of the
-// link: within a host the ports of the ranks, between hosts the ports of the hosts and, if the
-// model has them, the ranks' own NICs. If ranks share cores, the cores also move the messages
-// within the host, and switching from rank to rank takes time. Rings of scratch are assumed to be
-// large enough, so lag edges are ignored.
+// the ports of the network (simulated_network.h). If ranks share cores, the cores also move the
+// messages within the host, and switching from rank to rank takes time. Rings of scratch are
+// assumed to be large enough, so lag edges are ignored.
 #include "simulation.h"
 
 #include <algorithm>
@@ -103,10 +101,10 @@ double Simulation::run() {
     const Event event = events_.top();
     events_.pop();
     now_ = event.time;
-    if (event.arriving_bytes >= 0) {
-      arrive(event.step, event.arriving_bytes);
-    } else {
-      complete(event.step);
+    switch (event.stage) {
+      case Stage::departed: arrive(event.step, event.bytes); break;
+      case Stage::arrived: receive(event.step); break;
+      case Stage::complete: complete(event.step); break;
     }
   }
   return now_;
@@ -180,8 +178,8 @@ void Simulation::start_slice(Global step) {
   }
 }
 
-void Simulation::post(double time, Global step, double arriving_bytes) {
-  events_.push({time, serial_++, step, arriving_bytes});
+void Simulation::post(double time, Global step, Stage stage, double bytes) {
+  events_.push({time, serial_++, step, stage, bytes});
 }
 
 /// If schedules are staged, scratch is host memory: a slice reads sources in scratch, and writes a
@@ -218,22 +216,25 @@ double Simulation::occupy_device(Global step, double bytes) {
 }
 
 Parcel Simulation::parcel(Global step, double bytes) const {
-  return {world_.owner[step], world_.index_of(world_.step(step).peer), is_local(step), bytes,
+  const std::uint32_t receiver = world_.step(step).peer;
+  return {world_.owner[step],       world_.index_of(receiver), receiver, is_local(step), bytes,
           link(step).bandwidth_GBps};
 }
 
 void Simulation::depart(Global step, double bytes) {
   const std::uint32_t from = world_.owner[step];
   if (is_written(step)) {
-    return post(std::max(now_, written_[from].at[tasks_[step].started]), step, bytes);
+    const double written = written_[from].at[tasks_[step].started];
+    return post(std::max(now_, written), step, Stage::departed, bytes);
   }
-  const double by_core = takes_turns(step) ? transfer_us(bytes, link(step).bandwidth_GBps) : 0;
+  double by_core = is_local(step) ? 0 : model_.remote_message_us;
+  if (takes_turns(step)) by_core = transfer_us(bytes, link(step).bandwidth_GBps);
   double start = cores_.compute(from, now_, step_us_ + by_core);
   if (!takes_turns(step)) start = network_.depart(parcel(step, bytes), start);
   if (world_.step(step).kind == StepKind::send && is_local(step)) {
     written_[from].at.push_back(start);
   }
-  post(start, step, bytes);
+  post(start, step, Stage::departed, bytes);
 }
 
 // Compares the predecessors, too: if the same memory is sent with different contents, the sends
@@ -256,7 +257,13 @@ void Simulation::arrive(Global step, double bytes) {
   const double end = takes_turns(step)
                          ? cores_.read(message.to, now_, transfer_us(bytes, message.bandwidth_GBps))
                          : network_.arrive(message, now_);
-  post(end + link(step).alpha_us, step);
+  const bool takes_time = !is_local(step) && model_.remote_message_us > 0;
+  post(end + link(step).alpha_us, step, takes_time ? Stage::arrived : Stage::complete);
+}
+
+void Simulation::receive(Global step) {
+  const std::uint32_t to = world_.index_of(world_.step(step).peer);
+  post(cores_.compute(to, now_, model_.remote_message_us), step);
 }
 
 double Simulation::compute_us(Global step, double bytes) const {

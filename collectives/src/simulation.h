@@ -51,13 +51,15 @@ class Simulation {
 
  private:
   using Global = verifier::Global;
+  /// What has happened to a slice: it has begun to leave its sender, all of it has arrived at its
+  /// receiver, or it is complete.
+  enum class Stage : std::uint8_t { departed, arrived, complete };
   struct Event {
     double time;
     std::uint64_t serial;
     Global step;
-    /// For the arrival of a slice at the port of its target: the size of the slice in bytes. For
-    /// the completion of a slice: negative.
-    double arriving_bytes;
+    Stage stage;
+    double bytes;  ///< Of a slice of a message.
     friend bool operator>(const Event& a, const Event& b) {
       return a.time != b.time ? a.time > b.time : a.serial > b.serial;
     }
@@ -75,7 +77,8 @@ class Simulation {
   void start_slice(Global step);
   void depart(Global step, double bytes);
   void arrive(Global step, double bytes);
-  void post(double time, Global step, double arriving_bytes = -1);
+  void receive(Global step);
+  void post(double time, Global step, Stage stage = Stage::complete, double bytes = 0);
   /// Whether the cores move this message, and can do no other work meanwhile.
   bool takes_turns(Global step) const { return cores_.are_shared() && is_local(step); }
   /// Enqueues a slice of a copy or reduction on the device of its rank. Returns the time at which

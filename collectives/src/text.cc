@@ -43,8 +43,9 @@ std::string step_text(const Schedule& schedule, const Step& step) {
 
 namespace {
 
-// Empty if per_host is 1, which means that the plan does not depend on hosts.
-std::string per_host(const Shape& shape) {
+// Empty if all hosts have one rank, which means that the plan does not depend on hosts.
+std::string hosts_text(const Shape& shape) {
+  if (!shape.host_sizes.empty()) return fmt::format(" hosts {}", fmt::join(shape.host_sizes, ","));
   return shape.per_host == 1 ? "" : fmt::format(" per_host {}", shape.per_host);
 }
 
@@ -53,7 +54,7 @@ std::string per_host(const Shape& shape) {
 std::string print(const Schedule& schedule) {
   std::string text = fmt::format("schedule {} {} rank {} of {}{} root {} blocks {} channels {}\n",
                                  name(schedule.shape.collective), schedule.algorithm, schedule.rank,
-                                 schedule.shape.ranks, per_host(schedule.shape),
+                                 schedule.shape.ranks, hosts_text(schedule.shape),
                                  schedule.shape.root, schedule.blocks, schedule.channels);
   if (!schedule.scratch.empty())
     text += fmt::format("scratch {}\n", fmt::join(schedule.scratch, " "));
@@ -179,6 +180,11 @@ class Parser {
     XYLEM_TRY(parse_keyed(line, "rank", schedule_.rank));
     XYLEM_TRY(parse_keyed(line, "of", schedule_.shape.ranks));
     if (line.accept("per_host")) XYLEM_TRY(parse_number(line, schedule_.shape.per_host));
+    if (line.accept("hosts")) {
+      do {
+        XYLEM_TRY(parse_number(line, schedule_.shape.host_sizes.emplace_back()));
+      } while (line.accept(","));
+    }
     XYLEM_TRY(parse_keyed(line, "root", schedule_.shape.root));
     XYLEM_TRY(parse_keyed(line, "blocks", schedule_.blocks));
     return parse_keyed(line, "channels", schedule_.channels);

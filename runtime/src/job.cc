@@ -21,8 +21,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// If the outputs of all ranks of a host have fewer bytes than this together, they and the inputs
-/// fit into the host's caches. Outputs of this size or more are written with non-temporal stores.
+/// If the outputs of all ranks of a machine have fewer bytes than this together, they and the
+/// inputs fit into its caches. Outputs of this size or more are written with non-temporal stores.
 /// Measured with a third-level cache of 32 MiB (docs/benchmarks.md).
 constexpr std::uint64_t kCachedOutputs = 16 << 20;
 constexpr milliseconds kGoodbye{1000};
@@ -119,9 +119,9 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
                            events_, context_.logger, deadline));
   list_sources();
   const Hosts& hosts = context_.wires->hosts();
-  const std::uint32_t local = hosts.local_size();
+  const std::uint32_t beside = hosts.machine_size();
   const WaitPolicy policy =
-      WaitPolicy::make(config.wait, hosts.local_cores(), local, hosts.has_core_for_each());
+      WaitPolicy::make(config.wait, hosts.cores(), beside, hosts.has_core_for_each());
   context_.progress.open(policy, *context_.wires);
   context_.progress.with_token([&](Token token) {
     Engine& engine = context_.scheduler.engine(token);
@@ -130,7 +130,7 @@ Status Job::open(const PeerFacts& facts, const WireKinds& wires, Deadline deadli
     } else if (policy.yield.count() > 0) {
       engine.set_poll_budget(PollBudget::yielding());
     }
-    engine.set_non_temporal_from(kCachedOutputs / local);
+    engine.set_non_temporal_from(kCachedOutputs / beside);
   });
   XYLEM_TRY(context_.thread.start(*context_.control, events_, config.progress_thread));
   XYLEM_TRY(form_world(deadline));
@@ -171,8 +171,10 @@ Status Job::form_world(Deadline deadline) {
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
   spec.timeout = config.timeout;
-  Tuning tuning = default_tuning(config, context_.wires->hosts().indices());
-  tuning.model.host_cores = context_.wires->hosts().cores();
+  const Hosts& hosts = context_.wires->hosts();
+  Tuning tuning = default_tuning(config, hosts.indices());
+  tuning.model.machine = hosts.machines();
+  tuning.model.machine_cores = hosts.machine_cores();
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);
   world_ = Group::make(std::shared_ptr<Context>(shared_from_this(), &context_), watch_,
                        std::move(spec), tuning.model);

@@ -308,11 +308,10 @@ Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
   return true;
 }
 
-/// True if this rank's host has fewer cores than ranks.
+/// True if this rank's machine has fewer cores than ranks.
 bool shares_cores(const CostModel& model, std::uint32_t rank) {
-  const std::uint32_t host = model.host.empty() ? 0 : model.host[rank];
-  const std::uint32_t cores = host < model.host_cores.size() ? model.host_cores[host] : 0;
-  return cores > 0 && std::ranges::count(model.host, host) > cores;
+  const std::uint32_t machine = model.machine_of(rank), cores = model.cores_of(machine);
+  return cores > 0 && std::ranges::count(model.machine, machine) > cores;
 }
 
 struct Measured {

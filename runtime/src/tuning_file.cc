@@ -38,7 +38,7 @@ Result<std::string> hardware_key(const CostModel& model) {
   // Ranks that share cores also share the bandwidth of these cores, so they get an entry of their
   // own.
   const auto ranks = static_cast<std::uint32_t>(std::ranges::count(model.host, 0U));
-  const std::uint32_t cores = model.host_cores.empty() ? 0 : model.host_cores.front();
+  const std::uint32_t cores = model.cores_of(0);
   if (cores > 0 && cores < ranks) key += fmt::format("/{} ranks on {} cores", ranks, cores);
   return key;
 }

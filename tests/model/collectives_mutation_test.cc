@@ -38,10 +38,7 @@ std::vector<Planner> subjects() {
 Shape draw_shape(const Planner& planner, std::mt19937_64& random) {
   constexpr std::uint32_t kRanks[] = {2, 3, 4, 5, 6, 8};
   const std::uint32_t ranks = kRanks[random() % std::size(kRanks)];
-  const auto root = static_cast<std::uint32_t>(random() % ranks);
-  const auto per_host = model::ranks_per_host(planner, ranks);
-  return {planner.collective, ranks, has_root(planner.collective) ? root : 0,
-          per_host[random() % per_host.size()]};
+  return model::draw_shape(planner, ranks, random);
 }
 
 std::string printed(const std::vector<Schedule>& ranks) {
@@ -111,9 +108,8 @@ TEST_P(Execution, GivesRightResultsInEveryOrder) {
   std::mt19937_64 random(3);
   for (const std::uint32_t ranks : {1U, 2U, 3U, 5U, 6U, 8U, 11U}) {
     for (const std::uint32_t root : model::roots(GetParam().collective, ranks)) {
-      for (const std::uint32_t per_host : model::ranks_per_host(GetParam(), ranks)) {
-        const auto plan =
-            model::plan_all(GetParam(), {GetParam().collective, ranks, root, per_host});
+      for (const Shape& shape : model::shapes(GetParam(), ranks, root)) {
+        const auto plan = model::plan_all(GetParam(), shape);
         ASSERT_TRUE(verify(plan)) << verify(plan).to_string() << '\n' << printed(plan);
         const auto problem = first_failure(plan, random(), kRuns);
         ASSERT_FALSE(problem) << *problem << '\n' << printed(plan);

@@ -21,8 +21,7 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
   void expect_proven(std::uint32_t ranks) const {
     const Planner& planner = GetParam();
     for (const std::uint32_t root : model::roots(planner.collective, ranks)) {
-      for (const std::uint32_t per_host : model::ranks_per_host(planner, ranks)) {
-        const Shape shape{planner.collective, ranks, root, per_host};
+      for (const Shape& shape : model::shapes(planner, ranks, root)) {
         const Status outcome = verify(plan_all(planner, shape));
         ASSERT_TRUE(outcome.is_ok()) << model::title(planner, shape) << ": " << outcome.to_string();
       }

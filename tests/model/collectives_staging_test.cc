@@ -67,8 +67,7 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
   void for_all_shapes(std::uint32_t ranks, const Check& check) const {
     const Planner& planner = GetParam();
     for (const std::uint32_t root : model::roots(planner.collective, ranks)) {
-      for (const std::uint32_t per_host : model::ranks_per_host(planner, ranks)) {
-        const Shape shape{planner.collective, ranks, root, per_host};
+      for (const Shape& shape : model::shapes(planner, ranks, root)) {
         const auto plans = model::plan_all(planner, shape);
         for (const Staging& staging : stagings(ranks)) check(shape, plans, staging);
       }

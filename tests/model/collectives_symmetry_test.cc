@@ -50,8 +50,7 @@ class BySymmetry : public testing::TestWithParam<Planner> {};
 TEST_P(BySymmetry, PlansAreProven) {
   const Planner& planner = GetParam();
   for (const std::uint32_t ranks : model::ranks_to_prove(40)) {
-    for (const std::uint32_t per_host : model::ranks_per_host(planner, ranks)) {
-      const Shape shape{planner.collective, ranks, 0, per_host};
+    for (const Shape& shape : model::shapes(planner, ranks, 0)) {
       for (const Symmetry& symmetry : symmetries(planner, shape)) {
         const Status outcome = verify_by(symmetry, model::plan_all(planner, shape));
         ASSERT_TRUE(outcome.is_ok())
@@ -102,8 +101,7 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
   int proven = 0, rejected = 0, refused = 0;
   for (int turn = 0; turn < 3000; ++turn) {
     const std::uint32_t ranks = std::array{2U, 3U, 4U, 5U, 6U, 8U}[random() % 6];
-    const auto per_host = model::ranks_per_host(planner, ranks);
-    const Shape shape{planner.collective, ranks, 0, per_host[random() % per_host.size()]};
+    const Shape shape = model::draw_shape(planner, ranks, random);
     const auto all = symmetries(planner, shape);
     const Symmetry& symmetry = all[random() % all.size()];
     const auto plan = model::plan_all(planner, shape);
@@ -157,7 +155,10 @@ TEST_P(BySymmetry, TimesAreThoseOfAllRanks) {
       ASSERT_TRUE(symmetry) << model::title(planner, shape);
       const std::span representatives(plan.begin(), symmetry->representatives());
       for (const std::uint64_t bytes : {std::uint64_t{64} << 10, std::uint64_t{48} << 20}) {
-        model.rank_remote_GBps = bytes % 3 == 0 ? 0.5 : 0;
+        model.network.clear();
+        if (bytes % 3 == 0) {
+          model.network = {{.port = model.host, .rate_GBps = std::vector(ranks / per_host, 3.0)}};
+        }
         const Counts counts{.count = bytes};
         const double expected = estimate_us(plan, counts, model);
         EXPECT_NEAR(estimate_us(representatives, *symmetry, counts, model), expected,
@@ -263,20 +264,6 @@ TEST(Symmetry, CutsALongCycle) {
   EXPECT_EQ(hosts->image(10, 4), 2);
   EXPECT_FALSE(ring.with_representatives(5));
   EXPECT_FALSE(ring.with_representatives(12));
-}
-
-TEST(RanksPerHost, IsOneWhereHostsAreNotAlike) {
-  const auto of = [](std::vector<std::uint32_t> host) {
-    return ranks_per_host(host, static_cast<std::uint32_t>(host.size()));
-  };
-  EXPECT_EQ(ranks_per_host({}, 5), 5);
-  EXPECT_EQ(of({3, 3, 3}), 3);
-  EXPECT_EQ(of({0, 0, 1, 1, 2, 2}), 2);
-  EXPECT_EQ(of({7, 7, 2, 2}), 2);
-  EXPECT_EQ(of({0, 0, 1, 1, 0, 0}), 1);
-  EXPECT_EQ(of({0, 0, 1, 1, 2}), 1);
-  EXPECT_EQ(of({0, 1, 0, 1}), 1);
-  EXPECT_EQ(of({0, 0, 1, 2}), 1);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,19 +42,37 @@ inline std::set<std::uint32_t> roots(Collective collective, std::uint32_t ranks)
   return result;
 }
 
-/// All possible numbers of ranks per host if the planner depends on this number; otherwise only 1.
-inline std::vector<std::uint32_t> ranks_per_host(const Planner& planner, std::uint32_t ranks) {
-  std::vector<std::uint32_t> result = {1};
-  for (std::uint32_t per_host = 2; per_host <= ranks && planner.takes_hosts; ++per_host) {
-    if (ranks % per_host == 0) result.push_back(per_host);
+/// The shapes with this number of ranks and this root. If the planner depends on the hosts: all
+/// possible equal hosts and, from three ranks on, two lists of unequal hosts.
+inline std::vector<Shape> shapes(const Planner& planner, std::uint32_t ranks, std::uint32_t root) {
+  std::vector<Shape> result = {{planner.collective, ranks, root}};
+  if (!planner.takes_hosts) return result;
+  for (std::uint32_t per_host = 2; per_host <= ranks; ++per_host) {
+    if (ranks % per_host == 0) result.push_back({planner.collective, ranks, root, per_host});
   }
+  if (ranks < 3) return result;
+  result.push_back({planner.collective, ranks, root, 1, {1, ranks - 1}});
+  std::vector<std::uint32_t> sizes;
+  std::mt19937 random(ranks);
+  for (std::uint32_t left = ranks; left > 0; left -= sizes.back()) {
+    sizes.push_back(1 + random() % std::min(left, 5U));
+  }
+  result.push_back({planner.collective, ranks, root, 1, sizes});
   return result;
 }
 
+/// One of shapes(), with any root.
+inline Shape draw_shape(const Planner& planner, std::uint32_t ranks, std::mt19937_64& random) {
+  const auto root = static_cast<std::uint32_t>(random() % ranks);
+  const auto all = shapes(planner, ranks, has_root(planner.collective) ? root : 0);
+  return all[random() % all.size()];
+}
+
 inline std::string title(const Planner& planner, const Shape& shape) {
+  std::string hosts = std::to_string(shape.per_host) + " per host";
+  for (const std::uint32_t size : shape.host_sizes) hosts += " " + std::to_string(size);
   return std::string(name(planner.collective)) + " " + std::string(planner.name) + ", " +
-         std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root) + ", " +
-         std::to_string(shape.per_host) + " per host";
+         std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root) + ", " + hosts;
 }
 
 /// The name of a test case for a planner.

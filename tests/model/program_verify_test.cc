@@ -80,8 +80,7 @@ class EveryPlanner : public testing::TestWithParam<Planner> {
   void expect_proven(std::uint32_t ranks) const {
     const Planner& planner = GetParam();
     for (const std::uint32_t root : model_roots(ranks)) {
-      for (const std::uint32_t per_host : collectives::model::ranks_per_host(planner, ranks)) {
-        const Shape shape{planner.collective, ranks, root, per_host};
+      for (const Shape& shape : collectives::model::shapes(planner, ranks, root)) {
         for (const std::uint64_t slices : slices_of_chunks(ranks)) {
           const std::uint64_t chunk = slices * kSlice / sizeof(std::uint32_t);
           for (const bool is_scaled : {false, true}) {

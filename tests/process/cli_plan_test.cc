@@ -47,8 +47,8 @@ TEST(Plan, TakesRanksAndBandwidthFromTheMachine) {
       plan({"all_reduce", "2 packages, 8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts", "4"});
   EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 32 ranks on 4 hosts\n"));
   EXPECT_THAT(done.out, HasSubstr("450 GB/s (latency assumed, bandwidth of the GPU rings)"));
-  EXPECT_THAT(done.out, HasSubstr("400 GB/s (latency assumed, bandwidth of all rails of a host, "
-                                  "50 GB/s of one rank)"));
+  EXPECT_THAT(done.out, HasSubstr("50 GB/s (latency assumed, bandwidth of the NICs of a rank; "
+                                  "400 GB/s of a host)"));
 }
 
 TEST(Plan, ReckonsWithGpusWhereEachRankHasOne) {
@@ -173,8 +173,8 @@ TEST(Plan, TakesSeveralMachinesAndTheNetworkBetween) {
   EXPECT_EQ(done.exit_status, 0) << done.err;
   EXPECT_THAT(done.out, StartsWith("all_reduce of 1 MiB, 6 ranks on 2 hosts\n"));
   EXPECT_THAT(done.out,
-              HasSubstr("3 us + 25 GB/s (latency as given, bandwidth of all rails of a host, "
-                        "25 GB/s of one rank)"));
+              HasSubstr("3 us + 50 GB/s (latency as given, bandwidth of the NICs of a rank, of "
+                        "some only 25 GB/s; 25 GB/s of a host)"));
   EXPECT_THAT(done.out, HasSubstr("  rail 1                   25 GB/s: rdma1\n"));
   EXPECT_THAT(done.out, HasSubstr("  rank 5                   host 1: GPU1, rdma1, NUMA node 0"));
   EXPECT_THAT(done.out, testing::Not(HasSubstr("rail 2")));

@@ -78,7 +78,7 @@ TEST(Estimate, SharesAHostsPortsAmongItsRanks) {
 TEST(Estimate, LetsRanksThatShareACoreTakeTurns) {
   const auto time_on = [](std::uint32_t cores, double switch_us) {
     CostModel model = simple();
-    model.host_cores = {cores};
+    model.machine_cores = {cores};
     model.switch_us = switch_us;
     return estimate(Collective::all_to_all, "direct", 4, 10000, model);
   };
@@ -96,7 +96,7 @@ TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
                            std::uint32_t cores) {
     const auto time = [&](double switch_us) {
       CostModel model = simple();
-      model.host_cores = {cores};
+      model.machine_cores = {cores};
       model.switch_us = switch_us;
       const auto ranks = model::plan_all(*find_planner(Collective::broadcast, algorithm),
                                          {Collective::broadcast, size, root});
@@ -114,17 +114,18 @@ TEST(Estimate, GoesFromRankToRankWhereTheyShareACore) {
 TEST(Estimate, KeepsARankToItsOwnNics) {
   CostModel model = simple();
   model.local = {2, 100};
-  model.remote = {20, 4};
-  model.rank_remote_GBps = 1;
+  model.remote = {20, 1};
   model.host = {0, 0, 1, 1};
+  model.network = {{.port = model.host, .rate_GBps = {4, 4}}};
   // One megabyte between two ranks moves at the rate of a rank's own NIC.
   const auto two =
       model::plan_all(*find_planner(Collective::broadcast, "ring"), {Collective::broadcast, 2, 0});
   model.slice_bytes = 1 << 30;
   CostModel pair = model;
   pair.host = {0, 1};
+  pair.network[0].port = pair.host;
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 1020, 1);
-  pair.rank_remote_GBps = 0;
+  pair.remote.bandwidth_GBps = 4;
   EXPECT_NEAR(estimate_us(two, {.count = 1000000}, pair), 270, 1);
   // On each rail, several slices move at once, and no slice waits for the NIC of another rail.
   const auto gather = model::plan_all(*find_planner(Collective::all_gather, "hierarchical_ring"),
@@ -255,7 +256,7 @@ TEST(Choose, HasFewTurnsWhereRanksShareCores) {
   const auto chosen = [](std::uint32_t cores) {
     CostModel model = assumed_costs();
     model.slice_bytes = 64 * kKiB;
-    model.host_cores = {cores};
+    model.machine_cores = {cores};
     Chooser chooser(model);
     return std::string(
         chooser.choose({Collective::reduce_scatter, 4, 0}, 256 * kKiB)->planner->name);
@@ -270,7 +271,7 @@ TEST(Choose, HasOneRoundOfTurnsForSmallCallsWhereRanksShareCores) {
       CostModel model = assumed_costs();
       model.local.alpha_us = alpha_us;
       model.slice_bytes = 64 * kKiB;
-      model.host_cores = {2};
+      model.machine_cores = {2};
       Chooser chooser(model);
       EXPECT_EQ(chooser.choose({Collective::all_reduce, ranks, 0}, 8)->planner->name, "one_shot")
           << ranks << " ranks, " << alpha_us << " us";
@@ -392,8 +393,9 @@ void expect_sensible_choice(const CostModel& model, std::uint64_t bytes, const s
   const auto ranks = static_cast<std::uint32_t>(model.host.size());
   const Choice choice = choose(model, {Collective::all_reduce, ranks, 0}, bytes);
   EXPECT_GE(choice.predicted_us, 20) << "less than a message between hosts takes";
-  const double exact =
-      estimate_us(model::plan_all(*choice.planner, choice.shape), {.count = bytes}, model);
+  std::vector<Schedule> plans;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) plans.push_back(choice.plan(rank));
+  const double exact = estimate_us(plans, {.count = bytes}, model);
   EXPECT_LT(choice.predicted_us, 2 * exact) << choice.planner->name << ", " << what;
   EXPECT_GT(choice.predicted_us, exact / 2) << choice.planner->name << ", " << what;
 }

@@ -108,7 +108,7 @@ TEST(DeviceCost, ChoosesAmongStagedSchedulesThatAreProven) {
   for (const Planner& planner : planners()) {
     Chooser chooser(model);
     const Choice choice = *chooser.choose({planner.collective, 6, 0}, kMebibyte, planner.name);
-    EXPECT_TRUE(choice.is_staged);
+    EXPECT_TRUE(choice.model->compute.is_staged());
     std::vector<Schedule> ranks;
     for (std::uint32_t rank = 0; rank < 6; ++rank) ranks.push_back(choice.schedule(rank));
     EXPECT_TRUE(verify(ranks)) << planner.name;
@@ -121,7 +121,8 @@ TEST(DeviceCost, ChoosesAmongStagedSchedulesThatAreProven) {
     }
   }
   model.compute.host_GBps = 0;
-  EXPECT_FALSE(Chooser(model).choose({Collective::all_reduce, 4, 0}, kMebibyte)->is_staged);
+  EXPECT_FALSE(
+      Chooser(model).choose({Collective::all_reduce, 4, 0}, kMebibyte)->model->compute.is_staged());
 }
 
 TEST(DeviceCost, StagesOnlyMessagesToOtherHostsIfItIsToldSo) {

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -255,6 +256,80 @@ TEST(Wires, SealByAesOnlyWhereAllRanksHaveIt) {
   // This machine has no AES instructions, so AES cannot be tested.
   if (!transport::has_aes()) return;
   EXPECT_EQ(ciphers_used({true, true, true}), std::vector<Cipher>(2, Cipher::aes256_gcm));
+}
+
+/// The kind of transport that each pair of ranks prefers, in a job of these ranks. Rank r is on
+/// host r / 2.
+Names preferred_kinds(const std::vector<bool>& has_rdma, const std::string& transport) {
+  std::vector<runtime::PeerFacts> peers(has_rdma.size());
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    peers[rank].host = "node" + std::to_string(rank / 2);
+    peers[rank].kernel = rank / 2;
+    peers[rank].has_rdma = has_rdma[rank];
+  }
+  const auto loaded = value_of(runtime::load_config({{"XYLEM_TRANSPORT", transport}}, Options{}));
+  const auto kinds =
+      runtime::configured_wires(loaded.config, "lo", {})(runtime::Hosts(peers, 0), nullptr);
+  Names names(peers.size());
+  for (std::size_t a = 0; a < peers.size(); ++a) {
+    for (std::size_t b = 0; b < peers.size(); ++b) {
+      const auto kind = std::ranges::find_if(
+          kinds, [&](const auto& each) { return each.may_join(peers[a], peers[b]); });
+      names[a].push_back(a == b ? "self" : kind == kinds.end() ? "none" : kind->name);
+    }
+  }
+  return names;
+}
+
+TEST(Wires, UseRdmaBetweenTheHostsThatHaveIt) {
+  EXPECT_EQ(preferred_kinds({true, true, false, false, true}, "auto"),
+            (Names{{"self", "shm", "tcp", "tcp", "ucx-rdma"},
+                   {"shm", "self", "tcp", "tcp", "ucx-rdma"},
+                   {"tcp", "tcp", "self", "shm", "tcp"},
+                   {"tcp", "tcp", "shm", "self", "tcp"},
+                   {"ucx-rdma", "ucx-rdma", "tcp", "tcp", "self"}}));
+  EXPECT_EQ(preferred_kinds({false, false, true}, "auto"),
+            (Names{{"self", "shm", "tcp"}, {"shm", "self", "tcp"}, {"tcp", "tcp", "self"}}));
+  EXPECT_EQ(preferred_kinds({true, false, false}, "ucx-rdma"),
+            (Names{{"self", "ucx-rdma", "ucx-rdma"},
+                   {"ucx-rdma", "self", "ucx-rdma"},
+                   {"ucx-rdma", "ucx-rdma", "self"}}))
+      << "what the user asks for by name must be made";
+}
+
+/// Facts of a rank on a machine, with cores 0 … cores − 1.
+runtime::PeerFacts facts_on(std::uint64_t machine,
+                            std::uint64_t kernel,
+                            std::uint64_t cores,
+                            std::uint32_t quota = 0) {
+  runtime::PeerFacts facts;
+  facts.machine = machine;
+  facts.kernel = kernel;
+  facts.cores = {(std::uint64_t{1} << cores) - 1};
+  facts.quota = quota;
+  return facts;
+}
+
+TEST(Hosts, OfOneMachineShareItsCores) {
+  const runtime::Hosts hosts(
+      {facts_on(7, 1, 3), facts_on(7, 2, 3), facts_on(9, 3, 8), facts_on(7, 1, 3)}, 1);
+  EXPECT_EQ(hosts.indices(), (std::vector<std::uint32_t>{0, 1, 2, 0}));
+  EXPECT_EQ(hosts.machines(), (std::vector<std::uint32_t>{0, 0, 1, 0}));
+  EXPECT_EQ(hosts.machine_cores(), (std::vector<std::uint32_t>{3, 8}));
+  EXPECT_EQ(hosts.local_size(), 1);
+  EXPECT_EQ(hosts.machine_size(), 3);
+  EXPECT_EQ(hosts.cores(), 3);
+  EXPECT_TRUE(hosts.has_core_for_each());
+}
+
+TEST(Hosts, AddUpTheQuotasOfAMachinesContainers) {
+  const auto cores = [](std::vector<runtime::PeerFacts> peers) {
+    return runtime::Hosts(std::move(peers), 0).machine_cores();
+  };
+  using Cores = std::vector<std::uint32_t>;
+  EXPECT_EQ(cores({facts_on(7, 1, 8, 2), facts_on(7, 2, 8, 3), facts_on(7, 1, 8, 2)}), Cores{5});
+  EXPECT_EQ(cores({facts_on(7, 1, 8, 2), facts_on(7, 2, 8)}), Cores{8}) << "one has no limit";
+  EXPECT_EQ(cores({facts_on(7, 1, 4, 3), facts_on(7, 2, 4, 3)}), Cores{4});
 }
 
 TEST(Wires, OfUcxOverTcpAreWarnedOfByEachRank) {

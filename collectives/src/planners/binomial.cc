@@ -157,10 +157,16 @@ constexpr Planner kPlanners[] = {
      "A binomial tree from the root: fewest rounds, for short messages.", broadcast},
     {kName, Collective::reduce, "A binomial tree to the root: fewest rounds, for short messages.",
      reduce},
-    {kName, Collective::gather, "Subtrees collect their blocks: fewest rounds, for short messages.",
-     gather},
-    {kName, Collective::scatter,
-     "Subtrees pass their blocks on: fewest rounds, for short messages.", scatter},
+    {.name = kName,
+     .collective = Collective::gather,
+     .summary = "Subtrees collect their blocks: fewest rounds, for short messages.",
+     .plan = gather,
+     .moves_ranges = true},
+    {.name = kName,
+     .collective = Collective::scatter,
+     .summary = "Subtrees pass their blocks on: fewest rounds, for short messages.",
+     .plan = scatter,
+     .moves_ranges = true},
 };
 
 }  // namespace

@@ -36,9 +36,11 @@ Schedule all_gather(const Shape& shape, std::uint32_t rank) {
 }
 
 constexpr Planner kPlanners[] = {
-    {kName, Collective::all_gather,
-     "Blocks double in each of ceil(log2 n) rounds: fewest rounds, for short messages.",
-     all_gather},
+    {.name = kName,
+     .collective = Collective::all_gather,
+     .summary = "Blocks double in each of ceil(log2 n) rounds: fewest rounds, for short messages.",
+     .plan = all_gather,
+     .moves_ranges = true},
 };
 
 }  // namespace

@@ -25,14 +25,14 @@ Schedule all_reduce(const Shape& shape, std::uint32_t rank) {
   plan.reserve(std::size_t{5} * shape.ranks, std::size_t{7} * shape.ranks);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
   // Block b starts at rank b, and is complete when it has reached rank b − 1.
-  reduce_around(plan, ring, {}, Buffer::input, rank, true);
-  pass_around(plan, ring, {}, ring.next, output(ring.next));
+  reduce_around(plan, ring, Pieces{}, Buffer::input, rank, true);
+  pass_around(plan, ring, Pieces{}, ring.next, output(ring.next));
   return std::move(plan).take();
 }
 
 Schedule all_gather(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
-  pass_around(plan, ring_of(shape, rank), {}, rank, input(0));
+  pass_around(plan, ring_of(shape, rank), Pieces{}, rank, input(0));
   plan.copy(output(rank), input(0));
   return std::move(plan).take();
 }
@@ -40,8 +40,15 @@ Schedule all_gather(const Shape& shape, std::uint32_t rank) {
 Schedule reduce_scatter(const Shape& shape, std::uint32_t rank) {
   Builder plan(kName, shape, rank);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  const auto own = [](std::uint32_t block) { return input(block); };
-  collect_around(plan, ring_of(shape, rank), {}, own, true);
+  const Ring ring = ring_of(shape, rank);
+  collect_around(
+      plan, ring.size, ring.place,
+      [](std::uint32_t block) {
+        return BlockRange{block, 1};
+      },
+      [&](std::uint32_t, std::uint32_t) { return ring.next; },
+      [&](std::uint32_t, std::uint32_t) { return ring.previous; },
+      [](std::uint32_t block) { return BlockSums{input(block)}; }, true);
   return std::move(plan).take();
 }
 

@@ -5,6 +5,7 @@
 #include "verify/world.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -223,6 +224,15 @@ Status check_shape(const Schedule& lead, std::size_t count) {
   if (shape.per_host == 0 || shape.ranks % shape.per_host != 0) {
     return wrong(fmt::format("{} ranks per host, which do not divide {} ranks", shape.per_host,
                              shape.ranks));
+  }
+  std::uint64_t on_hosts = 0;
+  for (const std::uint32_t size : shape.host_sizes) on_hosts += size;
+  if (!shape.host_sizes.empty() &&
+      (on_hosts != shape.ranks ||
+       std::ranges::find(shape.host_sizes, 0U) != shape.host_sizes.end())) {
+    return wrong(
+        fmt::format("hosts of {} ranks: none is empty, and together they have all {} ranks",
+                    fmt::join(shape.host_sizes, ", "), shape.ranks));
   }
   if (lead.channels == 0 || lead.channels > kMaxChannels) {
     return wrong(fmt::format("{} channels: 1 to {} are possible", lead.channels, kMaxChannels));

@@ -222,7 +222,7 @@ Result<Plans::Planned> Plans::schedule_for(const Call& call) {
   XYLEM_TRY(const auto choice,
             choose(shape, bytes, call.has_private_counts() ? Agreement::on_host : call.agreement));
   log(choice.reason);
-  return Planned{choice.planner->plan(choice.shape, site_.rank), !choice.planner->swaps_data};
+  return Planned{choice.plan(site_.rank), !choice.planner->swaps_data};
 }
 
 Result<std::shared_ptr<Plan>> Plans::plan_for(const Call& call) {

@@ -50,7 +50,7 @@ struct Config {
   transport::Protection protection = transport::Protection::auth;  // agreed
   std::string algorithm;                                           // agreed
   std::string schedules;  ///< The path of a file with schedules.
-  std::string interfaces, devices;
+  std::string interfaces, devices, machine;
   Bytes slice{256 * 1024};         // agreed
   Bytes device_slice{4 << 20};     // agreed
   std::uint32_t window = 8;        // slices in flight per (peer, channel)

@@ -272,6 +272,17 @@ constexpr Setting kSettings[] = {
                std::string_view t) { return set_checked(c.devices, t, check_device_list); },
      .show = [](const Config& c) { return c.devices; },
      .from_options = [](const Options& o) { return o.devices; }},
+    {.name = "XYLEM_MACHINE",
+     .field = "machine",
+     .unit = "",
+     .default_value = "",
+     .example = "node17",
+     .sentence =
+         "Name of the machine on which this rank runs: ranks that state the same name share "
+         "its cores. If not set, the ranks under one operating system kernel do, also those "
+         "in different containers.",
+     .set = [](Config& c, std::string_view t) { return set_checked(c.machine, t, check_token); },
+     .show = [](const Config& c) { return c.machine; }},
     {.name = "XYLEM_SLICE",
      .field = "slice",
      .unit = "bytes",

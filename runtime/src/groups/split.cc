@@ -104,17 +104,14 @@ Result<std::shared_ptr<Group>> form(Group& parent, Seat seat, const Formation& f
   spec.has_same_memory = formation.has_same_memory;
   spec.timeout = parent.context()->config().timeout;
   if (formation.timeout) spec.timeout = *formation.timeout;
-  const collectives::CostModel costs = parent.plans().model();
-  collectives::CostModel model = costs;
-  model.host.clear();
+  std::vector<std::uint32_t> places;
   for (const auto& [rank, its_seat] : formation.members) {
     if (rank == parent.spec().own_world_rank()) spec.rank = spec.size();
     spec.world_ranks.push_back(rank);
     spec.slots.push_back(its_seat);
-    const auto place = parent.spec().rank_of(rank);
-    if (place && !costs.host.empty()) model.host.push_back(costs.host[*place]);
+    if (const auto place = parent.spec().rank_of(rank)) places.push_back(*place);
   }
-  auto group = parent.make_another(std::move(spec), std::move(model));
+  auto group = parent.make_another(std::move(spec), parent.plans().model().of_ranks(places));
   Seats::keep(seat);
   return group;
 }

@@ -11,7 +11,7 @@ using std::chrono::microseconds;
 
 WaitPolicy WaitPolicy::make(WaitMode mode,
                             std::uint32_t cores,
-                            std::uint32_t local_ranks,
+                            std::uint32_t ranks,
                             bool has_core_for_each) noexcept {
   constexpr auto kForever = std::chrono::hours(24 * 365);
   switch (mode) {
@@ -20,14 +20,14 @@ WaitPolicy WaitPolicy::make(WaitMode mode,
     case WaitMode::sleep: return {{}, {}, true};
     case WaitMode::automatic: break;
   }
-  const bool has_cores = cores >= local_ranks;
+  const bool has_cores = cores >= ranks;
   return {.spin = has_cores ? microseconds(200) : microseconds(0),
           .yield = microseconds(1000),
           .sleep = true,
           .learns = has_cores,
           .heeds_contention = true,
-          .spinners = std::max(1U, cores / std::max(1U, local_ranks)),
-          .follows_application = has_cores && has_core_for_each && local_ranks > 1};
+          .spinners = std::max(1U, cores / std::max(1U, ranks)),
+          .follows_application = has_cores && has_core_for_each && ranks > 1};
 }
 
 SpinLearner::Next SpinLearner::next() noexcept {

@@ -34,11 +34,11 @@ struct WaitPolicy {
   /// the system could run the waiting thread on the core of another rank, and delay that rank.
   bool follows_application = false;
 
-  /// `cores`: how many cores the `local_ranks` ranks of this host have together.
+  /// `cores`: how many cores the `ranks` ranks of this machine have together.
   /// `has_core_for_each`: the result of has_core_for_each() (cores.h) for these ranks.
   static WaitPolicy make(WaitMode mode,
                          std::uint32_t cores,
-                         std::uint32_t local_ranks,
+                         std::uint32_t ranks,
                          bool has_core_for_each) noexcept;
   /// Whether the threads of this rank that wait (`waiters`) must yield, since there are not enough
   /// cores for all of them to spin.

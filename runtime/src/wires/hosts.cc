@@ -8,23 +8,32 @@
 #include <optional>
 
 namespace xylem::runtime {
+namespace {
 
-std::vector<std::uint32_t> Hosts::indices() const {
+/// Numbers the values of a fact in the order in which they first appear.
+std::vector<std::uint32_t> numbered(const std::vector<PeerFacts>& peers,
+                                    std::uint64_t PeerFacts::*fact) {
   std::map<std::uint64_t, std::uint32_t> seen;
-  std::vector<std::uint32_t> indices;
-  indices.reserve(peers_.size());
-  for (const auto& peer : peers_) {
-    indices.push_back(
-        seen.try_emplace(peer.kernel, static_cast<std::uint32_t>(seen.size())).first->second);
+  std::vector<std::uint32_t> numbers;
+  numbers.reserve(peers.size());
+  for (const auto& peer : peers) {
+    const auto next = static_cast<std::uint32_t>(seen.size());
+    numbers.push_back(seen.try_emplace(peer.*fact, next).first->second);
   }
-  return indices;
+  return numbers;
 }
 
-std::vector<std::uint32_t> Hosts::cores() const {
-  const auto hosts = indices();
+}  // namespace
+
+std::vector<std::uint32_t> Hosts::indices() const { return numbered(peers_, &PeerFacts::kernel); }
+
+std::vector<std::uint32_t> Hosts::machines() const { return numbered(peers_, &PeerFacts::machine); }
+
+std::vector<std::uint32_t> Hosts::machine_cores() const {
+  const auto machine = machines();
   std::vector<std::uint32_t> cores;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    if (hosts[rank] == cores.size()) cores.push_back(cores_of(peers_[rank].kernel));
+    if (machine[rank] == cores.size()) cores.push_back(cores_of(peers_[rank].machine));
   }
   return cores;
 }
@@ -42,27 +51,37 @@ std::uint32_t Hosts::local_size() const noexcept {
       std::ranges::count(peers_, peers_[rank_].kernel, &PeerFacts::kernel));
 }
 
-std::uint32_t Hosts::local_cores() const { return cores_of(peers_[rank_].kernel); }
-
-bool Hosts::has_core_for_each() const {
-  return runtime::has_core_for_each(core_sets_of(peers_[rank_].kernel));
+std::uint32_t Hosts::machine_size() const noexcept {
+  return static_cast<std::uint32_t>(
+      std::ranges::count(peers_, peers_[rank_].machine, &PeerFacts::machine));
 }
 
-std::vector<CoreSet> Hosts::core_sets_of(std::uint64_t kernel) const {
+bool Hosts::has_core_for_each() const {
+  return runtime::has_core_for_each(core_sets_of(peers_[rank_].machine));
+}
+
+std::vector<CoreSet> Hosts::core_sets_of(std::uint64_t machine) const {
   std::vector<CoreSet> sets;
   for (const auto& peer : peers_) {
-    if (peer.kernel == kernel) sets.push_back(peer.cores);
+    if (peer.machine == machine) sets.push_back(peer.cores);
   }
   return sets;
 }
 
-std::uint32_t Hosts::cores_of(std::uint64_t kernel) const {
-  std::optional<std::uint32_t> quota;
+/// The quota of a host is the smallest of its ranks. Hosts have quotas of their own, so the quotas
+/// of a machine's hosts add up, unless a host has none.
+std::uint32_t Hosts::cores_of(std::uint64_t machine) const {
+  std::map<std::uint64_t, std::uint32_t> of_host;
   for (const auto& peer : peers_) {
-    if (peer.kernel != kernel || peer.quota == 0) continue;
-    quota = std::min(quota.value_or(peer.quota), peer.quota);
+    if (peer.machine != machine) continue;
+    std::uint32_t& quota = of_host.try_emplace(peer.kernel, peer.quota).first->second;
+    if (quota == 0 || (peer.quota != 0 && peer.quota < quota)) quota = peer.quota;
   }
-  return cores_together(core_sets_of(kernel), quota);
+  std::optional<std::uint32_t> sum = 0;
+  for (const auto& [host, quota] : of_host) {
+    sum = sum && quota != 0 ? std::optional(*sum + quota) : std::nullopt;
+  }
+  return cores_together(core_sets_of(machine), sum);
 }
 
 }  // namespace xylem::runtime

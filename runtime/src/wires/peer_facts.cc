@@ -62,6 +62,7 @@ PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger) {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   facts.kernel = combine(combine(hash_text(boot), inode_of("/proc/self/ns/net")),
                          combine(inode_of("/proc/self/ns/ipc"), geteuid()));
+  facts.machine = hash_text(loaded.config.machine.empty() ? boot : loaded.config.machine);
   facts.cores = own_cores();
   facts.quota = core_quota().value_or(0);
   facts.has_rdma = has_rdma(loaded.config, logger);
@@ -74,6 +75,7 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
   Blob blob;
   put(blob, facts.host);
   put(blob, std::to_string(facts.kernel));
+  put(blob, std::to_string(facts.machine));
   put(blob, to_text(facts.cores));
   put(blob, std::to_string(facts.quota));
   put(blob, facts.has_rdma ? "rdma" : "");
@@ -84,10 +86,10 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
 
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
-  std::string kernel, cores, quota, rdma, aes;
-  const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, cores) &&
-                     take(blob, quota) && take(blob, rdma) && take(blob, aes) &&
-                     take(blob, facts.settings);
+  std::string kernel, machine, cores, quota, rdma, aes;
+  const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, machine) &&
+                     take(blob, cores) && take(blob, quota) && take(blob, rdma) &&
+                     take(blob, aes) && take(blob, facts.settings);
   auto core_set = parse_cores(cores);
   if (!whole || !core_set) {
     return failure(
@@ -97,6 +99,7 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
         rank);
   }
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
+  facts.machine = std::strtoull(machine.c_str(), nullptr, 10);
   facts.cores = *std::move(core_set);
   facts.quota = static_cast<std::uint32_t>(std::strtoul(quota.c_str(), nullptr, 10));
   facts.has_rdma = !rdma.empty();

@@ -17,14 +17,16 @@
 namespace xylem::runtime {
 
 struct PeerFacts {
-  std::string host;          ///< Host name, for people.
-  std::uint64_t kernel = 0;  ///< Hash of boot id, network and IPC namespaces, and user. Only ranks
-                             ///< with the same hash can share memory.
-  CoreSet cores;             ///< Cores on which the rank may run.
-  std::uint32_t quota = 0;   ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
-  bool has_rdma = false;     ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
-  bool has_aes = false;      ///< The rank's processor supports AES-256-GCM.
-  std::string settings;      ///< Must be equal on all ranks: agreed_settings().
+  std::string host;           ///< Host name, for people.
+  std::uint64_t kernel = 0;   ///< Hash of boot id, network and IPC namespaces, and user. Only ranks
+                              ///< with the same hash can share memory.
+  std::uint64_t machine = 0;  ///< Hash of XYLEM_MACHINE or, if it is not set, of the boot id. Ranks
+                              ///< with the same hash share cores.
+  CoreSet cores;              ///< Cores on which the rank may run.
+  std::uint32_t quota = 0;    ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
+  bool has_rdma = false;      ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
+  bool has_aes = false;       ///< The rank's processor supports AES-256-GCM.
+  std::string settings;       ///< Must be equal on all ranks: agreed_settings().
 };
 /// The name of this host.
 std::string host_name();

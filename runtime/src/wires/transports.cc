@@ -7,6 +7,7 @@
 #include "xylem/transport/ucx.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <sys/resource.h>
 
@@ -15,8 +16,11 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace xylem::runtime {
 namespace {
@@ -25,6 +29,7 @@ using transport::Transport;
 
 bool are_on_one_host(const PeerFacts& a, const PeerFacts& b) { return a.kernel == b.kernel; }
 bool are_any(const PeerFacts& /*a*/, const PeerFacts& /*b*/) { return true; }
+bool have_rdma(const PeerFacts& a, const PeerFacts& b) { return a.has_rdma && b.has_rdma; }
 
 /// Fails if there are not enough free descriptors for UCX and its connections to this number of
 /// peers. Without descriptors, UCX 1.13 ends the process.
@@ -98,7 +103,34 @@ WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
     XYLEM_TRY(options.devices, choose_rdma_devices(found, config));
     return transport::make_ucx(options, logger);
   };
-  return {.name = "ucx-rdma", .joins = "all ranks", .may_join = are_any, .make = make};
+  // If the user asks for this transport by name, a rank without RDMA must fail to make it.
+  if (config.transport == "ucx-rdma") {
+    return {.name = "ucx-rdma", .joins = "all ranks", .may_join = are_any, .make = make};
+  }
+  return {.name = "ucx-rdma",
+          .joins = "ranks with usable RDMA devices",
+          .may_join = have_rdma,
+          .make = make};
+}
+
+/// If only some ranks can use RDMA: the hosts of the others, as text.
+std::optional<std::string> hosts_without_rdma(const Hosts& hosts) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> names;
+  std::size_t more = 0;
+  bool has_any = false;
+  for (const PeerFacts& peer : hosts.peers()) {
+    has_any = has_any || peer.has_rdma;
+    if (peer.has_rdma || std::ranges::find(names, peer.host) != names.end()) continue;
+    if (names.size() < kMost) {
+      names.push_back(peer.host);
+    } else {
+      ++more;
+    }
+  }
+  if (!has_any || names.empty()) return std::nullopt;
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     more == 0 ? "" : fmt::format(" and {} more ranks", more));
 }
 
 }  // namespace
@@ -108,15 +140,21 @@ WireKinds configured_wires(const Config& config, std::string interface, const Lo
                                                             transport::DeviceMemory* devices) {
     const std::string& wanted = config.transport;
     const bool is_auto = wanted == "auto";
-    const bool all_have_rdma = std::ranges::all_of(hosts.peers(), &PeerFacts::has_rdma);
+    const bool some_have_rdma = std::ranges::any_of(hosts.peers(), &PeerFacts::has_rdma);
     const auto size = static_cast<std::uint32_t>(hosts.peers().size());
     std::vector<WireKind> kinds;
     if (is_auto || wanted == "shm") kinds.push_back(shm_wire(config, devices, logger));
-    if (wanted == "ucx-rdma" || (is_auto && all_have_rdma)) {
+    if (wanted == "ucx-rdma" || (is_auto && some_have_rdma)) {
       kinds.push_back(ucx_rdma_wire(config, logger));
-    } else if (wanted == "tcp" || is_auto) {
-      kinds.push_back(tcp_wire(size, interface, logger));
-    } else if (wanted == "ucx-tcp") {
+    }
+    if (wanted == "tcp" || is_auto) kinds.push_back(tcp_wire(size, interface, logger));
+    if (const auto lacking = hosts_without_rdma(hosts); is_auto && lacking && hosts.rank() == 0) {
+      logger.warn(
+          fmt::format("no usable RDMA devices on {}: messages between hosts to and from "
+                      "there use tcp",
+                      *lacking));
+    }
+    if (wanted == "ucx-tcp") {
       kinds.push_back(ucx_tcp_wire(hosts.local_size() == size ? "lo" : interface, logger));
     }
     return kinds;

@@ -2,9 +2,9 @@
 //
 // Wires: the transports of this rank, and which transport reaches which rank. Each pair of ranks
 // uses the first kind of transport that may join them and that works at both (transports.h). By
-// default, this is shared memory within a host. Between hosts it is UCX over RDMA if all ranks have
-// RDMA devices, otherwise Xylem's own TCP. The control plane makes the connections for TCP when
-// they are first needed.
+// default, this is shared memory within a host. Between hosts it is UCX over RDMA if both ranks
+// have RDMA devices, otherwise Xylem's own TCP. The control plane makes the connections for TCP
+// when they are first needed.
 #pragma once
 
 #include "bootstrap/control_plane.h"

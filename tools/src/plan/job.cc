@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 namespace xylem::tools {
@@ -61,24 +63,80 @@ Result<std::vector<std::uint32_t>> spread(const std::vector<topology::Topology>&
   return result;
 }
 
-/// The total bandwidth of a rank's NICs, for the rank for which it is least. 0 if the rate of a NIC
-/// is unknown.
-double rank_rate(const topology::Topology& host,
-                 std::uint32_t ranks,
-                 const topology::NetworkFacts& network) {
-  double least = 0;
-  for (const topology::RankPlace& place : topology::place_ranks(host, ranks)) {
-    double sum = 0;
-    for (const std::uint32_t nic : place.nics) {
-      std::optional<GBps> rate = topology::rate_of(host.nics()[nic]);
-      if (network.rail_rate) rate = std::min(rate.value_or(*network.rail_rate), *network.rail_rate);
-      if (!rate) return 0;
-      sum += rate->value;
-    }
-    if (sum <= 0) return 0;
-    least = least > 0 ? std::min(least, sum) : sum;
+/// The total bandwidth of some NICs; absent if there are none, or the rate of one is unknown.
+std::optional<double> total_rate(const topology::Topology& host,
+                                 const std::vector<std::uint32_t>& nics,
+                                 const topology::NetworkFacts& network) {
+  double sum = 0;
+  for (const std::uint32_t nic : nics) {
+    std::optional<GBps> rate = topology::rate_of(host.nics()[nic]);
+    if (network.rail_rate) rate = std::min(rate.value_or(*network.rail_rate), *network.rail_rate);
+    if (!rate) return std::nullopt;
+    sum += rate->value;
   }
-  return least;
+  return nics.empty() ? std::nullopt : std::optional(sum);
+}
+
+/// The ports that the NICs of the ranks form: ranks with the same NICs share a port. Absent if the
+/// NICs of a rank, or their rates, are unknown.
+std::optional<collectives::PortLevel> ports_of_nics(const PlannedJob& job) {
+  collectives::PortLevel level;
+  std::vector<std::uint32_t> ports;  // Of the ranks of one host.
+  for (std::uint32_t host = 0; host < job.hosts(); ++host) {
+    const auto first = static_cast<std::uint32_t>(level.rate_GBps.size());
+    const std::uint32_t ranks = job.ranks_of_host[host];
+    const topology::Topology& machine = job.cluster.hosts[host];
+    const bool is_copy = host > 0 && ranks == job.ranks_of_host[host - 1] &&
+                         &machine.machine() == &job.cluster.hosts[host - 1].machine();
+    if (is_copy) {
+      // Places of equal hosts are computed only once.
+      const auto of_copy = static_cast<std::ptrdiff_t>(std::ranges::max(ports)) + 1;
+      const std::vector<double> rates(level.rate_GBps.end() - of_copy, level.rate_GBps.end());
+      level.rate_GBps.insert(level.rate_GBps.end(), rates.begin(), rates.end());
+    } else {
+      ports.clear();
+      std::map<std::vector<std::uint32_t>, std::uint32_t> known;
+      for (const topology::RankPlace& place : topology::place_ranks(machine, ranks)) {
+        const auto rate = total_rate(machine, place.nics, job.cluster.network);
+        if (!rate || *rate <= 0) return std::nullopt;
+        const auto next = static_cast<std::uint32_t>(known.size());
+        const auto [port, is_new] = known.try_emplace(place.nics, next);
+        if (is_new) level.rate_GBps.push_back(*rate);
+        ports.push_back(port->second);
+      }
+    }
+    for (const std::uint32_t port : ports) level.port.push_back(first + port);
+  }
+  return level;
+}
+
+/// Sets the cost of messages between hosts. The network has the ports of the NICs and of the hosts.
+void set_network(PlannedJob& job) {
+  const topology::NetworkFacts& network = job.cluster.network;
+  collectives::LinkCost& remote = job.model.remote;
+  const std::string_view latency = network.latency_us ? "as given" : "assumed";
+  if (network.latency_us) remote.alpha_us = *network.latency_us;
+  const auto all = job.cluster.host_rate();
+  if (!all) {
+    remote.bandwidth_GBps /= network.oversubscription;
+    job.remote_origin =
+        fmt::format("latency {}, bandwidth assumed{}", latency,
+                    network.oversubscription > 1 ? ", less by oversubscription" : "");
+    return;
+  }
+  remote.bandwidth_GBps = all->value;
+  job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
+  collectives::PortLevel hosts{job.model.host, std::vector(job.hosts(), all->value)};
+  if (auto nics = ports_of_nics(job)) {
+    const auto [least, most] = std::ranges::minmax(nics->rate_GBps);
+    remote.bandwidth_GBps = most;
+    job.remote_origin = fmt::format(
+        "latency {}, bandwidth of the NICs of a rank{}; {} of a host", latency,
+        least < most ? fmt::format(", of some only {}", format_bandwidth(GBps{least})) : "",
+        format_bandwidth(*all));
+    job.model.network.push_back(*std::move(nics));
+  }
+  job.model.network.push_back(std::move(hosts));
 }
 
 /// The number of cores for all ranks of the host; 0 if it is unknown.
@@ -95,11 +153,11 @@ void use_memory(PlannedJob& job, PlannedMemory memory) {
   job.model.compute = job.memory.compute;
   job.model.local = job.memory.local;
   job.model.slice_bytes = job.memory.slice_bytes;
-  job.model.host_cores.clear();
+  job.model.machine_cores.clear();
   // Calls on memory of GPUs need no cores.
   const bool need_cores = !job.memory.is_on_gpus;
   for (const topology::Topology& host : job.cluster.hosts) {
-    job.model.host_cores.push_back(need_cores ? cores_of(host) : 0);
+    job.model.machine_cores.push_back(need_cores ? cores_of(host) : 0);
   }
 }
 
@@ -118,32 +176,10 @@ Result<PlannedJob> job_of(const PlanOptions& options) {
   XYLEM_TRY(auto memory, memory_of(options, job.cluster.hosts, job.ranks_of_host));
   job.model = collectives::assumed_costs();
   use_memory(job, std::move(memory));
-  const std::string_view latency = network.latency_us ? "as given" : "assumed";
-  if (network.latency_us) job.model.remote.alpha_us = *network.latency_us;
-  if (const auto all = job.cluster.host_rate()) {
-    job.model.remote.bandwidth_GBps = all->value;
-    job.remote_origin = fmt::format("latency {}, bandwidth of all rails of a host", latency);
-    // Of consecutive hosts that are copies of one machine, the first is enough.
-    for (std::size_t host = 0; host < job.cluster.hosts.size(); ++host) {
-      if (host > 0 && &job.cluster.hosts[host].machine() == &job.cluster.hosts[host - 1].machine())
-        continue;
-      const double rate = rank_rate(job.cluster.hosts[host], job.ranks_of_host[host], network);
-      double& least = job.model.rank_remote_GBps;
-      least = host == 0 ? rate : std::min(least, rate);
-    }
-    if (job.model.rank_remote_GBps > 0) {
-      job.remote_origin +=
-          fmt::format(", {} of one rank", format_bandwidth(GBps{job.model.rank_remote_GBps}));
-    }
-  } else {
-    job.model.remote.bandwidth_GBps /= network.oversubscription;
-    job.remote_origin =
-        fmt::format("latency {}, bandwidth assumed{}", latency,
-                    network.oversubscription > 1 ? ", less by oversubscription" : "");
-  }
   for (std::uint32_t host = 0; host < job.hosts(); ++host) {
     job.model.host.insert(job.model.host.end(), job.ranks_of_host[host], host);
   }
+  set_network(job);
   return job;
 }
 

@@ -76,7 +76,7 @@ void print_job(const PlannedJob& job) {
     }
   }
   for (std::size_t host = 0; host < job.ranks_of_host.size(); ++host) {
-    const std::uint32_t cores = job.model.host_cores[host], ranks = job.ranks_of_host[host];
+    const std::uint32_t cores = job.model.machine_cores[host], ranks = job.ranks_of_host[host];
     if (cores == 0 || cores >= ranks) continue;
     fmt::print("  {:<24} {} cores for {} ranks, which take turns\n",
                fmt::format("on host {}", host), cores, ranks);
@@ -261,8 +261,7 @@ int plan(const PlanOptions& options) {
     // Without the copies through scratch that stage() adds: a job that reads the schedules adds
     // them itself if its memory requires them.
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      fmt::print("{}{}", rank == 0 ? "" : "\n",
-                 collectives::print(choice->planner->plan(choice->shape, rank)));
+      fmt::print("{}{}", rank == 0 ? "" : "\n", collectives::print(choice->plan(rank)));
     }
     return kExitRight;
   }

@@ -10,33 +10,35 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 namespace xylem::collectives {
 
 struct Choice {
   const Planner* planner = nullptr;
-  Shape shape;  ///< The shape of the call, with per_host set.
+  /// The shape of the plan: that of the call with per_host and host_sizes. If `order` is not empty,
+  /// its root is a place.
+  Shape shape;
+  /// The rank at each place (rename.h); empty: the plan is not renamed.
+  std::vector<std::uint32_t> order;
+  std::shared_ptr<const CostModel> model;  ///< The model of the ranks.
   double predicted_us = 0;
   const Planner* runner_up = nullptr;  ///< The next best planner, or null.
   double runner_up_us = 0;
   /// The reason for the choice, such as "fewer latencies in a row: 3 us of them against 9 us with
   /// ring".
   std::string reason;
-  /// `is_staged`: the model requires staged schedules (ComputeCost::host_GBps). `stages_local`: if
-  /// schedules are staged, messages within a host are staged, too.
-  bool is_staged = false, stages_local = false;
 
-  /// The schedule of a rank, staged if `is_staged`. Precondition: `planner` is not null.
+  /// The schedule of a rank. Precondition: `planner` is not null.
+  Schedule plan(std::uint32_t rank) const;
+  /// Like plan(), but staged if the model requires this (ComputeCost::host_GBps).
   Schedule schedule(std::uint32_t rank) const;
 };
-
-/// Computes Shape::per_host for `ranks` ranks, of which rank r is on host number host[r]. If `host`
-/// is empty, all ranks are on one host.
-std::uint32_t ranks_per_host(std::span<const std::uint32_t> host, std::uint32_t ranks);
 
 /// Chooses plans for one communicator, and caches choices by shape, size class and forced name. A
 /// size class contains the sizes from one power of two up to the next. All sizes of a class get the
@@ -45,19 +47,20 @@ class Chooser {
  public:
   /// Chooses among `candidates`, which must outlive the Chooser.
   explicit Chooser(CostModel model, std::span<const Planner> candidates = planners())
-      : model_(std::move(model)), candidates_(candidates) {}
+      : model_(std::make_shared<CostModel>(std::move(model))), candidates_(candidates) {}
 
   /// `bytes` is Counts::count times the element size. For uneven calls, it is a size on which all
   /// ranks agree, such as the mean over the ranks. `forced` is the name of a planner, or empty.
-  /// Shape::per_host is computed from the model's hosts; the caller's value is ignored. Fails with
+  /// Shape::per_host and Shape::host_sizes are computed from the model's hosts; the caller's values
+  /// are ignored. Fails with
   /// invalid_argument, naming the existing planners, if `forced` is not a planner of this
   /// collective.
   Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
 
-  const CostModel& model() const noexcept { return model_; }
+  const CostModel& model() const noexcept { return *model_; }
 
  private:
-  CostModel model_;
+  std::shared_ptr<const CostModel> model_;
   std::span<const Planner> candidates_;
   using Key = std::tuple<Collective, std::uint32_t, std::uint32_t, int, std::string>;
   std::map<Key, Choice> chosen_;

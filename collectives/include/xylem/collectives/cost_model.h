@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace xylem::collectives {
@@ -40,23 +41,42 @@ struct ComputeCost {
   bool is_staged() const noexcept { return is_device && host_GBps > 0; }
 };
 
+/// The ports of one level of the network between hosts, such as all NICs, or the uplinks of all
+/// racks. Each rank is behind one port of the level. A message passes, at each level where its
+/// ranks are behind different ports, first the port of the sender and then that of the receiver.
+struct PortLevel {
+  std::vector<std::uint32_t> port;  ///< The port of each rank.
+  std::vector<double> rate_GBps;    ///< The rate of each port, in each direction; above 0.
+
+  friend bool operator==(const PortLevel&, const PortLevel&) = default;
+};
+
 /// The constants for the plans of one communicator. All its ranks use the same values.
 struct CostModel {
-  LinkCost local;   ///< Between two ranks of one host.
-  LinkCost remote;  ///< Between hosts; the ranks of a host share its bandwidth.
-  /// Bandwidth of the NICs of one rank, in each direction; 0: one rank can use the whole bandwidth
-  /// of its host.
-  double rank_remote_GBps = 0;
+  LinkCost local;  ///< Between two ranks of one host.
+  /// Between hosts. The bandwidth is the most that one rank sends, or receives.
+  LinkCost remote;
+  /// The levels of the network between hosts, from the ranks outwards. Empty: the ranks of a host
+  /// share one port with the bandwidth of `remote`.
+  std::vector<PortLevel> network;
   ComputeCost compute;    ///< The same at all ranks.
   double step_us = 0.05;  ///< Time to dispatch one slice of a step.
   /// Like step_us, but for an exchange (is_exchange() in schedule.h) within a host, with one slice
   /// per step.
   double exchange_step_us = 0.05;
+  /// Time of the core of a rank to send, or to receive, one slice of a message between hosts, in
+  /// addition to step_us.
+  double remote_message_us = 0;
   std::uint64_t slice_bytes = 256 * 1024;
-  std::vector<std::uint32_t> host;  ///< Host index of each rank; empty: all ranks on one host.
-  /// For each host, the number of cores that its ranks share. If there are fewer cores than ranks,
-  /// the ranks of one core run one at a time. Empty, or 0 for a host: one core for each rank.
-  std::vector<std::uint32_t> host_cores;
+  /// For each rank, its host: the ranks of a host share memory. Empty: all ranks are on one host.
+  std::vector<std::uint32_t> host;
+  /// For each rank, its machine: the ranks of a machine share its cores. A machine has one host or
+  /// several (containers). Empty: every host is a machine.
+  std::vector<std::uint32_t> machine;
+  /// For each machine, the number of cores that its ranks share. If there are fewer cores than
+  /// ranks, the ranks of one core run one at a time. Empty, or 0 for a machine: one core for each
+  /// rank.
+  std::vector<std::uint32_t> machine_cores;
   /// Time to switch a core from one rank to the next: sched_yield and cold caches. A core also
   /// switches to ranks that have nothing to do, and they yield at once.
   double switch_us = 1.5;
@@ -68,6 +88,18 @@ struct CostModel {
   const LinkCost& link(std::uint32_t a, std::uint32_t b) const {
     return are_together(a, b) ? local : remote;
   }
+  std::uint32_t machine_of(std::uint32_t rank) const {
+    return !machine.empty() ? machine[rank] : host.empty() ? 0 : host[rank];
+  }
+  /// The number of cores of a machine; 0: one for each rank.
+  std::uint32_t cores_of(std::uint32_t of_machine) const {
+    return of_machine < machine_cores.size() ? machine_cores[of_machine] : 0;
+  }
+  /// Whether a machine has fewer cores than ranks, of which there are `ranks` in all.
+  bool shares_cores(std::uint32_t ranks) const;
+  /// The model for some of the ranks, which become ranks 0, 1, …. The cores and ports stay as they
+  /// are.
+  CostModel of_ranks(std::span<const std::uint32_t> ranks) const;
 };
 
 /// The constants of typical shared-memory and TCP transports, with all ranks on one host. They are

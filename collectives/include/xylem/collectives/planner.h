@@ -22,7 +22,10 @@ struct Planner {
   Schedule (*plan)(const Shape& shape, std::uint32_t rank);
   /// The symmetry of its plans, which verify() checks; null if the planner states none.
   Symmetry (*symmetry)(const Shape& shape) = nullptr;
-  bool takes_hosts = false;  ///< Its plans depend on Shape::per_host.
+  bool takes_hosts = false;  ///< Its plans depend on Shape::per_host and Shape::host_sizes.
+  /// True if a step moves the blocks of several ranks, which must then have consecutive numbers.
+  /// Such plans cannot be renamed (rename.h).
+  bool moves_ranges = false;
   /// True if two ranks send each other data, and each overwrites what it has sent in the step that
   /// reads the other's data. If messages are read in the memory of their senders, these two steps
   /// wait for each other, so the messages must be copied.

@@ -45,9 +45,12 @@ struct Shape {
   Collective collective = Collective::all_reduce;
   std::uint32_t ranks = 1;
   std::uint32_t root = 0;
-  /// Number of ranks on each host, if all hosts have equally many and the ranks of each host are
-  /// consecutive; otherwise 1. Divides `ranks`.
+  /// Number of ranks on each host, if all hosts have equally many; otherwise 1. The ranks of a host
+  /// are consecutive. Divides `ranks`.
   std::uint32_t per_host = 1;
+  /// If hosts have unequal numbers of ranks: the number of each host, in the order of their ranks;
+  /// above 0, and `ranks` in all. Empty if all hosts have `per_host` ranks.
+  std::vector<std::uint32_t> host_sizes = {};
 
   friend bool operator==(const Shape&, const Shape&) = default;
 };
