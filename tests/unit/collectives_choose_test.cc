@@ -243,9 +243,10 @@ TEST(Choose, PrefersFewRoundsForShortAndFewBytesForLongMessages) {
   const Shape shape{Collective::all_gather, 16, 0};
   CostModel model = simple();
   for (std::uint32_t rank = 0; rank < 16; ++rank) model.host.push_back(rank / 4);
-  EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name, "ring");
-  EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "ring");
-  // The hierarchical ring moves as many bytes as a ring, in fewer rounds.
+  // The hierarchical ring moves fewer bytes between hosts than a ring, in fewer rounds.
+  EXPECT_EQ(choose(model, {Collective::all_reduce, 16, 0}, 64 * kMiB).planner->name,
+            "hierarchical_ring");
+  EXPECT_NE(choose(model, {Collective::all_reduce, 16, 0}, 8).planner->name, "hierarchical_ring");
   EXPECT_EQ(choose(model, shape, 64 * kMiB).planner->name, "hierarchical_ring");
   EXPECT_EQ(choose(model, {Collective::reduce_scatter, 16, 0}, 64 * kMiB).planner->name,
             "hierarchical_ring");

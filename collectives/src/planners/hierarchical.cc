@@ -101,15 +101,15 @@ class Grid {
   std::vector<std::uint32_t> first_;  ///< The first rank of each host, if they are unequal.
 };
 
-// The data of all rails, with `blocks` blocks for each. Piece p consists of the rails of place p.
+// One block for each rail, from block `first` on. Piece p consists of the blocks of the rails of
+// place p.
 struct RailPieces {
   const Grid& grid;
-  std::uint32_t blocks;
-  std::uint32_t first = 0;
+  std::uint32_t first;
 
   Chunks in(Buffer buffer, std::uint32_t place) const {
     const BlockRange rails = grid.shares_of(place, grid.rails());
-    return {buffer, first + rails.first * blocks, rails.count * blocks};
+    return {buffer, first + rails.first, rails.count};
   }
 };
 
@@ -120,32 +120,39 @@ void for_each_rail(const Grid& grid, Visit&& visit) {
   for (std::uint32_t rail = mine.first; rail < mine.first + mine.count; ++rail) visit(rail);
 }
 
-// Part r of the data belongs to rail r. It has `hosts` blocks, and its block h belongs to host h.
-// The rings of a rank's rails take turns, since they may use the same links.
+// The data has a part for each host, and each part a block for each rail. A host sums its part
+// first, then those of the hosts before it, in the order in which the rails send them; so the
+// network is in use while the ranks of a host still sum other parts. The rings of a rank's rails
+// take turns, since they may use the same links.
 Schedule all_reduce_ring(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
-  const std::uint32_t hosts = grid.hosts();
+  const std::uint32_t hosts = grid.hosts(), rails = grid.rails();
   const Ring host = grid.of_host();
-  const RailPieces parts{grid, hosts};
-  Builder plan(kRing, shape, rank, grid.rails() * hosts);
-  const std::size_t rounds = hosts + grid.places();
+  Builder plan(kRing, shape, rank, hosts * rails);
+  const std::size_t rounds = std::size_t{hosts} * grid.places();
   plan.reserve(5 * rounds, 7 * rounds);
   if (shape.ranks == 1) plan.copy(output(0), input(0));
-  reduce_around(plan, host, parts, Buffer::input, host.back(1), hosts == 1);
-  for (std::uint32_t round = 0; round + 1 < hosts; ++round) {
+  const auto blocks_of_rail = [&](std::uint32_t rail) { return Pieces{rail, 1, rails}; };
+  for (std::uint32_t round = 0; round < hosts; ++round) {
+    const RailPieces part{grid, grid.host_back(round) * rails};
+    reduce_around(plan, host, part, Buffer::input, host.back(1), hosts == 1);
     for_each_rail(grid, [&](std::uint32_t rail) {
-      reduce_round(plan, grid.of_rail(rail), Pieces{rail * hosts, 1}, grid.rail_buffer(),
-                   grid.host(), true, round);
+      if (round == 0) return;
+      reduce_round(plan, grid.of_rail(rail), blocks_of_rail(rail), grid.rail_buffer(), grid.host(),
+                   true, round - 1);
     });
   }
-  for (std::uint32_t round = 0; round + 1 < hosts; ++round) {
+  // The host after this one owns the part that this host has completed.
+  for (std::uint32_t round = 0; round < hosts; ++round) {
+    const RailPieces part{grid, (grid.host_after() + hosts - round) % hosts * rails};
     for_each_rail(grid, [&](std::uint32_t rail) {
-      const Pieces blocks{rail * hosts, 1};
+      if (round + 1 == hosts) return;
+      const Pieces blocks = blocks_of_rail(rail);
       pass_round(plan, grid.of_rail(rail), blocks, grid.host_after(),
                  blocks.in(Buffer::output, grid.host_after()), round);
     });
+    pass_around(plan, host, part, grid.place(), part.in(Buffer::output, grid.place()));
   }
-  pass_around(plan, host, parts, grid.place(), parts.in(Buffer::output, grid.place()));
   return std::move(plan).take();
 }
 
@@ -263,7 +270,7 @@ Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
   const Grid grid(shape, rank);
   Builder plan(kTree, shape, rank, kTrees * grid.rails(), kTrees);
   for (std::uint8_t tree = 0; tree < kTrees; ++tree) {
-    const RailPieces pieces{grid, 1, tree * grid.rails()};
+    const RailPieces pieces{grid, tree * grid.rails()};
     if (shape.ranks == 1) plan.copy(pieces.in(Buffer::output, 0), pieces.in(Buffer::input, 0));
     reduce_directly(plan, grid, pieces, tree);
     for_each_rail(grid, [&](std::uint32_t rail) {
@@ -291,8 +298,9 @@ Schedule all_reduce_tree(const Shape& shape, std::uint32_t rank) {
 Symmetry ring_symmetry(const Shape& shape) {
   if (!shape.host_sizes.empty()) return Symmetry({{.radix = 1, .rank_stride = shape.ranks}});
   const std::uint32_t hosts = Grid::hosts_of(shape);
-  return Symmetry({{.radix = shape.per_host, .rank_stride = 1, .block_stride = hosts},
-                   {.radix = hosts, .rank_stride = shape.per_host, .block_stride = 1}});
+  return Symmetry(
+      {{.radix = shape.per_host, .rank_stride = 1, .block_stride = 1},
+       {.radix = hosts, .rank_stride = shape.per_host, .block_stride = shape.per_host}});
 }
 
 constexpr Planner kPlanners[] = {
