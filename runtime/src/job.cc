@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include "bootstrap/interface.h"
 #include "measure.h"
 #include "xylem/base/hash.h"
 #include "xylem/base/keep.h"
@@ -67,6 +68,7 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
             ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
+  parts.facts.port = port_text(parts.control->interface());
   parts.make_device = make_device_of_machine;
   parts.wires = configured_wires(config, parts.control->interface(), parts.logger);
   return start(std::move(parts), deadline);
@@ -171,10 +173,7 @@ Status Job::form_world(Deadline deadline) {
   for (std::uint32_t other = 0; other < size(); ++other) spec.world_ranks.push_back(other);
   spec.slots.assign(size(), context_.registry.claim_slot().value_or(0));
   spec.timeout = config.timeout;
-  const Hosts& hosts = context_.wires->hosts();
-  Tuning tuning = default_tuning(config, hosts.indices());
-  tuning.model.machine = hosts.machines();
-  tuning.model.machine_cores = hosts.machine_cores();
+  Tuning tuning = default_tuning(config, context_.wires->hosts());
   context_.pull_from(config.pull_from.value_or(kNeverPull).value);
   world_ = Group::make(std::shared_ptr<Context>(shared_from_this(), &context_), watch_,
                        std::move(spec), tuning.model);

@@ -3,6 +3,9 @@
 
 #include "context.h"
 #include "groups/group.h"
+#include "measure_network.h"
+#include "measuring_pair.h"
+#include "network_costs.h"
 #include "xylem/base/copy.h"
 #include "xylem/execution/host_kernels.h"
 
@@ -25,115 +28,12 @@ constexpr std::uint64_t kMedium = 64 << 10;
 constexpr std::uint64_t kLarge = 1 << 20;
 constexpr int kSmallRounds = 100, kSmallRepeats = 30;
 constexpr int kLargeRounds = 8, kLargeRepeats = 3;
-constexpr std::uint32_t kTag = 0;
-/// How long, at most, this rank measures a link within the host, a link between hosts, and its
-/// core. The time of a link counts from the end of the first round trip, and a round trip that has
-/// begun is completed. The sum of the three is the 0.3 s that docs/configuration.md states.
-constexpr std::chrono::milliseconds kLocalBudget{80}, kRemoteBudget{200}, kCoreBudget{20};
+/// How long, at most, this rank measures the link within its host, and its core. The time of the
+/// link counts from the end of the first round trip, and a round trip that has begun is completed.
+/// The sum of the two and of what measure_network() takes is the 0.3 s that docs/configuration.md
+/// states.
+constexpr std::chrono::milliseconds kLocalBudget{80}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
-
-double in_microseconds(Clock::duration duration) {
-  return std::chrono::duration<double, std::micro>(duration).count();
-}
-
-/// Submits a call and waits for it. If the call has not ended at the deadline, the Watch ends it,
-/// and finds out which rank does not answer.
-Status complete(Group& world, Call&& call, Deadline deadline) {
-  const Work work = world.submit(std::move(call));
-  work.set_timeout(deadline.left());
-  Status status = work.wait();
-  if (status.code() != Code::timed_out) return status;
-  return failure(
-      Code::timed_out,
-      fmt::format("the start took longer than XYLEM_START_TIMEOUT: {}", status.message()),
-      status.peer());
-}
-
-/// Sent by the rank that measures to its partner: which message the partner must send back next.
-struct Order {
-  std::uint64_t bytes = 0;  ///< 0: none, the exchange ends.
-  std::uint64_t pull_from = transport::kAnySize;
-};
-
-/// Two ranks that exchange messages. One rank measures. It alone knows how long messages take, so
-/// it decides about each message and about the end. The other rank carries out its Orders.
-class Pair {
- public:
-  Pair(Context& context, Group& world, std::uint32_t partner, Deadline deadline)
-      : context_(context), world_(world), partner_(partner), deadline_(deadline) {}
-
-  bool follows() const { return partner_ < world_.spec().rank; }
-
-  /// Half of the time of a round trip of the smallest message, in microseconds. The Order itself is
-  /// this message.
-  Result<double> round_trip() {
-    write({sizeof(Order), transport::kAnySize});
-    const auto begin = Clock::now();
-    XYLEM_TRY(transfer(CallKind::send, order_, sizeof(Order)));
-    XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
-    return in_microseconds(Clock::now() - begin) / 2;
-  }
-
-  /// Half of the time of a round trip of a message of `bytes` bytes, in microseconds. With
-  /// `pull_from`, the receiver copies messages from this size on out of the sender's process.
-  Result<double> round_trip(std::uint64_t bytes, std::uint64_t pull_from = transport::kAnySize) {
-    write({bytes, pull_from});
-    XYLEM_TRY(transfer(CallKind::send, order_, sizeof(Order)));
-    context_.pull_from(pull_from);
-    const auto begin = Clock::now();
-    XYLEM_TRY(transfer(CallKind::send, data_, bytes));
-    XYLEM_TRY(transfer(CallKind::recv, data_, bytes));
-    return in_microseconds(Clock::now() - begin) / 2;
-  }
-
-  /// Ends the exchange.
-  Status end() {
-    write({});
-    return transfer(CallKind::send, order_, sizeof(Order));
-  }
-
-  /// Carries out the partner's Orders, until the partner ends the exchange.
-  Status follow() {
-    for (;;) {
-      XYLEM_TRY(transfer(CallKind::recv, order_, sizeof(Order)));
-      Order order;
-      std::memcpy(&order, order_->data(), sizeof order);
-      if (order.bytes == 0) return {};
-      const bool is_small = order.bytes == sizeof(Order);
-      if (!is_small) {
-        context_.pull_from(order.pull_from);
-        XYLEM_TRY(transfer(CallKind::recv, data_, order.bytes));
-      }
-      XYLEM_TRY(transfer(CallKind::send, is_small ? order_ : data_, order.bytes));
-    }
-  }
-
- private:
-  /// Memory that outlives the exchange if a transport still uses it after an error.
-  using Memory = std::shared_ptr<std::vector<std::byte>>;
-
-  void write(const Order& order) { std::memcpy(order_->data(), &order, sizeof order); }
-
-  Status transfer(CallKind kind, const Memory& memory, std::uint64_t bytes) {
-    Call call;
-    call.kind = kind;
-    call.type = DataType::uint8;
-    call.count = std::min<std::uint64_t>(bytes, memory->size());
-    call.peer = partner_;
-    call.tag = kTag;
-    call.input = memory->data();
-    call.output = memory->data();
-    call.owned = memory;
-    return complete(world_, std::move(call), deadline_);
-  }
-
-  Context& context_;
-  Group& world_;
-  std::uint32_t partner_;
-  Deadline deadline_;
-  Memory order_ = std::make_shared<std::vector<std::byte>>(sizeof(Order));
-  Memory data_ = std::make_shared<std::vector<std::byte>>(kLarge);
-};
 
 /// How a bandwidth was obtained, for the log.
 enum class Origin : std::uint8_t { measured, estimated, assumed };
@@ -147,42 +47,8 @@ std::string_view text(Origin origin) {
   return {};
 }
 
-/// The shortest time of several rounds. The shortest time is used because other load on the machine
-/// is temporary and must not affect the constants. If several rounds take about the same time, the
-/// shortest time is not due to chance.
-class Quickest {
- public:
-  void add(double took) {
-    constexpr double kNear = 1.05;
-    best_ = std::min(best_, took);
-    if (took * kNear < near_to_) near_to_ = took, near_ = 0;
-    if (took <= near_to_ * kNear) ++near_;
-  }
-  double best() const { return best_; }
-  /// How many rounds took about as long as the quickest one, which counts, too.
-  int near() const { return near_; }
-
- private:
-  double best_ = std::numeric_limits<double>::max();
-  double near_to_ = best_;
-  int near_ = 0;
-};
-
-/// The time of the quickest of several rounds. There are at most `rounds` of them and at least one.
-/// The rounds end once `repeats` of them took about as long as the quickest, or when the budget is
-/// used up.
-template <typename Round>
-Result<double> quickest(int rounds, int repeats, Deadline budget, Round round) {
-  Quickest quickest;
-  do {
-    XYLEM_TRY(const double took, round());
-    quickest.add(took);
-  } while (--rounds > 0 && quickest.near() < repeats && !budget.passed());
-  return quickest.best();
-}
-
 /// Measures the bandwidth, as far as the budget allows. Returns how the value was obtained.
-Result<Origin> measure_bandwidth(Pair& pair, LinkCost& cost, Deadline budget) {
+Result<Origin> measure_bandwidth(MeasuringPair& pair, LinkCost& cost, Deadline budget) {
   // TCP sends its first 64 KiB in three round trips or more.
   constexpr double kSlowStart = 4;
   const auto left = [&] { return in_microseconds(budget.left()); };
@@ -226,61 +92,66 @@ void measure_core(CostModel& model) {
   model.compute.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
-/// The rank with which this rank exchanges messages, if any. Within a host all ranks measure at the
-/// same time, in pairs, since later calls use all of the host's cores at the same time, too.
-/// Between hosts, only rank 0 and the first rank of another host exchange messages.
-std::optional<std::uint32_t> partner(const CostModel& model, const Group& world, bool local) {
+/// The rank of this host with which this rank exchanges messages, if any. All ranks of a host
+/// measure at the same time, in pairs, since later calls use all of its cores at the same time,
+/// too.
+std::optional<std::uint32_t> partner(const CostModel& model, const Group& world) {
   const std::uint32_t rank = world.spec().rank;
-  if (local) {
-    std::vector<std::uint32_t> beside;
-    for (std::uint32_t other = 0; other < world.spec().size(); ++other) {
-      if (model.host[other] == model.host[rank]) beside.push_back(other);
-    }
-    const auto place = std::ranges::find(beside, rank) - beside.begin();
-    const auto with = static_cast<std::size_t>(place ^ 1);
-    return with < beside.size() ? std::optional(beside[with]) : std::nullopt;
+  std::vector<std::uint32_t> beside;
+  for (std::uint32_t other = 0; other < world.spec().size(); ++other) {
+    if (model.host[other] == model.host[rank]) beside.push_back(other);
   }
-  for (std::uint32_t other = 1; other < world.spec().size(); ++other) {
-    if (model.host[other] == model.host[0]) continue;
-    return rank == 0 ? std::optional(other) : rank == other ? std::optional(0U) : std::nullopt;
-  }
-  return std::nullopt;
+  const auto place = std::ranges::find(beside, rank) - beside.begin();
+  const auto with = static_cast<std::size_t>(place ^ 1);
+  return with < beside.size() ? std::optional(beside[with]) : std::nullopt;
 }
 
-/// What rank 0 broadcasts to the other ranks.
+/// What a rank has measured within its host.
+struct LocalSample {
+  LinkCost cost;
+  std::uint64_t pull_from = transport::kAnySize;
+  bool is_measured = false;
+  bool is_complete = true;  ///< False if the budget did not suffice.
+};
+
+/// What rank 0 broadcasts to the other ranks, before the samples of the network.
 struct Constants {
-  LinkCost local, remote;
+  LinkCost local;
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
   std::uint64_t pull_from = transport::kAnySize;
 };
 
-Status share(Group& world, Tuning& tuning, Deadline deadline) {
-  CostModel& model = tuning.model;
-  Constants constants{model.local,
-                      model.remote,
-                      model.compute.reduce_GBps,
-                      model.compute.copy_GBps,
-                      model.step_us,
-                      tuning.pull_from.value_or(transport::kAnySize)};
+Status broadcast(Group& world, void* data, std::uint64_t bytes, Deadline deadline) {
   Call call;
   call.collective = collectives::Collective::broadcast;
   call.type = DataType::uint8;
-  call.count = sizeof constants;
-  call.input = call.output = &constants;
-  XYLEM_TRY(complete(world, std::move(call), deadline));
+  call.count = bytes;
+  call.input = call.output = data;
+  return complete(world, std::move(call), deadline);
+}
+
+/// All ranks take over the constants of rank 0.
+Status share(Group& world, Tuning& tuning, Deadline deadline) {
+  CostModel& model = tuning.model;
+  Constants constants{model.local, model.compute.reduce_GBps, model.compute.copy_GBps,
+                      model.step_us, tuning.pull_from.value_or(transport::kAnySize)};
+  XYLEM_TRY(broadcast(world, &constants, sizeof constants, deadline));
   model.local = constants.local;
-  model.remote = constants.remote;
   model.compute.reduce_GBps = constants.reduce_GBps;
   model.compute.copy_GBps = constants.copy_GBps;
   model.step_us = constants.step_us;
   tuning.pull_from = constants.pull_from;
+  tuning.network.resize(std::size_t{std::ranges::max(model.host)} + 1);
+  XYLEM_TRY(broadcast(world, tuning.network.data(), tuning.network.size() * sizeof(NetworkSample),
+                      deadline));
+  set_network(model, tuning.network);
   return {};
 }
 
 /// Finds the size from which pulling (the receiver copies directly out of the sender's process) is
 /// quicker than copying through slots of shared memory, and the bandwidth of pulling. Requires that
 /// the bandwidth through slots has been measured. Returns whether the budget sufficed.
-Result<bool> measure_pull(Pair& pair, Tuning& tuning, Deadline budget) {
+Result<bool> measure_pull(MeasuringPair& pair, Tuning& tuning, Deadline budget) {
   constexpr std::array<std::uint64_t, 3> kSizes{kLarge, 256 << 10, kMedium};
   // Copying through slots works on every system, so pulling has to be clearly quicker.
   constexpr double kClearly = 0.9;
@@ -314,67 +185,110 @@ bool shares_cores(const CostModel& model, std::uint32_t rank) {
   return cores > 0 && std::ranges::count(model.machine, machine) > cores;
 }
 
-struct Measured {
-  Origin bandwidth = Origin::measured;
-  bool is_complete = true;  ///< False if the budget did not suffice.
-};
-
-/// Measures the link to the partner, within or between hosts.
-Result<Measured> measure_link(const Context& context, Pair& pair, bool local, Tuning& tuning) {
-  LinkCost& cost = local ? tuning.model.local : tuning.model.remote;
+/// Measures the link to the partner.
+Status measure_link(const Context& context,
+                    MeasuringPair& pair,
+                    Tuning& tuning,
+                    LocalSample& sample) {
+  LinkCost& cost = tuning.model.local;
   // The first round trip makes the connection. It also waits for the partner, which may still be
   // exchanging messages in another pair.
   XYLEM_TRY(pair.round_trip());
-  const auto longest = local ? kLocalBudget : kRemoteBudget;
-  const Deadline budget = Deadline::after(longest);
-  XYLEM_TRY(cost.alpha_us, quickest(kSmallRounds, kSmallRepeats, Deadline::after(longest / 4),
+  const Deadline budget = Deadline::after(kLocalBudget);
+  XYLEM_TRY(cost.alpha_us, quickest(kSmallRounds, kSmallRepeats, Deadline::after(kLocalBudget / 4),
                                     [&] { return pair.round_trip(); }));
-  Measured measured;
-  XYLEM_TRY(measured.bandwidth, measure_bandwidth(pair, cost, budget));
-  measured.is_complete = measured.bandwidth == Origin::measured;
-  if (local && measured.is_complete && !context.config().pull_from) {
-    XYLEM_TRY(measured.is_complete, measure_pull(pair, tuning, budget));
+  XYLEM_TRY(const Origin bandwidth, measure_bandwidth(pair, cost, budget));
+  sample.is_complete = bandwidth == Origin::measured;
+  if (sample.is_complete && !context.config().pull_from) {
+    XYLEM_TRY(sample.is_complete, measure_pull(pair, tuning, budget));
   }
-  XYLEM_TRY(pair.end());
-  return measured;
+  context.logger.debug(fmt::format("start: bandwidth within the host {}", text(bandwidth)));
+  return pair.end();
 }
 
-/// Returns whether this rank has measured all that it should measure.
-Result<bool> measure_links(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
+/// Measures within the hosts, and sets the constants at rank 0. Returns there whether everything
+/// was measured, and otherwise true.
+Result<bool> measure_hosts(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
-  bool is_complete = true;
-  for (const bool local : {true, false}) {
-    const auto other = partner(model, world, local);
-    if (!other) continue;
-    Pair pair(context, world, *other, deadline);
+  LocalSample mine;
+  if (const auto other = partner(model, world)) {
+    MeasuringPair pair(context, world, *other, kLarge, deadline);
     if (pair.follows()) {
       XYLEM_TRY(pair.follow());
-      continue;
+    } else {
+      XYLEM_TRY(measure_link(context, pair, tuning, mine));
+      mine.is_measured = true;
+      mine.cost = model.local;
+      mine.pull_from = tuning.pull_from.value_or(transport::kAnySize);
     }
-    XYLEM_TRY(const Measured measured, measure_link(context, pair, local, tuning));
-    is_complete = is_complete && measured.is_complete;
-    LinkCost& cost = local ? model.local : model.remote;
-    if (world.spec().rank == 0) {
-      context.logger.info(
-          fmt::format("start: a message {} takes {:.3g} us; bandwidth {:.3g} GB/s, {}",
-                      local ? "within a host" : "between hosts", cost.alpha_us, cost.bandwidth_GBps,
-                      text(measured.bandwidth)));
-    }
-    // If ranks share cores, the sender's writing and the receiver's reading do not overlap, so the
-    // measured time is the sum of both. The cost model counts writing and reading separately, so it
-    // needs the bandwidth of one of them.
-    if (local && shares_cores(model, world.spec().rank)) cost.bandwidth_GBps *= 2;
   }
-  return is_complete;
+  // If ranks share cores, the sender's writing and the receiver's reading do not overlap, so the
+  // measured time is the sum of both. The cost model counts writing and reading separately, so it
+  // needs the bandwidth of one of them.
+  if (shares_cores(model, world.spec().rank)) mine.cost.bandwidth_GBps *= 2;
+  std::vector<LocalSample> all(world.spec().rank == 0 ? world.spec().size() : 0);
+  Call call;
+  call.collective = collectives::Collective::gather;
+  call.type = DataType::uint8;
+  call.count = sizeof mine;
+  call.input = &mine;
+  call.output = all.data();
+  XYLEM_TRY(complete(world, std::move(call), deadline));
+  const auto first = std::ranges::find(all, true, &LocalSample::is_measured);
+  if (first == all.end()) return true;
+  model.local = first->cost;
+  tuning.pull_from = first->pull_from;
+  context.logger.info(
+      fmt::format("start: a message within a host takes {:.3g} us; bandwidth {:.3g} GB/s{}",
+                  model.local.alpha_us, model.local.bandwidth_GBps,
+                  first->is_complete ? "" : ", of few messages, since they take long"));
+  return first->is_complete;
+}
+
+/// Logs what rank 0 knows of the network.
+void log_network(const Context& context, const Tuning& tuning) {
+  const CostModel& model = tuning.model;
+  if (model.network.empty()) {
+    if (tuning.network.size() > 1) {
+      context.logger.info(
+          "start: the network between hosts is too slow to be measured; its costs are assumed");
+    }
+    return;
+  }
+  const auto& ports = model.network.front().rate_GBps;
+  const auto slowest = std::ranges::min_element(ports);
+  std::string text = fmt::format(
+      "start: a message between hosts takes {:.3g} us of a core to send and {:.3g} us to receive, "
+      "and "
+      "{:.3g} us in between; hosts send {:.3g} GB/s",
+      model.remote_send_us, model.remote_receive_us, model.remote.alpha_us,
+      std::ranges::max(ports));
+  constexpr double kNoticeable = 0.8;
+  if (*slowest < kNoticeable * std::ranges::max(ports)) {
+    const auto host = static_cast<std::uint32_t>(slowest - ports.begin());
+    const auto rank = std::ranges::find(model.host, host) - model.host.begin();
+    text +=
+        fmt::format(", {} only {:.3g} GB/s",
+                    context.wires->hosts().peers()[static_cast<std::size_t>(rank)].host, *slowest);
+  }
+  for (std::size_t level = 1; level < model.network.size(); ++level) {
+    text += fmt::format("; {} groups of hosts share {:.3g} GB/s or more to others",
+                        model.network[level].rate_GBps.size(),
+                        std::ranges::min(model.network[level].rate_GBps));
+  }
+  context.logger.info(text);
 }
 
 }  // namespace
 
-Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts) {
+Tuning default_tuning(const Config& config, const Hosts& hosts) {
   Tuning tuning;
   tuning.model = collectives::assumed_costs();
   tuning.model.slice_bytes = config.slice.value;
-  tuning.model.host = std::move(hosts);
+  tuning.model.host = hosts.indices();
+  tuning.model.machine = hosts.machines();
+  tuning.model.machine_cores = hosts.machine_cores();
+  tuning.ports = hosts.ports();
   return tuning;
 }
 
@@ -383,29 +297,27 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
   if (source == "off" || world.spec().size() == 1) return tuning;
   const bool use_file = source != "measure", is_asked = !context.config().pull_from;
   // Only rank 0 reads the file. The broadcast informs the other ranks whether the file has an entry
-  // for this hardware.
+  // for this hardware and network.
   std::uint8_t known = 0;
-  if (use_file && world.spec().rank == 0) {
+  const bool is_first = world.spec().rank == 0;
+  if (use_file && is_first) {
     XYLEM_TRY(const auto loaded, load_tuning(source, tuning, deadline));
     if (loaded) tuning = *loaded, known = 1;
   }
-  Call call;
-  call.collective = collectives::Collective::broadcast;
-  call.type = DataType::uint8;
-  call.count = 1;
-  call.input = call.output = &known;
-  XYLEM_TRY(complete(world, std::move(call), deadline));
+  XYLEM_TRY(broadcast(world, &known, 1, deadline));
   if (known == 0) {
-    XYLEM_TRY(const bool is_complete, measure_links(context, world, tuning, deadline));
-    if (world.spec().rank == 0) measure_core(tuning.model);
+    XYLEM_TRY(const bool has_hosts, measure_hosts(context, world, tuning, deadline));
+    XYLEM_TRY(tuning.network, measure_network(context, world, tuning.model, deadline));
+    if (is_first) measure_core(tuning.model);
     // Measurements are not saved if XYLEM_PULL_FROM was set, since they then depend on this
     // setting. They are not saved either if some constants could not be measured.
-    if (use_file && is_asked && is_complete && world.spec().rank == 0) {
+    if (use_file && is_asked && is_first && has_hosts && is_measured(tuning.network)) {
       const Status saved = save_tuning(source, tuning, deadline);
       if (!saved) context.logger.warn(saved.message());
     }
   }
   XYLEM_TRY(share(world, tuning, deadline));
+  if (is_first) log_network(context, tuning);
   return tuning;
 }
 

@@ -2,8 +2,9 @@
 //
 // Measures the constants of the cost model on the machines of this job, and the size from which the
 // receiver should copy messages out of the sender's process. Ranks exchange a few messages in
-// pairs, and rank 0 times its reductions and copies. All ranks use the results of rank 0, so that
-// they choose the same algorithms.
+// pairs, first within the hosts and then between them, and rank 0 times its reductions and copies.
+// All ranks send their results to rank 0, and use what rank 0 makes of them, so that they choose
+// the same algorithms.
 //
 // Measuring has a budget of 0.3 s. In each pair one rank measures. This rank announces each
 // message, and the end of the exchange, to the other rank. So both ranks stop after the same
@@ -13,11 +14,10 @@
 
 #include "config.h"
 #include "tuning_file.h"
+#include "wires/hosts.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/estimate.h"
-
-#include <vector>
 
 namespace xylem::runtime {
 
@@ -25,7 +25,7 @@ class Group;
 struct Context;
 
 /// The tuning that is assumed before anything is measured, and with XYLEM_TUNING=off.
-Tuning default_tuning(const Config& config, std::vector<std::uint32_t> hosts);
+Tuning default_tuning(const Config& config, const Hosts& hosts);
 
 /// Measures the constants, and returns `tuning` with the results. Collective over `world`, whose
 /// job has this `context`; takes some milliseconds if links are fast. If XYLEM_TUNING names a file

@@ -3,6 +3,7 @@
 
 #include "named_file.h"
 #include "xylem/base/file.h"
+#include "xylem/base/hash.h"
 #include "xylem/base/unique_fd.h"
 #include "xylem/topology/discover.h"
 #include "xylem/topology/fingerprint.h"
@@ -27,7 +28,12 @@ using nlohmann::json;
 
 constexpr int kSchema = 1;
 
-Result<std::string> hardware_key(const CostModel& model) {
+std::size_t hosts_of(const CostModel& model) {
+  return model.host.empty() ? 1 : std::size_t{std::ranges::max(model.host)} + 1;
+}
+
+Result<std::string> hardware_key(const Tuning& tuning) {
+  const CostModel& model = tuning.model;
   // discover() must not initialize CUDA here: CUDA does not work in children that the application
   // forks afterwards.
   topology::DiscoverOptions options;
@@ -40,6 +46,9 @@ Result<std::string> hardware_key(const CostModel& model) {
   const auto ranks = static_cast<std::uint32_t>(std::ranges::count(model.host, 0U));
   const std::uint32_t cores = model.cores_of(0);
   if (cores > 0 && cores < ranks) key += fmt::format("/{} ranks on {} cores", ranks, cores);
+  if (const std::size_t hosts = hosts_of(model); hosts > 1) {
+    key += fmt::format("/{} hosts, ports {:016x}", hosts, hash_text(tuning.ports));
+  }
   return key;
 }
 
@@ -71,6 +80,45 @@ bool read(const json& object, const char* key, LinkCost& cost) {
   const auto found = object.find(key);
   return found != object.end() && read(*found, "alpha_us", cost.alpha_us) &&
          read(*found, "bandwidth_GBps", cost.bandwidth_GBps);
+}
+
+json to_json(const NetworkSample& sample) {
+  return {{"half_trip_us", sample.half_trip_us},
+          {"send_us", sample.send_us},
+          {"message_us", sample.message_us},
+          {"flow_GBps", sample.flow_GBps},
+          {"host_GBps", sample.host_GBps}};
+}
+
+/// Reads a number that is 0 if it has not been measured.
+bool read_measured(const json& value, double& number) {
+  constexpr double kMost = 1e9;
+  if (!value.is_number()) return false;
+  number = value.get<double>();
+  return number >= 0 && number < kMost;
+}
+
+/// Reads the samples of this number of hosts.
+bool read(const json& value, std::size_t hosts, std::vector<NetworkSample>& samples) {
+  if (!value.is_array() || value.size() != hosts) return false;
+  samples.resize(hosts);
+  for (std::size_t host = 0; host < hosts; ++host) {
+    const json& entry = value[host];
+    NetworkSample& sample = samples[host];
+    if (!entry.is_object()) return false;
+    const json rates = entry.value("host_GBps", json());
+    if (!rates.is_array() || rates.size() != sample.host_GBps.size()) return false;
+    for (std::size_t round = 0; round < rates.size(); ++round) {
+      if (!read_measured(rates[round], sample.host_GBps[round])) return false;
+    }
+    if (!read_measured(entry.value("half_trip_us", json()), sample.half_trip_us) ||
+        !read_measured(entry.value("send_us", json()), sample.send_us) ||
+        !read_measured(entry.value("message_us", json()), sample.message_us) ||
+        !read_measured(entry.value("flow_GBps", json()), sample.flow_GBps)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool is_tuning(const json& content) {
@@ -126,22 +174,28 @@ Result<std::optional<Tuning>> load_tuning(const std::string& path,
                                           const Tuning& tuning,
                                           Deadline deadline) {
   XYLEM_TRY(const auto content, parse(path, deadline));
-  XYLEM_TRY(const auto key, hardware_key(tuning.model));
+  XYLEM_TRY(const auto key, hardware_key(tuning));
   const auto found = content["machines"].find(key);
   if (found == content["machines"].end()) return std::optional<Tuning>();
   Tuning loaded = tuning;
   CostModel& model = loaded.model;
-  if (!read(*found, "local", model.local) || !read(*found, "remote", model.remote) ||
-      !read(*found, "reduce_GBps", model.compute.reduce_GBps) ||
-      !read(*found, "copy_GBps", model.compute.copy_GBps) ||
-      (found->contains("pull_from") && !read((*found)["pull_from"], loaded.pull_from))) {
+  const auto damaged = [&] {
     return failure(
         Code::invalid_argument,
         fmt::format("XYLEM_TUNING={}: the entry of this machine ({}) is damaged; remove it", path,
                     key));
+  };
+  if (!read(*found, "local", model.local) ||
+      !read(*found, "reduce_GBps", model.compute.reduce_GBps) ||
+      !read(*found, "copy_GBps", model.compute.copy_GBps)) {
+    return damaged();
   }
-  // Files of earlier versions lack `pull_from`. Then everything is measured again.
-  if (!found->contains("pull_from")) return std::optional<Tuning>();
+  // Files of earlier versions lack these. Then everything is measured again.
+  if (!found->contains("pull_from") || !found->contains("network")) return std::optional<Tuning>();
+  if (!read((*found)["pull_from"], loaded.pull_from) ||
+      !read((*found)["network"], hosts_of(model), loaded.network)) {
+    return damaged();
+  }
   return std::optional<Tuning>(std::move(loaded));
 }
 
@@ -149,10 +203,12 @@ Status save_tuning(const std::string& path, const Tuning& tuning, Deadline deadl
   const CostModel& model = tuning.model;
   const std::uint64_t pull_from = tuning.pull_from.value_or(transport::kAnySize);
   XYLEM_TRY(auto content, parse(path, deadline));
-  XYLEM_TRY(const auto key, hardware_key(model));
+  json network = json::array();
+  for (const NetworkSample& sample : tuning.network) network.push_back(to_json(sample));
+  XYLEM_TRY(const auto key, hardware_key(tuning));
   content["machines"][key] = {
       {"local", to_json(model.local)},
-      {"remote", to_json(model.remote)},
+      {"network", std::move(network)},
       {"reduce_GBps", model.compute.reduce_GBps},
       {"copy_GBps", model.compute.copy_GBps},
       {"pull_from", pull_from == transport::kAnySize ? json() : json(pull_from)}};

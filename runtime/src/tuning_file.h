@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tuning file: keeps the measured constants of machines between jobs, each under the
-// fingerprint of its hardware.
+// fingerprint of its hardware and of the network between the hosts.
 #pragma once
 
+#include "network_costs.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
 #include "xylem/collectives/estimate.h"
@@ -12,12 +13,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace xylem::runtime {
 
 /// What is measured at start.
 struct Tuning {
   collectives::CostModel model;
+  /// The samples of all hosts, from which set_network() makes the costs between hosts.
+  std::vector<NetworkSample> network;
+  /// The ports of all hosts, as text. Measurements are valid only between the same ports.
+  std::string ports;
   /// Within a host, a receiver copies messages of at least this many bytes directly out of the
   /// sender's process, since this is faster. kAnySize: a receiver never does so. Not set if not
   /// measured.

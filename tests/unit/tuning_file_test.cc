@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +56,10 @@ class TuningFile : public testing::Test {
     Tuning tuning;
     CostModel& model = tuning.model;
     model.local = {2.5, 7.5};
-    model.remote = {20.0, 1.5};
+    model.host = {0, 0, 1};
+    tuning.network = {{20.0, 6.5, 3.5, 1.5, {1.5, 0, 0, 0}},
+                      {21.0, 7.5, 3.25, 1.25, {1.5, 0, 0, 0}}};
+    tuning.ports = "eth0 1000 Mb/s, MTU 1500, 10.0.0.0/24\n";
     model.compute.reduce_GBps = 9.0;
     model.compute.copy_GBps = 11.0;
     tuning.pull_from = 65536;
@@ -64,7 +68,7 @@ class TuningFile : public testing::Test {
   void expect_damaged(const std::string& text, const std::string& sentence) const {
     SCOPED_TRACE(text);
     write(text);
-    const auto loaded = load(path, Tuning());
+    const auto loaded = load(path, measured());
     EXPECT_THAT(loaded,
                 fails_as(Code::invalid_argument, "XYLEM_TUNING=" + path, sentence, "remove it"));
   }
@@ -96,14 +100,32 @@ TEST_F(TuningFile, IsNothingWhereThereIsNone) {
 
 TEST_F(TuningFile, GivesBackWhatWasSaved) {
   ASSERT_TRUE(save(path, measured()));
-  const auto loaded = value_of(load(path, Tuning()));
+  const auto loaded = value_of(load(path, measured()));
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded.value_or(Tuning()).pull_from, std::optional<std::uint64_t>(65536));
   const CostModel model = loaded.value_or(Tuning()).model;
   EXPECT_EQ(model.local.alpha_us, 2.5);
-  EXPECT_EQ(model.remote.bandwidth_GBps, 1.5);
+  const auto& network = loaded.value_or(Tuning()).network;
+  ASSERT_EQ(network.size(), 2U);
+  EXPECT_EQ(network[1].half_trip_us, 21.0);
+  EXPECT_EQ(network[1].send_us, 7.5);
+  EXPECT_EQ(network[1].message_us, 3.25);
+  EXPECT_EQ(network[1].flow_GBps, 1.25);
+  EXPECT_EQ(network[1].host_GBps, (std::array<double, kMostRounds>{1.5, 0, 0, 0}));
   EXPECT_EQ(model.compute.reduce_GBps, 9.0);
   EXPECT_EQ(model.compute.copy_GBps, 11.0);
+}
+
+TEST_F(TuningFile, IsOfNoUseInAnotherNetwork) {
+  ASSERT_TRUE(save(path, measured()));
+  Tuning faster = measured(), larger = measured(), alone = measured();
+  faster.ports = "eth0 10000 Mb/s, MTU 9000, 10.0.0.0/24\n";
+  larger.model.host = {0, 1, 2};
+  alone.model.host = {0, 0, 0};
+  for (const Tuning& other : {faster, larger, alone}) {
+    EXPECT_FALSE(value_of(load(path, other)).has_value());
+  }
+  EXPECT_TRUE(value_of(load(path, measured())).has_value());
 }
 
 TEST_F(TuningFile, IsWrittenPastWhatOthersPutInItsWay) {
@@ -137,11 +159,13 @@ TEST_F(TuningFile, TellsThatNothingIsPulled) {
 }
 
 TEST_F(TuningFile, OfAnEarlierVersionIsMeasuredAgain) {
-  json content = saved();
-  for (auto& entry : content["machines"]) entry.erase("pull_from");
-  write(content.dump());
-  const auto loaded = value_of(load(path, Tuning()));
-  EXPECT_FALSE(loaded.has_value());
+  const json content = saved();
+  for (const char* const member : {"pull_from", "network"}) {
+    json earlier = content;
+    for (auto& entry : earlier["machines"]) entry.erase(member);
+    write(earlier.dump());
+    EXPECT_FALSE(value_of(load(path, measured())).has_value()) << member;
+  }
 }
 
 TEST_F(TuningFile, KeepsTheEntriesOfOtherMachines) {
@@ -214,10 +238,14 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
   // Each value is tried only at some places, since every reading identifies the machine again,
   // which takes time.
   const std::vector<std::string> places = {
-      "/local",           "/remote",
-      "/local/alpha_us",  "/local/bandwidth_GBps",
-      "/remote/alpha_us", "/remote/bandwidth_GBps",
-      "/reduce_GBps",     "/copy_GBps",
+      "/local",
+      "/network",
+      "/local/alpha_us",
+      "/network/1/send_us",
+      "/network/0/host_GBps/2",
+      "/local/bandwidth_GBps",
+      "/reduce_GBps",
+      "/copy_GBps",
   };
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     expect_bad_entry(wrong[i]);
@@ -232,7 +260,7 @@ TEST_F(TuningFile, WhoseEntryIsDamagedIsRefused) {
     entry["pull_from"] = size;
     expect_bad_entry(entry);
   }
-  for (const char* const member : {"local", "remote", "reduce_GBps", "copy_GBps"}) {
+  for (const char* const member : {"local", "reduce_GBps", "copy_GBps"}) {
     json entry = right["machines"][key];
     entry.erase(member);
     expect_bad_entry(entry);

@@ -8,12 +8,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
+#include <cstdint>
+#include <fstream>
 #include <memory>
 
 namespace xylem::runtime {
@@ -81,16 +86,55 @@ Status none_left(const std::vector<Interface>& all, std::string_view setting) {
                              setting, fmt::join(names, ", ")));
 }
 
-}  // namespace
+using AddressList = std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)>;
 
-Result<std::vector<Interface>> list_interfaces() {
+Result<AddressList> list_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) {
     return failure(Code::internal, "getifaddrs: " + error_text(errno));
   }
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  return AddressList(list, &::freeifaddrs);
+}
+
+/// The bytes of an IP address; empty for other addresses.
+std::vector<std::uint8_t> ip_bytes(const sockaddr* address) {
+  const auto bytes = [](const auto& field) {
+    const auto* const begin = reinterpret_cast<const std::uint8_t*>(&field);
+    return std::vector<std::uint8_t>(begin, begin + sizeof field);
+  };
+  if (address == nullptr) return {};
+  if (address->sa_family == AF_INET) {
+    return bytes(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  }
+  if (address->sa_family == AF_INET6) {
+    return bytes(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  }
+  return {};
+}
+
+/// ", 10.0.0.0/24" for an address in this network. Empty for other than IP addresses, and for
+/// link-local ones.
+std::string network_text(const ifaddrs& entry) {
+  std::vector<std::uint8_t> network = ip_bytes(entry.ifa_addr);
+  const std::vector<std::uint8_t> mask = ip_bytes(entry.ifa_netmask);
+  if (network.empty() || network.size() != mask.size()) return {};
+  if (SocketAddress(entry.ifa_addr).is_link_local()) return {};
+  int prefix = 0;
+  for (std::size_t i = 0; i < network.size(); ++i) {
+    network[i] &= mask[i];
+    prefix += std::popcount(mask[i]);
+  }
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  ::inet_ntop(entry.ifa_addr->sa_family, network.data(), text.data(), text.size());
+  return fmt::format(", {}/{}", text.data(), prefix);
+}
+
+}  // namespace
+
+Result<std::vector<Interface>> list_interfaces() {
+  XYLEM_TRY(const auto list, list_addresses());
   std::vector<Interface> found;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     const sockaddr* const address = entry->ifa_addr;
     if (address == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     if (address->sa_family != AF_INET && address->sa_family != AF_INET6) continue;
@@ -98,6 +142,26 @@ Result<std::vector<Interface>> list_interfaces() {
     if (!each.address.is_link_local()) found.push_back(std::move(each));
   }
   return found;
+}
+
+std::string port_text(const std::string& interface) {
+  std::string text = interface;
+  const auto fact = [&](const char* name) {
+    std::string word;
+    std::ifstream("/sys/class/net/" + interface + "/" + name) >> word;
+    return word;
+  };
+  // A virtual interface reports no rate, or -1.
+  if (const std::string speed = fact("speed"); !speed.empty() && speed.front() != '-') {
+    text += " " + speed + " Mb/s";
+  }
+  if (const std::string mtu = fact("mtu"); !mtu.empty()) text += ", MTU " + mtu;
+  const auto list = list_addresses();
+  if (!list) return text;
+  for (const ifaddrs* entry = list->get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_name == interface) text += network_text(*entry);
+  }
+  return text;
 }
 
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,

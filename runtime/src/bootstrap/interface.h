@@ -33,6 +33,10 @@ struct Interface {
 /// The interfaces of this host that are up, without link-local IPv6 addresses.
 Result<std::vector<Interface>> list_interfaces();
 
+/// The name, rate, MTU and networks of an interface of this host, such as
+/// "eth0 1000 Mb/s, MTU 1500, 10.0.0.0/24". A fact that the system does not report is left out.
+std::string port_text(const std::string& interface);
+
 struct InterfaceChoice {
   Interface chosen;
   std::string reason;  ///< For people: "routes to node1:29400".

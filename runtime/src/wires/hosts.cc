@@ -38,6 +38,17 @@ std::vector<std::uint32_t> Hosts::machine_cores() const {
   return cores;
 }
 
+std::string Hosts::ports() const {
+  const auto host = indices();
+  std::string text;
+  for (std::uint32_t rank = 0, next = 0; rank < peers_.size(); ++rank) {
+    if (host[rank] != next) continue;
+    text += peers_[rank].port + '\n';
+    ++next;
+  }
+  return text;
+}
+
 std::vector<std::uint32_t> Hosts::local_ranks() const {
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t other = 0; other < peers_.size(); ++other) {

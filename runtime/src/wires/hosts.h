@@ -9,6 +9,7 @@
 #include "wires/peer_facts.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Hosts {
   std::vector<std::uint32_t> machines() const;
   /// For each machine, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> machine_cores() const;
+  /// The ports of all hosts (PeerFacts::port), a line for each host.
+  std::string ports() const;
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;
   std::uint32_t local_size() const noexcept;

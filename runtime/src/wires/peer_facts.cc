@@ -76,6 +76,7 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
   put(blob, facts.host);
   put(blob, std::to_string(facts.kernel));
   put(blob, std::to_string(facts.machine));
+  put(blob, facts.port);
   put(blob, to_text(facts.cores));
   put(blob, std::to_string(facts.quota));
   put(blob, facts.has_rdma ? "rdma" : "");
@@ -88,8 +89,8 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
   std::string kernel, machine, cores, quota, rdma, aes;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, machine) &&
-                     take(blob, cores) && take(blob, quota) && take(blob, rdma) &&
-                     take(blob, aes) && take(blob, facts.settings);
+                     take(blob, facts.port) && take(blob, cores) && take(blob, quota) &&
+                     take(blob, rdma) && take(blob, aes) && take(blob, facts.settings);
   auto core_set = parse_cores(cores);
   if (!whole || !core_set) {
     return failure(

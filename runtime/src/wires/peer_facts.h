@@ -22,6 +22,7 @@ struct PeerFacts {
                               ///< with the same hash can share memory.
   std::uint64_t machine = 0;  ///< Hash of XYLEM_MACHINE or, if it is not set, of the boot id. Ranks
                               ///< with the same hash share cores.
+  std::string port;           ///< The interface between hosts: port_text(). Empty if it is unknown.
   CoreSet cores;              ///< Cores on which the rank may run.
   std::uint32_t quota = 0;    ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
   bool has_rdma = false;      ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.

@@ -64,6 +64,7 @@ Json row_json(const BenchRow& row) {
       {"parts", row.parts ? Json(kPartsNames[static_cast<std::size_t>(*row.parts)]) : Json()},
       {"iterations", row.measured.iterations},
       {"time_us", {{"min", time.min}, {"p50", time.p50}, {"p99", time.p99}}},
+      {"predicted_us", row.predicted_us ? Json(*row.predicted_us) : Json()},
       {"algbw_GBps", algorithm_bandwidth(row).value},
       {"busbw_GBps", bus_bandwidth(row).value},
       {"limit_us", row.limit ? Json(*row.limit) : Json()},

@@ -184,6 +184,7 @@ Result<BenchRow> Session::measure_row(Operation operation, Bytes size, Call& cal
     row.algorithm = is_by_devices   ? plan.on_stream
                     : is_on_devices ? plan.on_devices
                                     : plan.algorithm;
+    if (!is_by_devices && !is_on_devices) row.predicted_us = plan.predicted_us;
   }
   row.transport = transport_names(environment_);
   row.ranks = world_.size();

@@ -64,9 +64,9 @@ struct CostModel {
   /// Like step_us, but for an exchange (is_exchange() in schedule.h) within a host, with one slice
   /// per step.
   double exchange_step_us = 0.05;
-  /// Time of the core of a rank to send, or to receive, one slice of a message between hosts, in
-  /// addition to step_us.
-  double remote_message_us = 0;
+  /// Times of the core of a rank to send one slice of a message between hosts, in addition to
+  /// step_us, and to receive it.
+  double remote_send_us = 0, remote_receive_us = 0;
   std::uint64_t slice_bytes = 256 * 1024;
   /// For each rank, its host: the ranks of a host share memory. Empty: all ranks are on one host.
   std::vector<std::uint32_t> host;

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure_network.h"
+
+#include "context.h"
+#include "groups/group.h"
+#include "measuring_pair.h"
+#include "network_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace xylem::runtime {
+namespace {
+
+using collectives::Collective;
+using collectives::CostModel;
+
+/// How long one rank, at most, measures latencies and message costs in one round; and how long it
+/// measures rates, in all rounds together. An exchange that has begun is completed.
+constexpr std::chrono::milliseconds kLatencyBudget{5}, kRateBudget{160};
+constexpr int kTrips = 60, kRepeats = 20;
+constexpr std::uint32_t kStreamed = 64;
+constexpr std::uint64_t kFirstBytes = 16 << 10, kMostBytes = 64 << 20;
+/// The most pairs of ranks that measure the rate between two hosts together.
+constexpr std::size_t kMostPairs = 4;
+
+/// What one rank has measured. In host_GBps it has the rates of its own pairs
+/// only.
+using RankSample = NetworkSample;
+
+/// Who measures with whom.
+class Rounds {
+ public:
+  Rounds(const CostModel& model, std::uint32_t rank) : host_(model.host[rank]) {
+    ranks_.resize(std::size_t{std::ranges::max(model.host)} + 1);
+    for (std::uint32_t other = 0; other < model.host.size(); ++other) {
+      auto& beside = ranks_[model.host[other]];
+      if (other == rank) place_ = beside.size();
+      beside.push_back(other);
+    }
+    bits_ = measuring_bits(hosts());
+    has_pairs_ = std::ranges::any_of(ranks_, [](const auto& beside) { return beside.size() > 1; });
+  }
+
+  std::uint32_t hosts() const { return static_cast<std::uint32_t>(ranks_.size()); }
+  std::size_t count() const { return bits_.size(); }
+  /// Whether the rate between hosts is also measured with several pairs of ranks at once.
+  bool has_pairs() const { return has_pairs_; }
+  /// The rank with which this rank measures in a round, if the first `most` ranks of each host do.
+  std::optional<std::uint32_t> partner(std::size_t round, std::size_t most) const {
+    const auto host = measuring_partner(host_, bits_[round], hosts());
+    if (!host || place_ >= std::min(most, ranks_[*host].size())) return std::nullopt;
+    return ranks_[*host][place_];
+  }
+  /// The number of pairs of ranks of this host and its partner, if the first `most` measure.
+  std::size_t pairs(std::size_t round, std::size_t most) const {
+    const auto host = measuring_partner(host_, bits_[round], hosts());
+    return host ? std::min({most, ranks_[host_].size(), ranks_[*host].size()}) : 0;
+  }
+  std::optional<std::uint32_t> partner_host(std::uint32_t host, std::size_t round) const {
+    return measuring_partner(host, bits_[round], hosts());
+  }
+
+ private:
+  std::uint32_t host_;
+  std::size_t place_ = 0;                          ///< Of this rank among the ranks of its host.
+  std::vector<std::vector<std::uint32_t>> ranks_;  ///< By host.
+  std::vector<std::uint32_t> bits_;
+  bool has_pairs_ = false;
+};
+
+Status barrier(Group& world, Deadline deadline) { return complete(world, Call(), deadline); }
+
+/// Runs `work(pair)` if this rank measures with the partner, and otherwise carries out the
+/// partner's orders. Begins with a barrier, so that all pairs measure at the same time.
+template <typename Measuring>
+Status together(Context& context,
+                Group& world,
+                std::optional<std::uint32_t> partner,
+                std::uint64_t longest,
+                Deadline deadline,
+                Measuring&& measuring) {
+  XYLEM_TRY(barrier(world, deadline));
+  if (!partner) return {};
+  MeasuringPair pair(context, world, *partner, longest, deadline);
+  if (pair.follows()) return pair.follow();
+  XYLEM_TRY(measuring(pair));
+  return pair.end();
+}
+
+Status measure_latency(MeasuringPair& pair, RankSample& sample) {
+  // The first round trip makes the connection.
+  XYLEM_TRY(pair.round_trip());
+  XYLEM_TRY(const double half_trip, quickest(kTrips, kRepeats, Deadline::after(kLatencyBudget),
+                                             [&] { return pair.round_trip(); }));
+  double message = std::numeric_limits<double>::max();
+  const Deadline budget = Deadline::after(kLatencyBudget);
+  do {
+    XYLEM_TRY(const double took, pair.stream(kStreamed));
+    message = std::min(message, std::max(took - 2 * half_trip, 0.0) / kStreamed);
+  } while (!budget.passed());
+  const auto least = [](double known, double now) {
+    return known > 0 ? std::min(known, now) : now;
+  };
+  sample.half_trip_us = least(sample.half_trip_us, half_trip);
+  sample.send_us = least(sample.send_us, pair.send_us());
+  sample.message_us = least(sample.message_us, message);
+  return {};
+}
+
+double rate(std::uint64_t bytes, double took_us) {
+  return static_cast<double>(bytes) / std::max(took_us, 1.0) / 1e3;
+}
+
+/// The rate in each direction while both ranks send `bytes` bytes, and then three times as many, to
+/// each other. The difference of the two times is free of the time to begin and to end.
+Result<double> measure_rate(MeasuringPair& pair, std::uint64_t bytes) {
+  constexpr std::uint64_t kTimes = 3;
+  XYLEM_TRY(const double once, pair.exchange(bytes));
+  XYLEM_TRY(const double several, pair.exchange(kTimes * bytes));
+  // The longer exchange alone shows a lower bound.
+  const double least = rate(kTimes * bytes, several);
+  return std::clamp(rate((kTimes - 1) * bytes, several - once), least, 1.5 * least);
+}
+
+/// The rate of one pair of ranks; 0 if messages take too long to measure it. `budget_us`: how long
+/// to measure.
+Result<double> measure_flow(MeasuringPair& pair, double half_trip_us, double budget_us) {
+  // TCP sends its first bytes in several round trips.
+  constexpr double kSlowStart = 8;
+  if (kSlowStart * half_trip_us > budget_us) return 0.0;
+  // Exchanges grow until one takes an eighth of the budget. This also fills queues on the way, and
+  // uses up what a network lets pass at first.
+  constexpr double kLongEnough = 8;
+  std::uint64_t bytes = kFirstBytes / 2;
+  double took = 0;
+  do {
+    bytes *= 2;
+    XYLEM_TRY(took, pair.exchange(bytes));
+  } while (kLongEnough * took < budget_us && 2 * bytes <= kMostBytes);
+  if (2 * took < budget_us) return measure_rate(pair, bytes);
+  return rate(bytes, took - 2 * half_trip_us);
+}
+
+/// The samples of all ranks.
+Result<std::vector<RankSample>> gather(Group& world, RankSample mine, Deadline deadline) {
+  std::vector<RankSample> all(world.spec().size());
+  Call call;
+  call.collective = Collective::all_gather;
+  call.type = DataType::uint8;
+  call.count = sizeof mine;
+  call.input = &mine;
+  call.output = all.data();
+  XYLEM_TRY(complete(world, std::move(call), deadline));
+  return all;
+}
+
+/// The samples of the hosts, from those of their ranks. All pairs of two hosts send the same number
+/// of bytes, and the last one to finish determines their rate: the others may have taken its share.
+std::vector<NetworkSample> of_hosts(const Rounds& rounds,
+                                    const CostModel& model,
+                                    std::span<const RankSample> ranks) {
+  std::vector<NetworkSample> hosts(rounds.hosts());
+  std::vector<std::array<int, kMostRounds>> pairs(rounds.hosts());
+  const auto least = [](double& known, double now) {
+    if (now > 0) known = known > 0 ? std::min(known, now) : now;
+  };
+  for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankSample& sample = ranks[rank];
+    const std::uint32_t own = model.host[rank];
+    least(hosts[own].half_trip_us, sample.half_trip_us);
+    least(hosts[own].send_us, sample.send_us);
+    least(hosts[own].message_us, sample.message_us);
+    hosts[own].flow_GBps = std::max(hosts[own].flow_GBps, sample.flow_GBps);
+    for (std::size_t round = 0; round < rounds.count(); ++round) {
+      const auto partner = rounds.partner_host(own, round);
+      if (!partner || sample.host_GBps[round] <= 0) continue;
+      for (const std::uint32_t host : {own, *partner}) {
+        least(hosts[host].host_GBps[round], sample.host_GBps[round]);
+        ++pairs[host][round];
+      }
+    }
+  }
+  for (std::uint32_t host = 0; host < rounds.hosts(); ++host) {
+    for (std::size_t round = 0; round < rounds.count(); ++round) {
+      hosts[host].host_GBps[round] *= pairs[host][round];
+    }
+  }
+  return hosts;
+}
+
+}  // namespace
+
+Result<std::vector<NetworkSample>> measure_network(Context& context,
+                                                   Group& world,
+                                                   const CostModel& model,
+                                                   Deadline deadline) {
+  const Rounds rounds(model, world.spec().rank);
+  if (rounds.hosts() < 2) return std::vector<NetworkSample>(1);
+  const std::uint64_t slice = context.config().slice.value;
+  const auto sessions = static_cast<double>(rounds.count() * (rounds.has_pairs() ? 2 : 1));
+  const double budget_us = in_microseconds(kRateBudget) / sessions;
+  RankSample mine;
+  for (std::size_t round = 0; round < rounds.count(); ++round) {
+    const auto partner = rounds.partner(round, 1);
+    const auto latency = [&](MeasuringPair& pair) { return measure_latency(pair, mine); };
+    XYLEM_TRY(together(context, world, partner, kFirstBytes, deadline, latency));
+    const auto flow = [&](MeasuringPair& pair) -> Status {
+      XYLEM_TRY(mine.host_GBps[round], measure_flow(pair, mine.half_trip_us, budget_us));
+      mine.flow_GBps = std::max(mine.flow_GBps, mine.host_GBps[round]);
+      return {};
+    };
+    XYLEM_TRY(together(context, world, partner, slice, deadline, flow));
+  }
+  XYLEM_TRY(auto ranks, gather(world, mine, deadline));
+  std::vector<NetworkSample> hosts = of_hosts(rounds, model, ranks);
+  if (!rounds.has_pairs()) return hosts;
+  // Now several pairs of ranks at once. All pairs of two hosts send the same number of bytes.
+  const NetworkSample own = hosts[model.host[world.spec().rank]];
+  for (std::size_t round = 0; round < rounds.count(); ++round) {
+    mine.host_GBps[round] = 0;
+    const auto pairs = static_cast<double>(rounds.pairs(round, kMostPairs));
+    const double fits = own.host_GBps[round] * 1e3 * budget_us / 2 / std::max(pairs, 1.0);
+    const auto bytes = static_cast<std::uint64_t>(fits);
+    const auto partner = bytes > 0 ? rounds.partner(round, kMostPairs) : std::nullopt;
+    // The first exchange makes the connections, and fills the queues on the way.
+    const auto prepare = [&](MeasuringPair& pair) -> Status {
+      XYLEM_TRY(pair.exchange(bytes));
+      return {};
+    };
+    XYLEM_TRY(together(context, world, partner, slice, deadline, prepare));
+    const auto share = [&](MeasuringPair& pair) -> Status {
+      XYLEM_TRY(const double took, pair.exchange(bytes));
+      mine.host_GBps[round] = rate(bytes, took);
+      return {};
+    };
+    XYLEM_TRY(together(context, world, partner, slice, deadline, share));
+  }
+  XYLEM_TRY(ranks, gather(world, mine, deadline));
+  return of_hosts(rounds, model, ranks);
+}
+
+}  // namespace xylem::runtime
