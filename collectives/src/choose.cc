@@ -5,7 +5,9 @@
 // hosts and with fewer ranks per host, so the cost of choosing is bounded.
 #include "xylem/collectives/choose.h"
 
+#include "simulation.h"
 #include "xylem/base/quantity.h"
+#include "xylem/collectives/layout.h"
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/rename.h"
 #include "xylem/collectives/staging.h"
@@ -18,6 +20,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace xylem::collectives {
@@ -245,22 +248,39 @@ constexpr std::uint64_t kMostScratch = 16 << 20;
 // takes more than kPriceOfMemory times as long.
 constexpr double kPriceOfMemory = 1.25;
 
-// The largest scratch among up to eight ranks: the first four ranks, and the four ranks from the
-// root on. Other ranks are not examined, to save time. The first ranks are examined because some
-// planners begin by merging the data of pairs of the first ranks (fold.h).
-std::uint64_t scratch_of(const Planner& planner, const PredictionInput& call) {
+// What a plan needs at the rank that needs most.
+struct Needs {
+  std::uint64_t scratch = 0;  // scratch_beyond_rings()
+  std::uint32_t peers = 0;    // On other hosts.
+};
+
+std::uint32_t peers_on_other_hosts(const Schedule& schedule, const CostModel& model) {
+  std::set<std::uint32_t> peers;
+  for (const Step& step : schedule.steps) {
+    if (step.peer != kNone && !model.are_together(schedule.rank, step.peer)) {
+      peers.insert(step.peer);
+    }
+  }
+  return static_cast<std::uint32_t>(peers.size());
+}
+
+// The needs of up to eight ranks: the first four ranks, and the four ranks from the root on. Other
+// ranks are not examined, to save time. The first ranks are examined because some planners begin by
+// merging the data of pairs of the first ranks (fold.h).
+Needs needs_of(const Planner& planner, const PredictionInput& call) {
   constexpr std::uint32_t kLooks = 4;
   const Shape& shape = call.shape;
-  std::uint64_t most = 0;
+  Needs needs;
   const auto look_at = [&](std::uint32_t rank) {
-    const Counts counts{.count = call.bytes};
-    most = std::max(most, scratch_beyond_rings(planner.plan(shape, rank), counts));
+    const Schedule schedule = planner.plan(shape, rank);
+    needs.scratch = std::max(needs.scratch, scratch_beyond_rings(schedule, {.count = call.bytes}));
+    needs.peers = std::max(needs.peers, peers_on_other_hosts(schedule, call.model));
   };
   for (std::uint32_t i = 0; i < std::min(kLooks, shape.ranks); ++i) {
     look_at(i);
     if (shape.root != 0) look_at((shape.root + i) % shape.ranks);
   }
-  return most;
+  return needs;
 }
 
 struct Prediction {
@@ -268,13 +288,37 @@ struct Prediction {
   const PredictionInput* call;
   double us;
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
+  std::uint32_t peers;
 };
 
+// The bytes that ranks send to other hosts: those of all ranks or, if there are many, those of the
+// first ones.
+std::uint64_t bytes_between_hosts(const Prediction& plan) {
+  constexpr std::uint32_t kLooks = 64;
+  const auto& [shape, bytes, model] = *plan.call;
+  std::uint64_t sum = 0;
+  for (std::uint32_t rank = 0; rank < std::min(shape.ranks, kLooks); ++rank) {
+    const Schedule schedule = plan.planner->plan(shape, rank);
+    const Layout layout(schedule, {.count = bytes});
+    for (const Step& step : schedule.steps) {
+      if (step.kind != StepKind::send || model.are_together(rank, step.peer)) continue;
+      sum += step_bytes(schedule, layout, step);
+    }
+  }
+  return sum;
+}
+
+// Of algorithms whose predicted times differ by less than this factor, the one that sends the
+// fewest bytes between hosts is chosen: predictions are not more exact, and others use the network,
+// too.
+constexpr double kEqual = 1.02;
+
 // The predictions for all planners of the collective, except planners that would make the same plan
-// as another planner. Plans that cannot be renamed are made for ranks, the others for places. The
-// fastest planner comes first; equal times keep the order of registration.
-// But if the fastest planner needs more than kMostScratch, the fastest planner that needs less
-// comes first, provided that it takes at most kPriceOfMemory times as long.
+// as another planner, and planners whose ranks have more than CostModel::most_peers peers on other
+// hosts, if there are others. Plans that cannot be renamed are made for ranks, the others for
+// places. The fastest planner comes first; equal times keep the order of registration. But if the
+// fastest planner needs more than kMostScratch, the fastest planner that needs less comes first,
+// provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const PredictionInput& by_place,
                                     const PredictionInput& by_rank,
@@ -289,9 +333,18 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     // planner.
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
     const PredictionInput& call = planner.moves_ranges ? by_rank : by_place;
-    const std::uint64_t scratch = scratch_of(planner, call);
-    const double us = predict_us(planner, call);
-    result.push_back({&planner, &call, us, scratch > kMostScratch ? scratch : 0});
+    const Needs needs = needs_of(planner, call);
+    const std::uint64_t scratch = needs.scratch > kMostScratch ? needs.scratch : 0;
+    result.push_back({&planner, &call, 0, scratch, needs.peers});
+  }
+  const std::uint32_t most_peers = by_place.model.most_peers;
+  const auto has_few = [&](const Prediction& p) { return p.peers <= most_peers; };
+  if (std::ranges::any_of(result, has_few)) {
+    std::erase_if(result,
+                  [&](const Prediction& p) { return !has_few(p) && p.planner->name != forced; });
+  }
+  for (Prediction& prediction : result) {
+    prediction.us = predict_us(*prediction.planner, *prediction.call);
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);
@@ -299,6 +352,14 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   const auto modest = std::ranges::find(result, 0U, &Prediction::scratch);
   if (modest != result.end() && modest->us <= kPriceOfMemory * result.front().us)
     std::rotate(result.begin(), modest, modest + 1);
+  const auto is_other = [&](const Prediction& p) {
+    return p.us > kEqual * result.front().us || p.scratch > result.front().scratch;
+  };
+  const auto others = std::ranges::find_if(result, is_other);
+  if (!by_place.model.host.empty() && others - result.begin() > 1) {
+    const auto fewest = std::ranges::min_element(result.begin(), others, {}, bytes_between_hosts);
+    std::rotate(result.begin(), fewest, fewest + 1);
+  }
   return result;
 }
 
@@ -312,6 +373,10 @@ std::string explain(const Prediction& best, const Prediction& next) {
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
+  if (next.us < best.us) {
+    return fmt::format("as fast as {} ({:.4g} us), and sends fewer bytes between hosts",
+                       next.planner->name, next.us);
+  }
   const auto latency = [](const Prediction& p) {
     PredictionInput little = *p.call;
     little.bytes = std::min(little.bytes, kPartAlignment);

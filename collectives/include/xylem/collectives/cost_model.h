@@ -68,6 +68,9 @@ struct CostModel {
   /// step_us, and to receive it.
   double remote_send_us = 0, remote_receive_us = 0;
   std::uint64_t slice_bytes = 256 * 1024;
+  /// The number of ranks on other hosts with which a rank should exchange messages at most: each
+  /// peer costs a connection, and messages from many at once overflow queues in the network.
+  std::uint32_t most_peers = 256;
   /// For each rank, its host: the ranks of a host share memory. Empty: all ranks are on one host.
   std::vector<std::uint32_t> host;
   /// For each rank, its machine: the ranks of a machine share its cores. A machine has one host or
