@@ -11,6 +11,7 @@
 #include "xylem/collectives/pipeline.h"
 #include "xylem/collectives/rename.h"
 #include "xylem/collectives/staging.h"
+#include "xylem/collectives/verify.h"
 
 #include <fmt/format.h>
 
@@ -248,10 +249,11 @@ constexpr std::uint64_t kMostScratch = 16 << 20;
 // takes more than kPriceOfMemory times as long.
 constexpr double kPriceOfMemory = 1.25;
 
-// What a plan needs at the rank that needs most.
+// What a plan needs at the rank that needs most, and whether verify() can prove it.
 struct Needs {
   std::uint64_t scratch = 0;  // scratch_beyond_rings()
   std::uint32_t peers = 0;    // On other hosts.
+  bool is_provable = false;
 };
 
 std::uint32_t peers_on_other_hosts(const Schedule& schedule, const CostModel& model) {
@@ -280,6 +282,13 @@ Needs needs_of(const Planner& planner, const PredictionInput& call) {
     look_at(i);
     if (shape.root != 0) look_at((shape.root + i) % shape.ranks);
   }
+  // All ranks but the root are assumed to have schedules of about the same size.
+  const Schedule root = planner.plan(shape, shape.root);
+  const Schedule other = planner.plan(shape, (shape.root + 1) % shape.ranks);
+  const std::uint64_t chunks = proof_chunks(root) + proof_chunks(other) * (shape.ranks - 1);
+  const bool has_symmetry = planner.symmetry != nullptr && shape.host_sizes.empty() &&
+                            root.steps.size() * shape.ranks <= kMostStepsBySymmetry;
+  needs.is_provable = chunks <= kMostProvenChunks || has_symmetry;
   return needs;
 }
 
@@ -288,7 +297,7 @@ struct Prediction {
   const PredictionInput* call;
   double us;
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
-  std::uint32_t peers;
+  Needs needs;
 };
 
 // The bytes that ranks send to other hosts: those of all ranks or, if there are many, those of the
@@ -314,11 +323,11 @@ std::uint64_t bytes_between_hosts(const Prediction& plan) {
 constexpr double kEqual = 1.02;
 
 // The predictions for all planners of the collective, except planners that would make the same plan
-// as another planner, and planners whose ranks have more than CostModel::most_peers peers on other
-// hosts, if there are others. Plans that cannot be renamed are made for ranks, the others for
-// places. The fastest planner comes first; equal times keep the order of registration. But if the
-// fastest planner needs more than kMostScratch, the fastest planner that needs less comes first,
-// provided that it takes at most kPriceOfMemory times as long.
+// as another planner. If possible, plans that verify() cannot prove, and plans whose ranks have
+// more than CostModel::most_peers peers on other hosts, are left out. Plans that cannot be renamed
+// are made for ranks, the others for places. The fastest planner comes first; equal times keep the
+// order of registration. But if the fastest planner needs more than kMostScratch, the fastest
+// planner that needs less comes first, provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const PredictionInput& by_place,
                                     const PredictionInput& by_rank,
@@ -335,14 +344,15 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     const PredictionInput& call = planner.moves_ranges ? by_rank : by_place;
     const Needs needs = needs_of(planner, call);
     const std::uint64_t scratch = needs.scratch > kMostScratch ? needs.scratch : 0;
-    result.push_back({&planner, &call, 0, scratch, needs.peers});
+    result.push_back({&planner, &call, 0, scratch, needs});
   }
-  const std::uint32_t most_peers = by_place.model.most_peers;
-  const auto has_few = [&](const Prediction& p) { return p.peers <= most_peers; };
-  if (std::ranges::any_of(result, has_few)) {
+  const auto keep_only = [&](auto&& is_good) {
+    if (std::ranges::none_of(result, is_good)) return;
     std::erase_if(result,
-                  [&](const Prediction& p) { return !has_few(p) && p.planner->name != forced; });
-  }
+                  [&](const Prediction& p) { return !is_good(p) && p.planner->name != forced; });
+  };
+  keep_only([](const Prediction& p) { return p.needs.is_provable; });
+  keep_only([&](const Prediction& p) { return p.needs.peers <= by_place.model.most_peers; });
   for (Prediction& prediction : result) {
     prediction.us = predict_us(*prediction.planner, *prediction.call);
   }

@@ -101,14 +101,19 @@ Schedule barrier(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
+// Every rank does the same with the ranks at each distance.
+Symmetry turns(const Shape& shape) {
+  return Symmetry({{.radix = shape.ranks, .rank_stride = 1, .block_stride = 1}});
+}
+
 constexpr Planner kPlanners[] = {
     {kName, Collective::gather, "Everyone sends to the root: one latency.", gather},
     {kName, Collective::broadcast,
      "The root sends to everyone: one latency, and where they share memory, written once.",
      broadcast},
     {kName, Collective::scatter, "The root sends to everyone: one latency.", scatter},
-    {kName, Collective::all_gather, "Everyone sends to everyone: one latency.", all_gather},
-    {kName, Collective::all_to_all, "All pairs at once: one latency.", all_to_all},
+    {kName, Collective::all_gather, "Everyone sends to everyone: one latency.", all_gather, turns},
+    {kName, Collective::all_to_all, "All pairs at once: one latency.", all_to_all, turns},
     {kName, Collective::reduce_scatter,
      "Everyone sends to each owner, which sums in one pass: one latency.", reduce_scatter},
     {kName, Collective::barrier, "Everyone signals everyone: one latency.", barrier},

@@ -27,10 +27,15 @@ Schedule all_to_all(const Shape& shape, std::uint32_t rank) {
   return std::move(plan).take();
 }
 
+// Every rank does the same with the ranks at each distance.
+Symmetry turns(const Shape& shape) {
+  return Symmetry({{.radix = shape.ranks, .rank_stride = 1, .block_stride = 1}});
+}
+
 constexpr Planner kPlanners[] = {
     {kName, Collective::all_to_all,
      "One exchange at a time with each rank in turn: no congestion, for long messages.",
-     all_to_all},
+     all_to_all, turns},
 };
 
 }  // namespace

@@ -29,6 +29,16 @@ Status verify_joined(std::span<const Schedule> ranks, const Symmetry* symmetry) 
 }  // namespace
 }  // namespace verifier
 
+std::uint64_t proof_chunks(const Schedule& schedule) {
+  std::uint64_t chunks = schedule.scratch.size() +
+                         chunk_count(schedule, schedule.rank, Buffer::input) +
+                         chunk_count(schedule, schedule.rank, Buffer::output);
+  for (const Step& step : schedule.steps) {
+    chunks += std::uint64_t{step.chunk_count} + step.source_count;
+  }
+  return chunks;
+}
+
 Status verify(std::span<const Schedule> ranks) {
   XYLEM_TRY(verifier::check_form(ranks));
   return verifier::verify_joined(ranks, nullptr);

@@ -30,14 +30,6 @@ using collectives::Schedule;
 using collectives::Shape;
 
 constexpr std::uint32_t kElementBytes = 4;
-/// The largest number of chunks, of buffers and steps of all ranks, that one proof may hold in
-/// memory. A proof with this many takes half a GiB and five seconds (reduce_scatter, direct, 1200
-/// ranks).
-constexpr std::uint64_t kMostChunksAtOnce = 10'000'000;
-/// If all ranks together have more steps than this, making their schedules one by one takes too
-/// long.
-constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;
-
 /// "1.28 ms", "53 us", "2.4 s".
 std::string time_text(double us) {
   if (us < 1e3) return fmt::format("{:.3g} us", us);
@@ -142,12 +134,8 @@ std::vector<Schedule> plan_all(const Choice& choice) {
   std::uint64_t chunks = 0;
   for (std::uint32_t rank = 0; rank < choice.shape.ranks; ++rank) {
     const Schedule& schedule = ranks.emplace_back(choice.schedule(rank));
-    chunks += schedule.scratch.size() + chunk_count(schedule, rank, collectives::Buffer::input) +
-              chunk_count(schedule, rank, collectives::Buffer::output);
-    for (const collectives::Step& step : schedule.steps) {
-      chunks += std::uint64_t{step.chunk_count} + step.source_count;
-    }
-    if (chunks > kMostChunksAtOnce) return {};
+    chunks += collectives::proof_chunks(schedule);
+    if (chunks > collectives::kMostProvenChunks) return {};
   }
   return ranks;
 }
@@ -181,7 +169,7 @@ Proof prove_by_symmetry(const Choice& choice) {
   if (choice.planner->symmetry == nullptr) return {};
   const auto plan = [&](std::uint32_t rank) { return choice.schedule(rank); };
   const std::uint64_t steps = std::uint64_t{plan(0).steps.size()} * choice.shape.ranks;
-  if (steps > kMostStepsBySymmetry) return {};
+  if (steps > collectives::kMostStepsBySymmetry) return {};
   const auto symmetry = choice.planner->symmetry(choice.shape);
   return {collectives::verify(symmetry, plan, run_on_all_cores),
           fmt::format("{}, {}; every rank's compared with {}, which is proven",

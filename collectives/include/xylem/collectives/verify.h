@@ -22,6 +22,7 @@
 #include "xylem/collectives/schedule_maker.h"
 #include "xylem/collectives/symmetry.h"
 
+#include <cstdint>
 #include <span>
 
 namespace xylem::collectives {
@@ -29,6 +30,15 @@ namespace xylem::collectives {
 /// OK, or `bad_schedule` with a message that names the claim, the rank, the step and the chunk.
 /// `ranks[i]` is the schedule of rank i.
 Status verify(std::span<const Schedule> ranks);
+
+/// The number of chunks, of the buffers and steps of one rank, that verify() holds in memory.
+std::uint64_t proof_chunks(const Schedule& schedule);
+/// The largest sum of proof_chunks() over all ranks for which verify() is quick: a proof with this
+/// many takes 0.8 GiB and eight seconds.
+inline constexpr std::uint64_t kMostProvenChunks = 16'000'000;
+/// The largest number of steps of all ranks for which a proof by symmetry is quick, since it makes
+/// the schedules of all ranks one by one.
+inline constexpr std::uint64_t kMostStepsBySymmetry = 500'000'000;
 
 /// Proves claims 1 to 5 for all ranks of a plan whose schedules together would not fit into memory.
 /// `plan` makes the schedules one by one on the threads of `run` (if null, on the calling thread).
