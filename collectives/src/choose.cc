@@ -204,6 +204,21 @@ std::uint64_t count_steps(const Planner& planner, const PredictionInput& call) {
   return steps_of(shape.root) + steps_of((shape.root + 1) % shape.ranks) * (actors - 1);
 }
 
+// The largest call with few enough steps that halving `along` hosts or ranks per host leads to, and
+// the number of halvings.
+std::pair<PredictionInput, int> small_enough(const Planner& planner,
+                                             const PredictionInput& call,
+                                             Along along) {
+  int halvings = 0;
+  PredictionInput part = call;
+  const std::uint64_t most = shares_cores(call) ? kExactSharedSteps : kExactSteps;
+  while (can_halve(part, along) && count_steps(planner, part) > most) {
+    part = halved(part, along);
+    ++halvings;
+  }
+  return {std::move(part), halvings};
+}
+
 // Predicts the time of a call. If it has too many steps, it is halved `along` hosts or ranks per
 // host until it is small enough, and the time is extrapolated: if the times for n/8, n/4 and n/2
 // hosts differ by d and r·d, the next doubling is assumed to add r²·d. This is exact for times that
@@ -214,13 +229,7 @@ double extrapolate(const Planner& planner,
                    const PredictionInput& call,
                    Along along,
                    Predict&& predict) {
-  int halvings = 0;
-  PredictionInput part = call;
-  const std::uint64_t most = shares_cores(call) ? kExactSharedSteps : kExactSteps;
-  while (can_halve(part, along) && count_steps(planner, part) > most) {
-    part = halved(part, along);
-    ++halvings;
-  }
+  const auto [part, halvings] = small_enough(planner, call, along);
   double time = predict(part);
   if (halvings == 0) return time;
   const PredictionInput half = halved(part, along);
@@ -240,6 +249,16 @@ double predict_us(const Planner& planner, const PredictionInput& call) {
                          return predict_exactly(planner, smaller_hosts);
                        });
   });
+}
+
+// Which ranks predict_us() simulates, and how many.
+std::pair<Simulated, std::uint32_t> simulated_ranks(const Planner& planner,
+                                                    const PredictionInput& call) {
+  const auto [fewer_hosts, hosts_halved] = small_enough(planner, call, Along::hosts);
+  const auto [part, ranks_halved] = small_enough(planner, fewer_hosts, Along::per_host);
+  const Actors actors = actors_of(planner, part);
+  if (hosts_halved + ranks_halved > 0) return {Simulated::fewer_ranks, actors.count};
+  return {actors.symmetry ? Simulated::representatives : Simulated::all_ranks, actors.count};
 }
 
 // The most bytes of scratch_beyond_rings() that an algorithm should use at a rank. The scratch is
@@ -467,6 +486,7 @@ Result<Choice> Chooser::choose(const Shape& stated, std::uint64_t bytes, std::st
   if (best->call == &by_place) choice.order = std::move(where.order);
   choice.model = model_;
   choice.predicted_us = best->us;
+  std::tie(choice.simulated, choice.simulated_ranks) = simulated_ranks(*best->planner, *best->call);
   if (next != all.end()) {
     choice.runner_up = next->planner;
     choice.runner_up_us = next->us;

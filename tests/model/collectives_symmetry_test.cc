@@ -133,7 +133,8 @@ TEST_P(BySymmetry, MutantsAreJudgedAsByTheProofOfAllRanks) {
   }
   std::cout << "by symmetry " << proven << " proven, " << rejected << " rejected by both, "
             << refused << " right mutants not proved\n";
-  EXPECT_GT(proven, 100);
+  // In an all_to_all every step is necessary, so all mutants are wrong.
+  EXPECT_TRUE(proven > 100 || planner.collective == Collective::all_to_all) << proven;
   EXPECT_GT(rejected, 100);
 }
 

@@ -128,6 +128,52 @@ TEST(Plan, ProvesThousandsOfRanksBySymmetry) {
               HasSubstr("\nschedule all_reduce hierarchical_tree rank 1023 of 1024 per_host 8"));
 }
 
+Finished sim(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {XYLEM_TEST_BIN "/xylem", "sim"});
+  return test::run_command(arguments, {}, kLimit);
+}
+
+TEST(Sim, PredictsARangeOfSizesForMachinesThatNeedNotExist) {
+  const Finished done = sim({"all_gather", "8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts", "16",
+                             "--bytes", "4K-64M", "--factor", "128"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out, StartsWith("all_gather, 128 ranks on 16 hosts\n"));
+  EXPECT_THAT(done.out, testing::ContainsRegex("\n +4 KiB +bruck .* yes\n"));
+  EXPECT_THAT(done.out, testing::ContainsRegex("\n +512 KiB .* yes\n"));
+  EXPECT_THAT(done.out,
+              testing::ContainsRegex("\n +64 MiB +hierarchical_ring .* 8 by symmetry +yes\n"));
+}
+
+// The proof of every rank's schedule must not take minutes or gigabytes.
+TEST(Sim, OfTenThousandRanksIsQuickAndProved) {
+  const Finished done = sim(
+      {"all_reduce", "8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts", "1250", "--bytes", "1G"});
+  EXPECT_EQ(done.exit_status, 0) << done.err;
+  EXPECT_THAT(done.out,
+              testing::ContainsRegex("\n +1 GiB +hierarchical_tree .* from [0-9]+ on +yes\n"));
+}
+
+TEST(Sim, ChoosesWhatCanBeProvedForEveryCollective) {
+  for (const char* collective : {"all_reduce", "reduce", "broadcast", "all_gather",
+                                 "reduce_scatter", "all_to_all", "gather", "scatter", "barrier"}) {
+    for (const char* hosts : {"1", "8", "64"}) {
+      const Finished done = sim({collective, "8 gpus, 1 nic/gpu 400 Gb/s, nvswitch", "--hosts",
+                                 hosts, "--bytes", "4K-1G", "--factor", "512", "--device", "host"});
+      EXPECT_EQ(done.exit_status, 0) << done.err;
+      EXPECT_THAT(done.out, testing::Not(testing::ContainsRegex(" (no|WRONG)\n")))
+          << collective << " on " << hosts << " hosts";
+    }
+  }
+}
+
+TEST(Sim, RefusesWhatCannotBe) {
+  EXPECT_THAT(sim({"all_reduce", "--bytes", "1G-1M"}).err, HasSubstr("such as 4K-1G"));
+  EXPECT_THAT(sim({"all_reduce", "--bytes", "many"}).err, HasSubstr("such as 4K-1G"));
+  EXPECT_THAT(sim({"broadcast", "-n", "4", "--root", "4"}).err, HasSubstr("ranks are 0 to 3"));
+  EXPECT_THAT(sim({"all_reduce", "--factor", "1"}).err, HasSubstr("whole number from 2"));
+  EXPECT_EQ(sim({"all_reduce", "nowhere.xml"}).exit_status, 2);
+}
+
 TEST(Plan, SaysWhatIsTooMuchToProve) {
   const Finished done = plan({"all_reduce", "-n", "8192", "--algorithm", "rabenseifner"});
   EXPECT_EQ(done.exit_status, 0) << done.err;

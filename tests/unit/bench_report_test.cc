@@ -90,14 +90,16 @@ TEST(ReportCsv, HasTheFieldsOfJsonInOneLineForEachRow) {
   std::getline(lines, names);
   std::getline(lines, first);
   std::getline(lines, second);
-  EXPECT_EQ(names,
-            "op,algorithm,transport,ranks,bytes,count,type,redop,root,in_place,allocated,device,"
-            "stream,offset,parts,iterations,time_us_min,time_us_p50,time_us_p99,algbw_GBps,"
-            "busbw_GBps,limit_us,used_messages,used_announced,used_turns,used_idle_turns,"
-            "used_pieces,used_staged_bytes,used_driver_calls,used_driver_ns,wrong");
-  EXPECT_EQ(first,
-            "all_reduce,ring,shm,4,1000,250,float32,sum,,false,false,host,false,0,,100,0.5,1.0,2.0,"
-            "1.0,1.5,,,,,,,,,,0");
+  EXPECT_EQ(
+      names,
+      "op,algorithm,transport,ranks,bytes,count,type,redop,root,in_place,allocated,device,"
+      "stream,offset,parts,iterations,time_us_min,time_us_p50,time_us_p99,predicted_us,algbw_GBps,"
+      "busbw_GBps,limit_us,used_messages,used_announced,used_turns,used_idle_turns,"
+      "used_pieces,used_staged_bytes,used_driver_calls,used_driver_ns,wrong");
+  EXPECT_EQ(
+      first,
+      "all_reduce,ring,shm,4,1000,250,float32,sum,,false,false,host,false,0,,100,0.5,1.0,2.0,,"
+      "1.0,1.5,,,,,,,,,,0");
   EXPECT_THAT(second, testing::StartsWith(R"(all_gather,"a, ""b""",shm,4,64,16,float32,,,)"));
   EXPECT_THAT(second, testing::EndsWith(",,")) << "neither a limit nor a check";
   EXPECT_FALSE(std::getline(lines, rest));

@@ -18,7 +18,7 @@
 namespace xylem::tools {
 namespace {
 
-constexpr std::array<std::string_view, 5> kVerbs{"run", "bench", "topo", "plan", "info"};
+constexpr std::array<std::string_view, 6> kVerbs{"run", "bench", "topo", "plan", "sim", "info"};
 constexpr std::array<std::string_view, 7> kFormats{"tree", "matrix", "json", "svg",
                                                    "html", "xml",    "nccl"};
 
@@ -105,8 +105,6 @@ void describe_planned_job(CLI::App& app, PlanOptions& options) {
   app.add_option("--network", options.network,
                  "The network between the hosts: oversubscription N, latency N us, rail N Gb/s")
       ->type_name("TEXT");
-  add_value<Bytes, Bytes>(app, "-b,--bytes", options.bytes, parse_bytes, "SIZE",
-                          "Data of the call, as bench counts it [1M]");
   add_value<std::uint32_t, std::uint32_t>(
       app, "--root", options.root, whole_number(0, kMostPlannedRanks - 1), "RANK", "Root [0]");
   app.add_option("--algorithm", options.algorithm,
@@ -156,7 +154,39 @@ void describe_plan(CLI::App& app, PlanOptions& options) {
       "  xylem plan all_reduce '8 gpus, 1 nic/gpu, nvswitch' --hosts 4 --bytes 1G --staged\n\n"
       "Exit status: 0, even without a proof; 1 if the plan is wrong; 2 if it cannot be made");
   describe_planned_job(app, options);
+  add_value<Bytes, Bytes>(app, "-b,--bytes", options.bytes, parse_bytes, "SIZE",
+                          "Data of the call, as bench counts it [1M]");
   describe_plan_output(app, options);
+}
+
+/// "1M", or a range such as "4K-1G".
+Result<SizeRange> parse_sizes(std::string_view text) {
+  const auto dash = text.find('-');
+  const auto begin = parse_bytes(text.substr(0, dash));
+  const auto end = dash == std::string_view::npos ? begin : parse_bytes(text.substr(dash + 1));
+  if (begin && end && *begin <= *end) return SizeRange{*begin, *end};
+  return failure(Code::invalid_argument,
+                 "it must be a size, or a range from a smaller to a larger one, such as 4K-1G");
+}
+
+void describe_sim(CLI::App& app, SimOptions& options) {
+  app.description(
+      "Predict a call on machines that need not exist\n\n"
+      "For each size: the algorithm that Xylem would choose, its predicted time and bus\n"
+      "bandwidth, how busy the busiest port of the network is, the peers and scratch of a rank,\n"
+      "and whether the plan of all ranks is proved. FILE is as for topo, one for each host.\n");
+  app.formatter(std::make_shared<HelpFormatter>("xylem sim OPERATION [OPTIONS] [FILE...]"));
+  app.footer(
+      "Examples:\n"
+      "  xylem sim all_reduce '8 gpus, 1 nic/gpu 400 Gb/s, nvswitch' --hosts 1250 --bytes 1G\n"
+      "  xylem sim all_gather node.xml --hosts 64 --bytes 4K-1G --factor 16\n\n"
+      "Exit status: 0, even without a proof; 1 if a plan is wrong; 2 if it cannot be made");
+  describe_planned_job(app, options.call);
+  add_value<SizeRange, SizeRange>(app, "-b,--bytes", options.sizes, parse_sizes, "SIZES",
+                                  "Data of the call, as bench counts it, or a range [4K-1G]");
+  add_value<std::uint32_t, std::uint32_t>(app, "-f,--factor", options.factor,
+                                          whole_number(2, 1U << 20), "N",
+                                          "Each size is the one before times N [4]");
 }
 
 void describe_info(CLI::App& app) {
@@ -217,7 +247,8 @@ Answer usage_error(std::string_view verb, std::string_view message) {
 /// Handles a first word that is neither a flag nor a verb, and a missing verb; CLI11 would only
 /// report it as unexpected.
 std::optional<Answer> missing_verb(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) return usage_error("", "say what to do: run, bench, topo, plan or info");
+  if (arguments.empty())
+    return usage_error("", "say what to do: run, bench, topo, plan, sim or info");
   if (arguments.front().starts_with('-')) return std::nullopt;
   const auto verb = one_of(arguments.front(), kVerbs);
   if (verb) return std::nullopt;
@@ -269,6 +300,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   BenchOptions bench;
   TopoOptions topo;
   PlanOptions plan;
+  SimOptions sim;
   CLI::App app("Topology-aware collective communication: start, measure and inspect.\n", "xylem");
   app.set_version_flag("--version", "xylem " XYLEM_VERSION, "Print the version and exit");
   app.formatter(std::make_shared<HelpFormatter>("xylem VERB [OPTIONS]"));
@@ -277,12 +309,14 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App& bench_verb = *app.add_subcommand("bench");
   CLI::App& topo_verb = *app.add_subcommand("topo");
   CLI::App& plan_verb = *app.add_subcommand("plan");
+  CLI::App& sim_verb = *app.add_subcommand("sim");
   CLI::App& info_verb = *app.add_subcommand("info");
   app.footer("xylem VERB --help describes a verb.");
   describe_run(run_verb, run);
   describe_bench(bench_verb, bench);
   describe_topo(topo_verb, topo);
   describe_plan(plan_verb, plan);
+  describe_sim(sim_verb, sim);
   describe_info(info_verb);
 
   const Split split = split_command(arguments);
@@ -317,6 +351,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (topo_verb) return topo;
   if (plan_verb) return plan;
+  if (sim_verb) return sim;
   return InfoOptions{};
 }
 

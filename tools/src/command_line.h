@@ -59,6 +59,18 @@ struct PlanOptions {
   Bytes slice;             ///< XYLEM_SLICE; 0: the default for the memory.
 };
 
+/// Sizes from `begin` to `end`.
+struct SizeRange {
+  Bytes begin{std::uint64_t{4} << 10};
+  Bytes end{std::uint64_t{1} << 30};
+};
+
+struct SimOptions {
+  PlanOptions call;  ///< The call and the job; its size and output are not used.
+  SizeRange sizes;
+  std::uint32_t factor = 4;  ///< Each size is the one before times this.
+};
+
 struct InfoOptions {};
 
 /// The result if there is nothing to run: a text to print, and the exit status.
@@ -67,8 +79,8 @@ struct Answer {
   int exit_status = 0;  ///< With 0, `text` goes to standard output, otherwise to standard error.
 };
 
-using Command =
-    std::variant<Answer, RunOptions, BenchOptions, TopoOptions, PlanOptions, InfoOptions>;
+using Command = std::
+    variant<Answer, RunOptions, BenchOptions, TopoOptions, PlanOptions, SimOptions, InfoOptions>;
 
 /// Parses the command line. `arguments` does not include the program's name.
 Command parse_command_line(const std::vector<std::string>& arguments);

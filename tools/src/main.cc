@@ -6,6 +6,7 @@
 #include "exit_code.h"
 #include "info/info.h"
 #include "plan/plan.h"
+#include "plan/sim.h"
 #include "run/run.h"
 #include "topo/topo.h"
 
@@ -51,6 +52,7 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
           return bench(options, own_command(arguments));
         } else if constexpr (std::is_same_v<Options, TopoOptions>) return topo(options);
         else if constexpr (std::is_same_v<Options, PlanOptions>) return plan(options);
+        else if constexpr (std::is_same_v<Options, SimOptions>) return sim(options);
         else return info();
       },
       command);

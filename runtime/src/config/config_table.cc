@@ -199,7 +199,7 @@ constexpr Setting kSettings[] = {
      .default_value = "auto",
      .example = "tcp",
      .sentence = "What carries payload: shm, tcp, ucx-rdma, ucx-tcp, or auto (shm within a host; "
-                 "between hosts ucx-rdma if all ranks have RDMA, else tcp).",
+                 "between hosts ucx-rdma if both have RDMA, else tcp).",
      .agreed = true,
      .set =
          [](Config& c, std::string_view t) {

@@ -19,6 +19,13 @@
 
 namespace xylem::collectives {
 
+/// Which ranks have been simulated to predict the time of a plan.
+enum class Simulated : std::uint8_t {
+  all_ranks,
+  representatives,  ///< Those that represent all others by a symmetry of the plan.
+  fewer_ranks,      ///< Those of smaller calls, from which the time is extrapolated.
+};
+
 struct Choice {
   const Planner* planner = nullptr;
   /// The shape of the plan: that of the call with per_host and host_sizes. If `order` is not empty,
@@ -28,6 +35,8 @@ struct Choice {
   std::vector<std::uint32_t> order;
   std::shared_ptr<const CostModel> model;  ///< The model of the ranks.
   double predicted_us = 0;
+  Simulated simulated = Simulated::all_ranks;
+  std::uint32_t simulated_ranks = 0;   ///< In the largest call that was simulated.
   const Planner* runner_up = nullptr;  ///< The next best planner, or null.
   double runner_up_us = 0;
   /// The reason for the choice, such as "fewer latencies in a row: 3 us of them against 9 us with
