@@ -103,7 +103,7 @@ double Simulation::run() {
     now_ = event.time;
     switch (event.stage) {
       case Stage::departed: arrive(event.step, event.bytes); break;
-      case Stage::arrived: receive(event.step); break;
+      case Stage::arrived: receive(event.step, event.bytes); break;
       case Stage::complete: complete(event.step); break;
     }
   }
@@ -227,7 +227,7 @@ void Simulation::depart(Global step, double bytes) {
     const double written = written_[from].at[tasks_[step].started];
     return post(std::max(now_, written), step, Stage::departed, bytes);
   }
-  double by_core = is_local(step) ? 0 : model_.remote_send_us;
+  double by_core = is_local(step) ? 0 : model_.remote_send_us + by_core_us(bytes);
   if (takes_turns(step)) by_core = transfer_us(bytes, link(step).bandwidth_GBps);
   double start = cores_.compute(from, now_, step_us_ + by_core);
   if (!takes_turns(step)) start = network_.depart(parcel(step, bytes), start);
@@ -257,13 +257,13 @@ void Simulation::arrive(Global step, double bytes) {
   const double end = takes_turns(step)
                          ? cores_.read(message.to, now_, transfer_us(bytes, message.bandwidth_GBps))
                          : network_.arrive(message, now_);
-  const bool takes_time = !is_local(step) && model_.remote_receive_us > 0;
-  post(end + link(step).alpha_us, step, takes_time ? Stage::arrived : Stage::complete);
+  const bool takes_time = !is_local(step) && model_.remote_receive_us + model_.remote_core_GBps > 0;
+  post(end + link(step).alpha_us, step, takes_time ? Stage::arrived : Stage::complete, bytes);
 }
 
-void Simulation::receive(Global step) {
+void Simulation::receive(Global step, double bytes) {
   const std::uint32_t to = world_.index_of(world_.step(step).peer);
-  post(cores_.compute(to, now_, model_.remote_receive_us), step);
+  post(cores_.compute(to, now_, model_.remote_receive_us + by_core_us(bytes)), step);
 }
 
 double Simulation::compute_us(Global step, double bytes) const {

@@ -77,7 +77,11 @@ class Simulation {
   void start_slice(Global step);
   void depart(Global step, double bytes);
   void arrive(Global step, double bytes);
-  void receive(Global step);
+  void receive(Global step, double bytes);
+  /// The time of a core for the bytes of a slice of a message between hosts, at each end.
+  double by_core_us(double bytes) const {
+    return model_.remote_core_GBps > 0 ? transfer_us(bytes, model_.remote_core_GBps) : 0;
+  }
   void post(double time, Global step, Stage stage = Stage::complete, double bytes = 0);
   /// Whether the cores move this message, and can do no other work meanwhile.
   bool takes_turns(Global step) const { return cores_.are_shared() && is_local(step); }

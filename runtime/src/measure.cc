@@ -8,6 +8,7 @@
 #include "network_costs.h"
 #include "xylem/base/copy.h"
 #include "xylem/execution/host_kernels.h"
+#include "xylem/transport/seal.h"
 
 #include <fmt/format.h>
 
@@ -92,6 +93,39 @@ void measure_core(CostModel& model) {
   model.compute.copy_GBps = rate([&] { copy_bytes(a.data(), b.data(), kLarge); });
 }
 
+/// The rate at which a core sends, or receives, messages between hosts over TCP. The kernel's part
+/// is assumed; that of the protection of payload is measured.
+double tcp_core_rate(transport::Protection protection) {
+  // Half of the CPU time of `tcp:off` for both ends (docs/benchmarks.md, "Between hosts").
+  constexpr double kKernelNsPerByte = 0.4;
+  if (protection == transport::Protection::off) return 1 / kKernelNsPerByte;
+  const auto cipher =
+      transport::has_aes() ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
+  transport::Seal seal(cipher, transport::SealKey());
+  // A frame at a time, as in messages.
+  std::vector<std::byte> frame(32 << 10);
+  std::array<std::byte, transport::Seal::kTagBytes> tag;
+  const bool encrypts = protection == transport::Protection::encrypt;
+  const double sealed_GBps = rate([&] {
+    for (std::uint64_t done = 0; done < kLarge; done += frame.size()) {
+      if (encrypts) seal.close({}, frame, frame.data(), tag.data());
+      else seal.close(frame, {}, nullptr, tag.data());
+    }
+  });
+  return 1 / (kKernelNsPerByte + 1 / sealed_GBps);
+}
+
+/// Sets CostModel::remote_core_GBps. The bytes of RDMA take no time of a core.
+void set_core_rate(const Context& context, CostModel& model) {
+  model.remote_core_GBps = 0;
+  const auto other = std::ranges::find_if(
+      model.host, [&](std::uint32_t host) { return host != model.host.front(); });
+  if (other == model.host.end()) return;
+  const auto rank = static_cast<std::uint32_t>(other - model.host.begin());
+  const bool is_rdma = context.wires->path(rank).transport == "ucx-rdma";
+  if (!is_rdma) model.remote_core_GBps = tcp_core_rate(context.config().protection);
+}
+
 /// The rank of this host with which this rank exchanges messages, if any. All ranks of a host
 /// measure at the same time, in pairs, since later calls use all of its cores at the same time,
 /// too.
@@ -117,7 +151,7 @@ struct LocalSample {
 /// What rank 0 broadcasts to the other ranks, before the samples of the network.
 struct Constants {
   LinkCost local;
-  double reduce_GBps = 0, copy_GBps = 0, step_us = 0;
+  double reduce_GBps = 0, copy_GBps = 0, step_us = 0, remote_core_GBps = 0;
   std::uint64_t pull_from = transport::kAnySize;
 };
 
@@ -133,13 +167,15 @@ Status broadcast(Group& world, void* data, std::uint64_t bytes, Deadline deadlin
 /// All ranks take over the constants of rank 0.
 Status share(Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
-  Constants constants{model.local, model.compute.reduce_GBps, model.compute.copy_GBps,
-                      model.step_us, tuning.pull_from.value_or(transport::kAnySize)};
+  Constants constants{
+      model.local,   model.compute.reduce_GBps, model.compute.copy_GBps,
+      model.step_us, model.remote_core_GBps,    tuning.pull_from.value_or(transport::kAnySize)};
   XYLEM_TRY(broadcast(world, &constants, sizeof constants, deadline));
   model.local = constants.local;
   model.compute.reduce_GBps = constants.reduce_GBps;
   model.compute.copy_GBps = constants.copy_GBps;
   model.step_us = constants.step_us;
+  model.remote_core_GBps = constants.remote_core_GBps;
   tuning.pull_from = constants.pull_from;
   tuning.network.resize(std::size_t{std::ranges::max(model.host)} + 1);
   XYLEM_TRY(broadcast(world, tuning.network.data(), tuning.network.size() * sizeof(NetworkSample),
@@ -316,6 +352,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
       if (!saved) context.logger.warn(saved.message());
     }
   }
+  if (is_first) set_core_rate(context, tuning.model);
   XYLEM_TRY(share(world, tuning, deadline));
   if (is_first) log_network(context, tuning);
   return tuning;

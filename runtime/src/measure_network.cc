@@ -25,7 +25,7 @@ using collectives::CostModel;
 
 /// How long one rank, at most, measures latencies and message costs in one round; and how long it
 /// measures rates, in all rounds together. An exchange that has begun is completed.
-constexpr std::chrono::milliseconds kLatencyBudget{5}, kRateBudget{160};
+constexpr std::chrono::milliseconds kLatencyBudget{5}, kRateBudget{200};
 constexpr int kTrips = 60, kRepeats = 20;
 constexpr std::uint32_t kStreamed = 64;
 constexpr std::uint64_t kFirstBytes = 16 << 10, kMostBytes = 64 << 20;
@@ -47,13 +47,10 @@ class Rounds {
       beside.push_back(other);
     }
     bits_ = measuring_bits(hosts());
-    has_pairs_ = std::ranges::any_of(ranks_, [](const auto& beside) { return beside.size() > 1; });
   }
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(ranks_.size()); }
   std::size_t count() const { return bits_.size(); }
-  /// Whether the rate between hosts is also measured with several pairs of ranks at once.
-  bool has_pairs() const { return has_pairs_; }
   /// The rank with which this rank measures in a round, if the first `most` ranks of each host do.
   std::optional<std::uint32_t> partner(std::size_t round, std::size_t most) const {
     const auto host = measuring_partner(host_, bits_[round], hosts());
@@ -74,7 +71,6 @@ class Rounds {
   std::size_t place_ = 0;                          ///< Of this rank among the ranks of its host.
   std::vector<std::vector<std::uint32_t>> ranks_;  ///< By host.
   std::vector<std::uint32_t> bits_;
-  bool has_pairs_ = false;
 };
 
 Status barrier(Group& world, Deadline deadline) { return complete(world, Call(), deadline); }
@@ -120,17 +116,6 @@ double rate(std::uint64_t bytes, double took_us) {
   return static_cast<double>(bytes) / std::max(took_us, 1.0) / 1e3;
 }
 
-/// The rate in each direction while both ranks send `bytes` bytes, and then three times as many, to
-/// each other. The difference of the two times is free of the time to begin and to end.
-Result<double> measure_rate(MeasuringPair& pair, std::uint64_t bytes) {
-  constexpr std::uint64_t kTimes = 3;
-  XYLEM_TRY(const double once, pair.exchange(bytes));
-  XYLEM_TRY(const double several, pair.exchange(kTimes * bytes));
-  // The longer exchange alone shows a lower bound.
-  const double least = rate(kTimes * bytes, several);
-  return std::clamp(rate((kTimes - 1) * bytes, several - once), least, 1.5 * least);
-}
-
 /// The rate of one pair of ranks; 0 if messages take too long to measure it. `budget_us`: how long
 /// to measure.
 Result<double> measure_flow(MeasuringPair& pair, double half_trip_us, double budget_us) {
@@ -146,7 +131,9 @@ Result<double> measure_flow(MeasuringPair& pair, double half_trip_us, double bud
     bytes *= 2;
     XYLEM_TRY(took, pair.exchange(bytes));
   } while (kLongEnough * took < budget_us && 2 * bytes <= kMostBytes);
-  if (2 * took < budget_us) return measure_rate(pair, bytes);
+  if (2 * took < budget_us) {
+    XYLEM_TRY(took, pair.exchange(bytes));
+  }
   return rate(bytes, took - 2 * half_trip_us);
 }
 
@@ -206,7 +193,7 @@ Result<std::vector<NetworkSample>> measure_network(Context& context,
   const Rounds rounds(model, world.spec().rank);
   if (rounds.hosts() < 2) return std::vector<NetworkSample>(1);
   const std::uint64_t slice = context.config().slice.value;
-  const auto sessions = static_cast<double>(rounds.count() * (rounds.has_pairs() ? 2 : 1));
+  const auto sessions = static_cast<double>(rounds.count() * 2);
   const double budget_us = in_microseconds(kRateBudget) / sessions;
   RankSample mine;
   for (std::size_t round = 0; round < rounds.count(); ++round) {
@@ -222,8 +209,8 @@ Result<std::vector<NetworkSample>> measure_network(Context& context,
   }
   XYLEM_TRY(auto ranks, gather(world, mine, deadline));
   std::vector<NetworkSample> hosts = of_hosts(rounds, model, ranks);
-  if (!rounds.has_pairs()) return hosts;
-  // Now several pairs of ranks at once. All pairs of two hosts send the same number of bytes.
+  // Now all hosts at the same time, with several pairs of ranks each. The pairs know how much they
+  // can send in the same time, so that none has a link for itself when others have finished.
   const NetworkSample own = hosts[model.host[world.spec().rank]];
   for (std::size_t round = 0; round < rounds.count(); ++round) {
     mine.host_GBps[round] = 0;

@@ -38,20 +38,23 @@ std::optional<PortLevel> trunks(const CostModel& model,
                                 std::uint32_t bit) {
   const auto hosts = static_cast<std::uint32_t>(samples.size());
   const std::uint32_t blocks = ((hosts - 1) >> bit) + 1;
-  std::vector<double> measured(blocks), possible(blocks), all_ports(blocks);
+  std::vector<double> reached(blocks, 1), possible(blocks), all_ports(blocks);
   for (std::uint32_t host = 0; host < hosts; ++host) {
-    all_ports[host >> bit] += port[host];
+    const std::uint32_t block = host >> bit;
+    all_ports[block] += port[host];
     const auto partner = measuring_partner(host, bit, hosts);
     const double rate = samples[host].host_GBps[round];
     if (!partner || rate <= 0) continue;
-    measured[host >> bit] += rate;
-    possible[host >> bit] += std::min(port[host], port[*partner]);
+    const double expected = std::min(port[host], port[*partner]);
+    possible[block] += expected;
+    // The last pair to finish has had its share of the trunk for all of its time.
+    reached[block] = std::min(reached[block], rate / expected);
   }
   PortLevel level;
   bool is_any = false;
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    const bool is_trunk = measured[block] > 0 && measured[block] < kClearly * possible[block];
-    level.rate_GBps.push_back(is_trunk ? measured[block] : all_ports[block]);
+    const bool is_trunk = possible[block] > 0 && reached[block] < kClearly;
+    level.rate_GBps.push_back(is_trunk ? reached[block] * possible[block] : all_ports[block]);
     is_any = is_any || is_trunk;
   }
   if (!is_any) return std::nullopt;

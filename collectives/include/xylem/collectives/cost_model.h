@@ -67,6 +67,9 @@ struct CostModel {
   /// Times of the core of a rank to send one slice of a message between hosts, in addition to
   /// step_us, and to receive it.
   double remote_send_us = 0, remote_receive_us = 0;
+  /// The rate at which the core of a rank sends, or receives, the bytes of messages between hosts;
+  /// 0: the bytes take no time of a core (RDMA).
+  double remote_core_GBps = 0;
   std::uint64_t slice_bytes = 256 * 1024;
   /// The number of ranks on other hosts with which a rank should exchange messages at most: each
   /// peer costs a connection, and messages from many at once overflow queues in the network.
