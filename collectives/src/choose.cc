@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -96,6 +97,18 @@ bool are_alike(const PredictionInput& call) {
 
 bool shares_cores(const PredictionInput& call) { return call.model.shares_cores(call.shape.ranks); }
 
+bool has_hosts_of_one_machine(const CostModel& model) {
+  if (model.machine.empty() || model.host.empty()) return false;
+  std::map<std::uint32_t, std::uint32_t> host_of;  // Of each machine.
+  for (std::size_t rank = 0; rank < model.machine.size(); ++rank) {
+    if (host_of.try_emplace(model.machine[rank], model.host[rank]).first->second !=
+        model.host[rank]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Whether all blocks have about the same size. If the planner chooses the number of blocks
 // (has_free_parts), a block consists of whole cache lines. Blocks of only a few lines then differ a
 // lot in size, and so do the times of the ranks.
@@ -114,7 +127,7 @@ Actors actors_of(const Planner& planner, const PredictionInput& call) {
   const bool shares = shares_cores(call);
   if (shape.per_host == shape.ranks && !shares) return {symmetry, symmetry.representatives()};
   // Hosts of one machine run at different times if they share its cores.
-  if (shares && !call.model.machine.empty()) return {std::nullopt, shape.ranks};
+  if (shares && has_hosts_of_one_machine(call.model)) return {std::nullopt, shape.ranks};
   if (auto part = symmetry.with_representatives(shape.per_host)) return {part, shape.per_host};
   return {std::nullopt, shape.ranks};
 }
@@ -131,16 +144,27 @@ double predict_exactly(const Planner& planner, const PredictionInput& call) {
                          : estimate_us(ranks, counts, call.model);
 }
 
-// What halved() halves: the number of hosts, or the number of ranks per host.
-enum class Along { hosts, per_host };
+// What halved() halves: the number of hosts, or the number of ranks on each host.
+enum class Along { hosts, ranks };
 
-std::uint32_t hosts_of(const Shape& shape) { return shape.ranks / shape.per_host; }
+// The host of each rank, numbered in the order of their first ranks.
+std::vector<std::uint32_t> numbered_hosts(const PredictionInput& call) {
+  std::vector<std::uint32_t> numbers(call.shape.ranks);
+  std::map<std::uint32_t, std::uint32_t> seen;
+  for (std::uint32_t rank = 0; rank < numbers.size() && !call.model.host.empty(); ++rank) {
+    const auto next = static_cast<std::uint32_t>(seen.size());
+    numbers[rank] = seen.try_emplace(call.model.host[rank], next).first->second;
+  }
+  return numbers;
+}
 
-// Sets per_host and host_sizes of a shape whose ranks are in the order of their places.
+// Sets per_host and host_sizes of a shape. If the ranks of a host are not consecutive, plans do not
+// depend on hosts.
 void set_hosts(Shape& shape, std::span<const std::uint32_t> host) {
   Placement where = placement(host, shape.ranks);
-  shape.per_host = where.per_host;
-  shape.host_sizes = std::move(where.host_sizes);
+  const bool are_consecutive = where.order.empty();
+  shape.per_host = are_consecutive ? where.per_host : 1;
+  shape.host_sizes = are_consecutive ? std::move(where.host_sizes) : std::vector<std::uint32_t>();
 }
 
 // The call on some of the ranks only. The cores of a machine become fewer like its ranks.
@@ -166,23 +190,33 @@ PredictionInput part_of(const PredictionInput& call, std::span<const std::uint32
   return part;
 }
 
+// The number of the host behind the slowest port, by numbered_hosts().
+std::uint32_t slowest_host(const PredictionInput& call, std::span<const std::uint32_t> hosts) {
+  std::uint32_t slowest = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const PortLevel& level : call.model.network) {
+    for (std::uint32_t rank = 0; rank < hosts.size(); ++rank) {
+      const double rate = level.rate_GBps[level.port[rank]];
+      if (rate < least) least = rate, slowest = hosts[rank];
+    }
+  }
+  return slowest;
+}
+
 // The same call on half of the hosts, or with half of the ranks on each host. If the hosts are not
-// alike, halving along hosts removes every other rank of each host.
+// alike, every other host is removed, but not the slowest one.
 PredictionInput halved(const PredictionInput& call, Along along) {
-  const Shape& shape = call.shape;
-  std::vector<std::uint32_t> kept;
-  if (along == Along::hosts && are_alike(call)) {
-    kept.resize(std::size_t{(hosts_of(shape) + 1) / 2} * shape.per_host);
-    std::iota(kept.begin(), kept.end(), 0U);
-    return part_of(call, kept);
-  }
-  std::map<std::uint32_t, std::uint32_t> seen;  // How many ranks of each host have been visited.
-  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
-    const std::uint32_t host = call.model.host.empty() ? 0 : call.model.host[rank];
-    if (seen[host]++ % 2 == 0) kept.push_back(rank);
-  }
-  if (along == Along::hosts && kept.size() == shape.ranks) {  // One rank on each host.
-    std::erase_if(kept, [](std::uint32_t rank) { return rank % 2 != 0; });
+  const auto hosts = numbered_hosts(call);
+  const std::uint32_t count = std::ranges::max(hosts) + 1;
+  const bool alike = are_alike(call);
+  const std::uint32_t kept_parity = slowest_host(call, hosts) % 2;
+  std::vector<std::uint32_t> kept, seen(count);  // seen: how many ranks of each host, so far.
+  for (std::uint32_t rank = 0; rank < hosts.size(); ++rank) {
+    const std::uint32_t host = hosts[rank];
+    const bool is_kept = along == Along::ranks ? seen[host]++ % 2 == 0
+                         : alike               ? host < (count + 1) / 2
+                                               : host % 2 == kept_parity;
+    if (is_kept) kept.push_back(rank);
   }
   return part_of(call, kept);
 }
@@ -191,7 +225,8 @@ PredictionInput halved(const PredictionInput& call, Along along) {
 // result twice more: even two hosts still communicate over the network.
 bool can_halve(const PredictionInput& call, Along along) {
   constexpr std::uint32_t kFewestHosts = 8;
-  return along == Along::hosts ? hosts_of(call.shape) >= 2 * kFewestHosts : call.shape.per_host > 1;
+  const std::uint32_t hosts = std::ranges::max(numbered_hosts(call)) + 1;
+  return along == Along::hosts ? hosts >= 2 * kFewestHosts : call.shape.ranks >= 2 * hosts;
 }
 
 // The number of steps to simulate, assuming that all ranks except the root have equally many.
@@ -244,7 +279,7 @@ double extrapolate(const Planner& planner,
 
 double predict_us(const Planner& planner, const PredictionInput& call) {
   return extrapolate(planner, call, Along::hosts, [&](const PredictionInput& fewer_hosts) {
-    return extrapolate(planner, fewer_hosts, Along::per_host,
+    return extrapolate(planner, fewer_hosts, Along::ranks,
                        [&](const PredictionInput& smaller_hosts) {
                          return predict_exactly(planner, smaller_hosts);
                        });
@@ -255,7 +290,7 @@ double predict_us(const Planner& planner, const PredictionInput& call) {
 std::pair<Simulated, std::uint32_t> simulated_ranks(const Planner& planner,
                                                     const PredictionInput& call) {
   const auto [fewer_hosts, hosts_halved] = small_enough(planner, call, Along::hosts);
-  const auto [part, ranks_halved] = small_enough(planner, fewer_hosts, Along::per_host);
+  const auto [part, ranks_halved] = small_enough(planner, fewer_hosts, Along::ranks);
   const Actors actors = actors_of(planner, part);
   if (hosts_halved + ranks_halved > 0) return {Simulated::fewer_ranks, actors.count};
   return {actors.symmetry ? Simulated::representatives : Simulated::all_ranks, actors.count};
@@ -305,8 +340,10 @@ Needs needs_of(const Planner& planner, const PredictionInput& call) {
   const Schedule root = planner.plan(shape, shape.root);
   const Schedule other = planner.plan(shape, (shape.root + 1) % shape.ranks);
   const std::uint64_t chunks = proof_chunks(root) + proof_chunks(other) * (shape.ranks - 1);
-  const bool has_symmetry = planner.symmetry != nullptr && shape.host_sizes.empty() &&
-                            root.steps.size() * shape.ranks <= kMostStepsBySymmetry;
+  const bool has_symmetry =
+      planner.symmetry != nullptr &&
+      proof_chunks(other) * planner.symmetry(shape).representatives() <= kMostProvenChunks &&
+      root.steps.size() * shape.ranks <= kMostStepsBySymmetry;
   needs.is_provable = chunks <= kMostProvenChunks || has_symmetry;
   return needs;
 }
@@ -317,15 +354,24 @@ struct Prediction {
   double us;
   std::uint64_t scratch;  // 0 if it is at most kMostScratch.
   Needs needs;
+  bool sends_less = false;  // Chosen since it sends fewer bytes between hosts than the fastest.
 };
 
 // The bytes that ranks send to other hosts: those of all ranks or, if there are many, those of the
-// first ones.
+// first hosts.
 std::uint64_t bytes_between_hosts(const Prediction& plan) {
-  constexpr std::uint32_t kLooks = 64;
+  constexpr std::uint32_t kMany = 512, kLooks = 64;
   const auto& [shape, bytes, model] = *plan.call;
+  const auto hosts = numbered_hosts(*plan.call);
+  std::vector<std::uint32_t> sizes(std::ranges::max(hosts) + 1);
+  for (const std::uint32_t host : hosts) ++sizes[host];
+  std::uint32_t end = 0;  // The hosts before this one are counted.
+  for (std::uint32_t ranks = 0; end < sizes.size() && (shape.ranks <= kMany || ranks < kLooks);) {
+    ranks += sizes[end++];
+  }
   std::uint64_t sum = 0;
-  for (std::uint32_t rank = 0; rank < std::min(shape.ranks, kLooks); ++rank) {
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    if (hosts[rank] >= end) continue;
     const Schedule schedule = plan.planner->plan(shape, rank);
     const Layout layout(schedule, {.count = bytes});
     for (const Step& step : schedule.steps) {
@@ -363,7 +409,7 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     const PredictionInput& call = planner.moves_ranges ? by_rank : by_place;
     const Needs needs = needs_of(planner, call);
     const std::uint64_t scratch = needs.scratch > kMostScratch ? needs.scratch : 0;
-    result.push_back({&planner, &call, 0, scratch, needs});
+    result.push_back({&planner, &call, 0, scratch, needs, false});
   }
   const auto keep_only = [&](auto&& is_good) {
     if (std::ranges::none_of(result, is_good)) return;
@@ -386,7 +432,10 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   };
   const auto others = std::ranges::find_if(result, is_other);
   if (!by_place.model.host.empty() && others - result.begin() > 1) {
-    const auto fewest = std::ranges::min_element(result.begin(), others, {}, bytes_between_hosts);
+    std::vector<std::uint64_t> bytes;
+    for (auto it = result.begin(); it != others; ++it) bytes.push_back(bytes_between_hosts(*it));
+    const auto fewest = result.begin() + (std::ranges::min_element(bytes) - bytes.begin());
+    fewest->sends_less = fewest != result.begin();
     std::rotate(result.begin(), fewest, fewest + 1);
   }
   return result;
@@ -400,12 +449,12 @@ std::string explain(const Prediction& best, const Prediction& next) {
         "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
         next.planner->name, next.us, format_bytes(Bytes{next.scratch}));
   }
-  if (best.us == next.us)
-    return fmt::format("as fast as {}, and registered before it", next.planner->name);
-  if (next.us < best.us) {
+  if (best.sends_less) {
     return fmt::format("as fast as {} ({:.4g} us), and sends fewer bytes between hosts",
                        next.planner->name, next.us);
   }
+  if (best.us == next.us)
+    return fmt::format("as fast as {}, and registered before it", next.planner->name);
   const auto latency = [](const Prediction& p) {
     PredictionInput little = *p.call;
     little.bytes = std::min(little.bytes, kPartAlignment);
@@ -431,6 +480,12 @@ std::uint64_t bytes_of(int size_class) {
 }
 
 }  // namespace
+
+double Choice::predict_us(std::uint64_t bytes) const {
+  PredictionInput call{shape, bytes, *model};
+  if (!order.empty()) call.model = model->of_ranks(order);
+  return collectives::predict_us(*planner, call);
+}
 
 Schedule Choice::plan(std::uint32_t rank) const {
   const auto place =

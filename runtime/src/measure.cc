@@ -31,8 +31,7 @@ constexpr int kSmallRounds = 100, kSmallRepeats = 30;
 constexpr int kLargeRounds = 8, kLargeRepeats = 3;
 /// How long, at most, this rank measures the link within its host, and its core. The time of the
 /// link counts from the end of the first round trip, and a round trip that has begun is completed.
-/// The sum of the two and of what measure_network() takes is the 0.3 s that docs/configuration.md
-/// states.
+/// With what measure_network() takes, this is about the 0.3 s that docs/configuration.md states.
 constexpr std::chrono::milliseconds kLocalBudget{80}, kCoreBudget{20};
 static_assert(kNeverPull.value == transport::kAnySize);
 
@@ -95,12 +94,10 @@ void measure_core(CostModel& model) {
 
 /// The rate at which a core sends, or receives, messages between hosts over TCP. The kernel's part
 /// is assumed; that of the protection of payload is measured.
-double tcp_core_rate(transport::Protection protection) {
+double tcp_core_rate(transport::Protection protection, transport::Cipher cipher) {
   // Half of the CPU time of `tcp:off` for both ends (docs/benchmarks.md, "Between hosts").
   constexpr double kKernelNsPerByte = 0.4;
   if (protection == transport::Protection::off) return 1 / kKernelNsPerByte;
-  const auto cipher =
-      transport::has_aes() ? transport::Cipher::aes256_gcm : transport::Cipher::chacha20_poly1305;
   transport::Seal seal(cipher, transport::SealKey());
   // A frame at a time, as in messages.
   std::vector<std::byte> frame(32 << 10);
@@ -115,15 +112,23 @@ double tcp_core_rate(transport::Protection protection) {
   return 1 / (kKernelNsPerByte + 1 / sealed_GBps);
 }
 
-/// Sets CostModel::remote_core_GBps. The bytes of RDMA take no time of a core.
+/// Sets CostModel::remote_core_GBps, by what carries payload between most pairs of ranks on
+/// different hosts. The bytes of RDMA take no time of a core.
 void set_core_rate(const Context& context, CostModel& model) {
+  const auto& peers = context.wires->hosts().peers();
+  const std::string& transport = context.config().transport;
+  const auto with_rdma = static_cast<double>(std::ranges::count(peers, true, &PeerFacts::has_rdma));
+  const auto ranks = static_cast<double>(peers.size());
+  const bool is_mostly_rdma = 2 * with_rdma * (with_rdma - 1) > ranks * (ranks - 1);
+  const bool is_rdma = transport == "ucx-rdma" || (transport == "auto" && is_mostly_rdma);
   model.remote_core_GBps = 0;
-  const auto other = std::ranges::find_if(
-      model.host, [&](std::uint32_t host) { return host != model.host.front(); });
-  if (other == model.host.end()) return;
-  const auto rank = static_cast<std::uint32_t>(other - model.host.begin());
-  const bool is_rdma = context.wires->path(rank).transport == "ucx-rdma";
-  if (!is_rdma) model.remote_core_GBps = tcp_core_rate(context.config().protection);
+  if (is_rdma || std::ranges::max(model.host) == 0) return;
+  const auto cipher = std::ranges::all_of(peers, &PeerFacts::has_aes)
+                          ? transport::Cipher::aes256_gcm
+                          : transport::Cipher::chacha20_poly1305;
+  const auto protection =
+      transport == "ucx-tcp" ? transport::Protection::off : context.config().protection;
+  model.remote_core_GBps = tcp_core_rate(protection, cipher);
 }
 
 /// The rank of this host with which this rank exchanges messages, if any. All ranks of a host
@@ -154,15 +159,6 @@ struct Constants {
   double reduce_GBps = 0, copy_GBps = 0, step_us = 0, remote_core_GBps = 0;
   std::uint64_t pull_from = transport::kAnySize;
 };
-
-Status broadcast(Group& world, void* data, std::uint64_t bytes, Deadline deadline) {
-  Call call;
-  call.collective = collectives::Collective::broadcast;
-  call.type = DataType::uint8;
-  call.count = bytes;
-  call.input = call.output = data;
-  return complete(world, std::move(call), deadline);
-}
 
 /// All ranks take over the constants of rank 0.
 Status share(Group& world, Tuning& tuning, Deadline deadline) {
@@ -242,8 +238,7 @@ Status measure_link(const Context& context,
   return pair.end();
 }
 
-/// Measures within the hosts, and sets the constants at rank 0. Returns there whether everything
-/// was measured, and otherwise true.
+/// Measures within the hosts, and sets the constants. Returns whether everything was measured.
 Result<bool> measure_hosts(Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
   LocalSample mine;
@@ -262,14 +257,8 @@ Result<bool> measure_hosts(Context& context, Group& world, Tuning& tuning, Deadl
   // measured time is the sum of both. The cost model counts writing and reading separately, so it
   // needs the bandwidth of one of them.
   if (shares_cores(model, world.spec().rank)) mine.cost.bandwidth_GBps *= 2;
-  std::vector<LocalSample> all(world.spec().rank == 0 ? world.spec().size() : 0);
-  Call call;
-  call.collective = collectives::Collective::gather;
-  call.type = DataType::uint8;
-  call.count = sizeof mine;
-  call.input = &mine;
-  call.output = all.data();
-  XYLEM_TRY(complete(world, std::move(call), deadline));
+  std::vector<LocalSample> all(world.spec().size());
+  XYLEM_TRY(all_gather(world, &mine, sizeof mine, all.data(), deadline));
   const auto first = std::ranges::find(all, true, &LocalSample::is_measured);
   if (first == all.end()) return true;
   model.local = first->cost;
@@ -285,10 +274,12 @@ Result<bool> measure_hosts(Context& context, Group& world, Tuning& tuning, Deadl
 void log_network(const Context& context, const Tuning& tuning) {
   const CostModel& model = tuning.model;
   if (model.network.empty()) {
-    if (tuning.network.size() > 1) {
-      context.logger.info(
-          "start: the network between hosts is too slow to be measured; its costs are assumed");
-    }
+    if (tuning.network.size() < 2) return;
+    context.logger.info(fmt::format(
+        "start: a message between hosts takes {:.3g} us; bandwidth {:.3g} GB/s, assumed, since "
+        "messages take too long to measure it",
+        model.remote_send_us + model.remote.alpha_us + model.remote_receive_us,
+        model.remote.bandwidth_GBps));
     return;
   }
   const auto& ports = model.network.front().rate_GBps;
@@ -324,7 +315,8 @@ Tuning default_tuning(const Config& config, const Hosts& hosts) {
   tuning.model.host = hosts.indices();
   tuning.model.machine = hosts.machines();
   tuning.model.machine_cores = hosts.machine_cores();
-  tuning.ports = hosts.ports();
+  tuning.ports = fmt::format("{}{}, protection {}", hosts.ports(), config.transport,
+                             static_cast<int>(config.protection));
   return tuning;
 }
 

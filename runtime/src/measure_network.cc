@@ -32,9 +32,12 @@ constexpr std::uint64_t kFirstBytes = 16 << 10, kMostBytes = 64 << 20;
 /// The most pairs of ranks that measure the rate between two hosts together.
 constexpr std::size_t kMostPairs = 4;
 
-/// What one rank has measured. In host_GBps it has the rates of its own pairs
-/// only.
-using RankSample = NetworkSample;
+/// What one rank has measured. In `network.host_GBps` it has the rates of its own pairs only.
+struct RankSample {
+  NetworkSample network;
+  /// By round, half of the time of a round trip to the partner.
+  std::array<double, kMostRounds> half_trips_us{};
+};
 
 /// Who measures with whom.
 class Rounds {
@@ -61,6 +64,14 @@ class Rounds {
   std::size_t pairs(std::size_t round, std::size_t most) const {
     const auto host = measuring_partner(host_, bits_[round], hosts());
     return host ? std::min({most, ranks_[host_].size(), ranks_[*host].size()}) : 0;
+  }
+  /// Half of the time of a round trip to the partner host, which the first rank of one of the two
+  /// hosts has measured.
+  double half_trip_us(std::span<const RankSample> samples, std::size_t round) const {
+    const auto host = measuring_partner(host_, bits_[round], hosts());
+    if (!host) return 0;
+    return std::max(samples[ranks_[host_][0]].half_trips_us[round],
+                    samples[ranks_[*host][0]].half_trips_us[round]);
   }
   std::optional<std::uint32_t> partner_host(std::uint32_t host, std::size_t round) const {
     return measuring_partner(host, bits_[round], hosts());
@@ -92,23 +103,26 @@ Status together(Context& context,
   return pair.end();
 }
 
-Status measure_latency(MeasuringPair& pair, RankSample& sample) {
+double least(double known, double now) { return known > 0 ? std::min(known, now) : now; }
+
+Status measure_latency(MeasuringPair& pair, RankSample& sample, std::size_t round) {
   // The first round trip makes the connection.
   XYLEM_TRY(pair.round_trip());
   XYLEM_TRY(const double half_trip, quickest(kTrips, kRepeats, Deadline::after(kLatencyBudget),
                                              [&] { return pair.round_trip(); }));
+  sample.half_trips_us[round] = half_trip;
+  NetworkSample& all = sample.network;
+  all.half_trip_us = least(all.half_trip_us, half_trip);
+  all.send_us = least(all.send_us, pair.send_us());
+  // On a long link, what a message takes of a core does not matter.
+  if (half_trip > in_microseconds(kLatencyBudget)) return {};
   double message = std::numeric_limits<double>::max();
   const Deadline budget = Deadline::after(kLatencyBudget);
   do {
     XYLEM_TRY(const double took, pair.stream(kStreamed));
     message = std::min(message, std::max(took - 2 * half_trip, 0.0) / kStreamed);
   } while (!budget.passed());
-  const auto least = [](double known, double now) {
-    return known > 0 ? std::min(known, now) : now;
-  };
-  sample.half_trip_us = least(sample.half_trip_us, half_trip);
-  sample.send_us = least(sample.send_us, pair.send_us());
-  sample.message_us = least(sample.message_us, message);
+  all.message_us = least(all.message_us, message);
   return {};
 }
 
@@ -122,15 +136,20 @@ Result<double> measure_flow(MeasuringPair& pair, double half_trip_us, double bud
   // TCP sends its first bytes in several round trips.
   constexpr double kSlowStart = 8;
   if (kSlowStart * half_trip_us > budget_us) return 0.0;
-  // Exchanges grow until one takes an eighth of the budget. This also fills queues on the way, and
-  // uses up what a network lets pass at first.
-  constexpr double kLongEnough = 8;
+  // Exchanges grow until one takes an eighth of the budget, and much longer than a round trip. This
+  // also fills queues on the way, and uses up what a network lets pass at first.
+  constexpr double kLongEnough = 8, kOfATrip = 4;
   std::uint64_t bytes = kFirstBytes / 2;
-  double took = 0;
+  double took = 0, spent = 0;
+  const auto is_long = [&] {
+    return kLongEnough * took >= budget_us && took >= kOfATrip * 2 * half_trip_us;
+  };
   do {
     bytes *= 2;
     XYLEM_TRY(took, pair.exchange(bytes));
-  } while (kLongEnough * took < budget_us && 2 * bytes <= kMostBytes);
+    spent += took;
+  } while (!is_long() && spent < budget_us && 2 * bytes <= kMostBytes);
+  if (!is_long() && spent >= budget_us) return 0.0;
   if (2 * took < budget_us) {
     XYLEM_TRY(took, pair.exchange(bytes));
   }
@@ -138,15 +157,9 @@ Result<double> measure_flow(MeasuringPair& pair, double half_trip_us, double bud
 }
 
 /// The samples of all ranks.
-Result<std::vector<RankSample>> gather(Group& world, RankSample mine, Deadline deadline) {
+Result<std::vector<RankSample>> gather(Group& world, const RankSample& mine, Deadline deadline) {
   std::vector<RankSample> all(world.spec().size());
-  Call call;
-  call.collective = Collective::all_gather;
-  call.type = DataType::uint8;
-  call.count = sizeof mine;
-  call.input = &mine;
-  call.output = all.data();
-  XYLEM_TRY(complete(world, std::move(call), deadline));
+  XYLEM_TRY(all_gather(world, &mine, sizeof mine, all.data(), deadline));
   return all;
 }
 
@@ -157,21 +170,21 @@ std::vector<NetworkSample> of_hosts(const Rounds& rounds,
                                     std::span<const RankSample> ranks) {
   std::vector<NetworkSample> hosts(rounds.hosts());
   std::vector<std::array<int, kMostRounds>> pairs(rounds.hosts());
-  const auto least = [](double& known, double now) {
-    if (now > 0) known = known > 0 ? std::min(known, now) : now;
+  const auto keep_least = [](double& known, double now) {
+    if (now > 0) known = least(known, now);
   };
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankSample& sample = ranks[rank];
+    const NetworkSample& sample = ranks[rank].network;
     const std::uint32_t own = model.host[rank];
-    least(hosts[own].half_trip_us, sample.half_trip_us);
-    least(hosts[own].send_us, sample.send_us);
-    least(hosts[own].message_us, sample.message_us);
+    keep_least(hosts[own].half_trip_us, sample.half_trip_us);
+    keep_least(hosts[own].send_us, sample.send_us);
+    keep_least(hosts[own].message_us, sample.message_us);
     hosts[own].flow_GBps = std::max(hosts[own].flow_GBps, sample.flow_GBps);
     for (std::size_t round = 0; round < rounds.count(); ++round) {
       const auto partner = rounds.partner_host(own, round);
       if (!partner || sample.host_GBps[round] <= 0) continue;
       for (const std::uint32_t host : {own, *partner}) {
-        least(hosts[host].host_GBps[round], sample.host_GBps[round]);
+        keep_least(hosts[host].host_GBps[round], sample.host_GBps[round]);
         ++pairs[host][round];
       }
     }
@@ -196,27 +209,33 @@ Result<std::vector<NetworkSample>> measure_network(Context& context,
   const auto sessions = static_cast<double>(rounds.count() * 2);
   const double budget_us = in_microseconds(kRateBudget) / sessions;
   RankSample mine;
+  auto& rates = mine.network.host_GBps;
   for (std::size_t round = 0; round < rounds.count(); ++round) {
     const auto partner = rounds.partner(round, 1);
-    const auto latency = [&](MeasuringPair& pair) { return measure_latency(pair, mine); };
+    const auto latency = [&](MeasuringPair& pair) { return measure_latency(pair, mine, round); };
     XYLEM_TRY(together(context, world, partner, kFirstBytes, deadline, latency));
     const auto flow = [&](MeasuringPair& pair) -> Status {
-      XYLEM_TRY(mine.host_GBps[round], measure_flow(pair, mine.half_trip_us, budget_us));
-      mine.flow_GBps = std::max(mine.flow_GBps, mine.host_GBps[round]);
+      XYLEM_TRY(rates[round], measure_flow(pair, mine.half_trips_us[round], budget_us));
+      mine.network.flow_GBps = std::max(mine.network.flow_GBps, rates[round]);
       return {};
     };
     XYLEM_TRY(together(context, world, partner, slice, deadline, flow));
   }
   XYLEM_TRY(auto ranks, gather(world, mine, deadline));
-  std::vector<NetworkSample> hosts = of_hosts(rounds, model, ranks);
+  const std::vector<NetworkSample> hosts = of_hosts(rounds, model, ranks);
+  const auto has_no_rate = [](const NetworkSample& host) {
+    return std::ranges::max(host.host_GBps) <= 0;
+  };
+  if (std::ranges::all_of(hosts, has_no_rate)) return hosts;
   // Now all hosts at the same time, with several pairs of ranks each. The pairs know how much they
   // can send in the same time, so that none has a link for itself when others have finished.
-  const NetworkSample own = hosts[model.host[world.spec().rank]];
+  const NetworkSample& own = hosts[model.host[world.spec().rank]];
   for (std::size_t round = 0; round < rounds.count(); ++round) {
-    mine.host_GBps[round] = 0;
+    rates[round] = 0;
+    const double half_trip_us = rounds.half_trip_us(ranks, round);
     const auto pairs = static_cast<double>(rounds.pairs(round, kMostPairs));
     const double fits = own.host_GBps[round] * 1e3 * budget_us / 2 / std::max(pairs, 1.0);
-    const auto bytes = static_cast<std::uint64_t>(fits);
+    const auto bytes = static_cast<std::uint64_t>(std::min(fits, double{kMostBytes}));
     const auto partner = bytes > 0 ? rounds.partner(round, kMostPairs) : std::nullopt;
     // The first exchange makes the connections, and fills the queues on the way.
     const auto prepare = [&](MeasuringPair& pair) -> Status {
@@ -226,7 +245,7 @@ Result<std::vector<NetworkSample>> measure_network(Context& context,
     XYLEM_TRY(together(context, world, partner, slice, deadline, prepare));
     const auto share = [&](MeasuringPair& pair) -> Status {
       XYLEM_TRY(const double took, pair.exchange(bytes));
-      mine.host_GBps[round] = rate(bytes, took);
+      rates[round] = rate(bytes, std::max(took - 2 * half_trip_us, took / 2));
       return {};
     };
     XYLEM_TRY(together(context, world, partner, slice, deadline, share));

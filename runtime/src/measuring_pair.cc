@@ -31,6 +31,39 @@ Status complete(const Work& work, Deadline deadline) {
       status.peer());
 }
 
+// The calls own their buffers: an operation may exist after its Work has ended with an error.
+
+Status broadcast(Group& world, void* data, std::uint64_t bytes, Deadline deadline) {
+  const auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
+  std::memcpy(buffer->data(), data, bytes);
+  Call call;
+  call.collective = collectives::Collective::broadcast;
+  call.type = DataType::uint8;
+  call.count = bytes;
+  call.input = call.output = buffer->data();
+  call.owned = buffer;
+  XYLEM_TRY(complete(world, std::move(call), deadline));
+  std::memcpy(data, buffer->data(), bytes);
+  return {};
+}
+
+Status all_gather(
+    Group& world, const void* mine, std::uint64_t bytes, void* all, Deadline deadline) {
+  const std::uint64_t ranks = world.spec().size();
+  const auto buffer = std::make_shared<std::vector<std::byte>>(bytes * (ranks + 1));
+  std::memcpy(buffer->data(), mine, bytes);
+  Call call;
+  call.collective = collectives::Collective::all_gather;
+  call.type = DataType::uint8;
+  call.count = bytes;
+  call.input = buffer->data();
+  call.output = buffer->data() + bytes;
+  call.owned = buffer;
+  XYLEM_TRY(complete(world, std::move(call), deadline));
+  std::memcpy(all, buffer->data() + bytes, bytes * ranks);
+  return {};
+}
+
 MeasuringPair::MeasuringPair(
     Context& context, Group& world, std::uint32_t partner, std::uint64_t longest, Deadline deadline)
     : context_(context),

@@ -31,6 +31,11 @@ inline double in_microseconds(Clock::duration duration) {
 /// and finds out which rank does not answer.
 Status complete(Group& world, Call&& call, Deadline deadline);
 Status complete(const Work& work, Deadline deadline);
+/// Copies `bytes` bytes of rank 0 to all ranks. Collective.
+Status broadcast(Group& world, void* data, std::uint64_t bytes, Deadline deadline);
+/// Copies the `bytes` bytes at `mine` of each rank to `all`, in the order of the ranks. Collective.
+Status all_gather(
+    Group& world, const void* mine, std::uint64_t bytes, void* all, Deadline deadline);
 
 /// The shortest time of several rounds. The shortest time is used because other load on the machine
 /// is temporary and must not affect the constants. If several rounds take about the same time, the

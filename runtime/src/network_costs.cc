@@ -15,6 +15,24 @@ using collectives::PortLevel;
 /// are measured several times on a busy machine differ by less.
 constexpr double kClearly = 0.8;
 
+/// Sets values that no measurement gives to 0: the samples of other hosts may be anything.
+void drop_impossible(NetworkSample& sample) {
+  constexpr double kLeast = 1e-9, kMost = 1e9;
+  const auto check = [](double& value) {
+    if (!(value > kLeast && value < kMost)) value = 0;
+  };
+  for (double* value :
+       {&sample.half_trip_us, &sample.send_us, &sample.message_us, &sample.flow_GBps}) {
+    check(*value);
+  }
+  for (double& rate : sample.host_GBps) check(rate);
+}
+
+/// Whether two rates differ by no more than measurements of one rate do.
+bool is_about(double rate, double usual) {
+  return rate >= kClearly * usual && kClearly * rate <= usual;
+}
+
 /// The median of the values above 0; absent if there are none.
 std::optional<double> median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return value <= 0; });
@@ -58,6 +76,10 @@ std::optional<PortLevel> trunks(const CostModel& model,
     is_any = is_any || is_trunk;
   }
   if (!is_any) return std::nullopt;
+  const double usual = median(level.rate_GBps).value_or(0);
+  for (double& rate : level.rate_GBps) {
+    if (is_about(rate, usual)) rate = usual;
+  }
   for (const std::uint32_t host : model.host) level.port.push_back(host >> bit);
   return level;
 }
@@ -89,7 +111,9 @@ bool is_measured(std::span<const NetworkSample> samples) {
   return samples.size() < 2 || std::ranges::all_of(samples, has_rate);
 }
 
-void set_network(CostModel& model, std::span<const NetworkSample> samples) {
+void set_network(CostModel& model, std::span<const NetworkSample> measured) {
+  std::vector<NetworkSample> samples(measured.begin(), measured.end());
+  for (NetworkSample& sample : samples) drop_impossible(sample);
   const auto hosts = static_cast<std::uint32_t>(samples.size());
   const auto half_trip = median(all_of(samples, &NetworkSample::half_trip_us));
   if (!half_trip) return;
@@ -107,7 +131,7 @@ void set_network(CostModel& model, std::span<const NetworkSample> samples) {
   for (const NetworkSample& sample : samples) port.push_back(std::ranges::max(sample.host_GBps));
   const auto usual = median(port);
   if (!usual) return;
-  for (double& rate : port) rate = rate > 0 ? rate : *usual;
+  for (double& rate : port) rate = is_about(rate, *usual) || rate <= 0 ? *usual : rate;
   model.remote.bandwidth_GBps =
       std::max(std::ranges::max(all_of(samples, &NetworkSample::flow_GBps)), *usual / 10);
   model.network = {{model.host, port}};

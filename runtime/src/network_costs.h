@@ -5,8 +5,9 @@
 // Hosts are measured in rounds. In each round every host is in at most one pair, and all pairs
 // measure at the same time: in the round of bit b, host h and host h XOR 2^b are a pair. So the
 // best rate of a host over all rounds is the rate of its port. If the pairs of a round are slower
-// than their ports, something between them is slower: hosts with equal numbers above bit b share a
-// trunk. Launchers usually number hosts rack by rack.
+// than their ports, something between them is slower: hosts whose numbers are equal from bit b on
+// share a trunk. Launchers usually number hosts rack by rack. Rates that differ by less than 20 %
+// count as equal, so that equal hosts stay equal in the model.
 #pragma once
 
 #include "xylem/collectives/cost_model.h"

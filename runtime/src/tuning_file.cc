@@ -95,7 +95,8 @@ bool read_measured(const json& value, double& number) {
   constexpr double kMost = 1e9;
   if (!value.is_number()) return false;
   number = value.get<double>();
-  return number >= 0 && number < kMost;
+  constexpr double kLeast = 1e-9;
+  return number == 0 || (number > kLeast && number < kMost);
 }
 
 /// Reads the samples of this number of hosts.
@@ -206,6 +207,9 @@ Status save_tuning(const std::string& path, const Tuning& tuning, Deadline deadl
   json network = json::array();
   for (const NetworkSample& sample : tuning.network) network.push_back(to_json(sample));
   XYLEM_TRY(const auto key, hardware_key(tuning));
+  // Each set of hosts has an entry of its own, so their number is limited.
+  constexpr std::size_t kMostEntries = 256;
+  if (content["machines"].size() >= kMostEntries) content["machines"] = json::object();
   content["machines"][key] = {
       {"local", to_json(model.local)},
       {"network", std::move(network)},

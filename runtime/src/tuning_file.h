@@ -22,7 +22,8 @@ struct Tuning {
   collectives::CostModel model;
   /// The samples of all hosts, from which set_network() makes the costs between hosts.
   std::vector<NetworkSample> network;
-  /// The ports of all hosts, as text. Measurements are valid only between the same ports.
+  /// The hosts with their ports, and what carries payload, as text. Measurements are valid only for
+  /// the same.
   std::string ports;
   /// Within a host, a receiver copies messages of at least this many bytes directly out of the
   /// sender's process, since this is faster. kAnySize: a receiver never does so. Not set if not

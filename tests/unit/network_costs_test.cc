@@ -8,8 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <limits>
+#include <random>
 #include <vector>
 
 namespace xylem::runtime {
@@ -123,6 +127,31 @@ TEST(NetworkCosts, ThatWereNotMeasuredStayAsTheyAre) {
   EXPECT_EQ(model.remote.bandwidth_GBps, before);
   EXPECT_FALSE(is_measured(samples));
   EXPECT_TRUE(is_measured(std::vector<NetworkSample>(1)));
+}
+
+// The samples come from other ranks, so they may be anything.
+TEST(NetworkCosts, OfImpossibleSamplesAreUsable) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  std::mt19937_64 random(7);
+  const double values[] = {std::nan(""), kInfinite, -kInfinite, -1, 0, 1e-300, 1e300, 0.12, 20};
+  const auto draw = [&] { return values[random() % std::size(values)]; };
+  for (int turn = 0; turn < 2000; ++turn) {
+    std::vector<NetworkSample> samples(1 + random() % 9);
+    for (NetworkSample& sample : samples) {
+      sample = {draw(), draw(), draw(), draw(), {draw(), draw(), draw(), draw()}};
+    }
+    const CostModel model = model_of(samples);
+    for (const double cost :
+         {model.remote.alpha_us, model.remote_send_us, model.remote_receive_us}) {
+      EXPECT_TRUE(std::isfinite(cost) && cost >= 0);
+    }
+    EXPECT_TRUE(std::isfinite(model.remote.bandwidth_GBps) && model.remote.bandwidth_GBps > 0);
+    for (const auto& level : model.network) {
+      EXPECT_EQ(level.port.size(), model.host.size());
+      for (const std::uint32_t port : level.port) EXPECT_LT(port, level.rate_GBps.size());
+      for (const double rate : level.rate_GBps) EXPECT_TRUE(std::isfinite(rate) && rate > 0);
+    }
+  }
 }
 
 // A host whose partner does not exist in any round has no rate of its own.

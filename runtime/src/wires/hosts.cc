@@ -3,6 +3,8 @@
 
 #include "progress/cores.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -43,7 +45,8 @@ std::string Hosts::ports() const {
   std::string text;
   for (std::uint32_t rank = 0, next = 0; rank < peers_.size(); ++rank) {
     if (host[rank] != next) continue;
-    text += peers_[rank].port + '\n';
+    text += fmt::format("{}, {} ranks, {}\n", peers_[rank].host, std::ranges::count(host, next),
+                        peers_[rank].port);
     ++next;
   }
   return text;

@@ -32,7 +32,7 @@ class Hosts {
   std::vector<std::uint32_t> machines() const;
   /// For each machine, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> machine_cores() const;
-  /// The ports of all hosts (PeerFacts::port), a line for each host.
+  /// The name, number of ranks and port (PeerFacts::port) of each host, a line for each.
   std::string ports() const;
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;

@@ -56,6 +56,8 @@ Proof prove_by_symmetry(const Choice& choice) {
   const std::uint64_t steps = std::uint64_t{plan(0).steps.size()} * choice.shape.ranks;
   if (steps > collectives::kMostStepsBySymmetry) return {};
   const auto symmetry = choice.planner->symmetry(choice.shape);
+  const std::uint64_t chunks = collectives::proof_chunks(plan(0)) * symmetry.representatives();
+  if (chunks > collectives::kMostProvenChunks) return {};
   return {collectives::verify(symmetry, plan, run_on_all_cores),
           fmt::format("{}, {}; every rank's compared with {}, which is proven",
                       counted(choice.shape.ranks, "rank"), counted(steps, "step"),

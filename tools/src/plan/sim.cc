@@ -106,7 +106,8 @@ Result<bool> print_row(collectives::Chooser& chooser,
   const Operation operation = operation_of(options.collective);
   const Geometry sizes = geometry({operation, size, kPlannedElement, 0, shape.ranks, options.root});
   const std::uint64_t bytes = std::uint64_t{sizes.count} * kPlannedElement;
-  XYLEM_TRY(const Choice choice, chooser.choose(shape, bytes, options.algorithm));
+  XYLEM_TRY(Choice choice, chooser.choose(shape, bytes, options.algorithm));
+  choice.predicted_us = choice.predict_us(bytes);
   const Load load = load_of(choice, bytes);
   const Proof proof = prove(choice);
   const double busbw = static_cast<double>(sizes.size.value) / choice.predicted_us / 1e3 *
@@ -140,11 +141,13 @@ int sim(const SimOptions& options) {
   fmt::print("  {:>9}  {:<20}{:>10}{:>9}{:>8}{:>7}\n", "", "", "", "GB/s", "%", "");
   collectives::Chooser chooser(job->model);
   bool is_right = true;
-  for (Bytes size = options.sizes.begin; size <= options.sizes.end;
-       size.value = std::max(size.value, std::uint64_t{1}) * options.factor) {
+  for (Bytes size = options.sizes.begin;;) {
     const auto row = print_row(chooser, call, shape, size);
     if (!row) return refuse("sim", row.status());
     is_right = is_right && *row;
+    size.value = std::max<std::uint64_t>(size.value, 1);
+    if (size.value > options.sizes.end.value / options.factor) break;
+    size.value *= options.factor;
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string_view>
 
@@ -14,32 +16,55 @@ namespace xylem::topology::picture {
 namespace {
 
 constexpr double kMargin = 24;
-constexpr double kTitle = 64;    ///< Height of the title.
-constexpr double kHeader = 22;   ///< Height of a box's title.
-constexpr double kPad = 10;      ///< Space between a box and its contents.
-constexpr double kGap = 10;      ///< Space between cards, and between boxes.
-constexpr double kCard = 104;    ///< Width of a card.
-constexpr double kCards = 92;    ///< Height of the row of cards.
-constexpr double kLetter = 6.3;  ///< Approximate width of a letter.
-/// Approximate width of a letter in the lines below the name of a card.
-constexpr double kSmallLetter = 5.7;
+constexpr double kTitle = 64;   ///< Height of the title.
+constexpr double kHeader = 22;  ///< Height of a box's title.
+constexpr double kPad = 10;     ///< Space between a box and its contents.
+constexpr double kGap = 10;     ///< Space between cards, and between boxes.
+constexpr double kCard = 104;   ///< Width of a card.
+constexpr double kCards = 92;   ///< Height of the row of cards.
+/// The sizes of the fonts of names and titles, and of the lines below the name of a card.
+constexpr double kFont = 11, kSmallFont = 10;
 constexpr double kFooter = 76;  ///< Height of the legend and the line on rings.
 constexpr double kSwitchBar = 30;
-constexpr double kWidest = 1250;     ///< A wider host gets two rows.
+constexpr double kWidest = 1250;  ///< A wider host gets two rows.
+/// The widths of the characters from ' ' to '~' in thousandths of the size of the font, in
+/// Helvetica and in fonts that replace it (Arial, Liberation Sans).
+constexpr std::array<std::uint16_t, 95> kWidths{
+    278,  278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278,  // ' ' to /
+    556,  556, 556, 556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556,  // 0 to ?
+    1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833, 722, 778,  // @ to O
+    667,  778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556,  // P to _
+    333,  556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556,  // ` to o
+    556,  556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584};      // p to ~
 constexpr std::size_t kStacked = 4;  ///< The largest number of cards in a stack.
 
+bool is_within_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+
+/// The width of UTF-8 text in bold letters of a font, which are a little wider than others.
+double width_of(std::string_view text, double font) {
+  constexpr double kOther = 1000, kBold = 1.07;
+  double width = 0;
+  for (const char letter : text) {
+    if (is_within_character(letter)) continue;
+    width +=
+        letter >= ' ' && letter <= '~' ? kWidths[static_cast<std::size_t>(letter - ' ')] : kOther;
+  }
+  return width * kBold * font / 1000;
+}
+
 /// `text`, shortened so that it fits into `width`.
-std::string fitted(const std::string& text, double width, double letter = kLetter) {
-  const auto letters = static_cast<std::size_t>(width / letter);
-  if (text.size() <= letters) return text;
-  std::size_t end = letters > 1 ? letters - 1 : 0;
-  // Do not cut within a UTF-8 character.
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+std::string fitted(const std::string& text, double width, double font = kFont) {
+  if (width_of(text, font) <= width) return text;
+  std::size_t end = text.size();
+  do {
+    --end;
+    while (end > 0 && is_within_character(text[end])) --end;
+  } while (end > 0 && width_of(std::string_view(text).substr(0, end), font) + font > width);
   return text.substr(0, end) + "…";
 }
 
 /// A line of a card below its name.
-std::string small_line(const std::string& text) { return fitted(text, kCard - 12, kSmallLetter); }
+std::string small_line(const std::string& text) { return fitted(text, kCard - 12, kSmallFont); }
 
 /// The model without its maker's name; "A100 SXM4 40GB" for "GA100 [A100 SXM4 40GB]".
 std::string short_model(std::string model) {
@@ -101,7 +126,6 @@ class Layout {
     double x = kMargin;
     for (const Place& place : host.children) {
       if (!is_seen(place)) continue;
-      starts_.push_back(x);
       x = box(place, x, 0) + kGap;
     }
     picture_.lane_top = cards_y_ + kCards + depth_ * kPad;
@@ -151,9 +175,9 @@ class Layout {
     at = columns(devices, at);
     for (const Place* child : boxes) at = box(*child, at, level + 1) + kGap;
     Box& made = picture_.boxes[index];
-    const double title = static_cast<double>(made.title.size()) * kLetter + 2 * kPad;
+    const double title = width_of(made.title, kFont) + 2 * kPad;
     const double right = std::max(at - kGap + kPad, x + std::min(title, 2.6 * kCard));
-    made.title = fitted(made.title, right - x - 2 * kPad + kLetter);
+    made.title = fitted(made.title, right - x - 2 * kPad);
     const double y = picture_.title_bottom + level * (kHeader + kPad / 2);
     made.rect = {x, y, right - x, cards_y_ + kCards + (depth_ - level) * kPad - y};
     return right;
@@ -321,18 +345,17 @@ class Layout {
     const Machine& machine = topology_.machine();
     picture_.title = machine.host.empty() ? machine.product : machine.host;
     if (picture_.title.empty()) picture_.title = "host";
-    constexpr double kWidestText = 900, kTitleLetter = 11.5, kLineLetter = 6.4, kLegend = 560;
-    picture_.title = fitted(picture_.title, kWidestText, kTitleLetter);
-    picture_.subtitle = fitted(subtitle_of(topology_), kWidestText, kLineLetter);
+    constexpr double kWidestText = 900, kTitleFont = 20, kLineFont = 12, kLegend = 560;
+    picture_.title = fitted(picture_.title, kWidestText, kTitleFont);
+    picture_.subtitle = fitted(subtitle_of(topology_), kWidestText, kLineFont);
     if (story_.rings.fabric != GpuFabric::none) {
       picture_.ring_line = ring_text(topology_, story_.rings, story_.bounds);
       if (story_.rings.channels.size() > 1) picture_.ring_line += " (one is drawn)";
     }
     constexpr double kSample = 30;
     return kMargin +
-           std::max({static_cast<double>(picture_.title.size()) * kTitleLetter,
-                     static_cast<double>(picture_.subtitle.size()) * kLineLetter,
-                     kSample + static_cast<double>(picture_.ring_line.size()) * kLineLetter,
+           std::max({width_of(picture_.title, kTitleFont), width_of(picture_.subtitle, kLineFont),
+                     kSample + width_of(picture_.ring_line, kLineFont),
                      topology_.gpus().empty() ? 0.0 : kLegend});
   }
 
@@ -341,20 +364,52 @@ class Layout {
                                [&](std::size_t card) { return picture_.cards[card].rect.x >= x; });
   }
 
-  /// If the row ends too far to the right (at `end`), moves its second part into a second row.
-  /// Returns the right end of the longer row.
+  /// The number of boxes in which a box that begins at `start` lies.
+  std::size_t boxes_around(double start) const {
+    return static_cast<std::size_t>(std::ranges::count_if(picture_.boxes, [&](const Box& box) {
+      return box.rect.x < start && start < box.rect.right();
+    }));
+  }
+
+  /// If the row ends too far to the right (at `end`), moves its second part into a second row. This
+  /// part begins with a box. The boxes around this box are continued in the second row. Returns the
+  /// right end of the longer row.
   double fold(double end) {
     if (end <= kWidest || picture_.gpus.size() < 2) return end;
     double split = 0, longest = end;
-    for (const double start : starts_) {
-      const double longer = std::max(start, kMargin + end - start);
+    for (const Box& box : picture_.boxes) {
+      const double start = box.rect.x;
+      const double around = kPad * static_cast<double>(boxes_around(start));
+      const double longer = std::max(start + around, kMargin + end - start + around);
       if (start == kMargin || !is_gpu_beyond(start) || longer >= longest) continue;
       split = start;
       longest = longer;
     }
     if (split == 0) return end;
-    split_ = split;
+    split_ = split - kPad * static_cast<double>(boxes_around(split));
+    cut(split);
     return longest;
+  }
+
+  /// Divides the boxes that extend over `split`.
+  void cut(double split) {
+    std::vector<Box> boxes;
+    auto left = static_cast<double>(boxes_around(split));
+    for (Box& box : picture_.boxes) {
+      boxes.push_back(box);
+      if (box.rect.x >= split || box.rect.right() <= split) continue;
+      // The outermost box comes first.
+      Box rest = box;
+      rest.rect.x = split - kPad * left;
+      rest.rect.width = box.rect.right() - rest.rect.x;
+      rest.title = fitted(box.title + " (continued)", rest.rect.width - 2 * kPad);
+      rest.uplink.reset();
+      boxes.back().rect.width = split - kGap + kPad * left - box.rect.x;
+      boxes.back().title = fitted(box.title, boxes.back().rect.width - 2 * kPad);
+      boxes.push_back(std::move(rest));
+      --left;
+    }
+    picture_.boxes = std::move(boxes);
   }
 
   bool is_folded() const { return !std::isinf(split_); }
@@ -399,7 +454,6 @@ class Layout {
   Picture picture_;
   int depth_ = 0;  ///< Depth of nested boxes.
   double cards_y_ = 0;
-  std::vector<double> starts_;  ///< Left edges of the outermost boxes.
   double split_ = std::numeric_limits<double>::infinity();
 };
 

@@ -43,6 +43,9 @@ struct Choice {
   /// ring".
   std::string reason;
 
+  /// The predicted time of this plan for another size; predicted_us is for the smallest size of the
+  /// size class.
+  double predict_us(std::uint64_t bytes) const;
   /// The schedule of a rank. Precondition: `planner` is not null.
   Schedule plan(std::uint32_t rank) const;
   /// Like plan(), but staged if the model requires this (ComputeCost::host_GBps).
