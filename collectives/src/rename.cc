@@ -2,7 +2,7 @@
 #include "xylem/collectives/rename.h"
 
 #include "xylem/base/check.h"
-#include "xylem/collectives/layout.h"
+#include "xylem/collectives/symmetry.h"
 
 #include <algorithm>
 #include <functional>

@@ -20,7 +20,6 @@
 namespace xylem::runtime {
 namespace {
 
-using collectives::Collective;
 using collectives::CostModel;
 
 /// How long one rank, at most, measures latencies and message costs in one round; and how long it

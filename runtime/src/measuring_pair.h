@@ -8,6 +8,7 @@
 #include "calls/calls.h"
 #include "xylem/base/clock.h"
 #include "xylem/base/status.h"
+#include "xylem/runtime/work.h"
 #include "xylem/transport/transport.h"
 
 #include <algorithm>

@@ -44,6 +44,7 @@ std::optional<double> median(std::vector<double> values) {
 
 std::vector<double> all_of(std::span<const NetworkSample> samples, double NetworkSample::*fact) {
   std::vector<double> values;
+  values.reserve(samples.size());
   for (const NetworkSample& sample : samples) values.push_back(sample.*fact);
   return values;
 }
@@ -69,6 +70,8 @@ std::optional<PortLevel> trunks(const CostModel& model,
     reached[block] = std::min(reached[block], rate / expected);
   }
   PortLevel level;
+  level.rate_GBps.reserve(blocks);
+  level.port.reserve(model.host.size());
   bool is_any = false;
   for (std::uint32_t block = 0; block < blocks; ++block) {
     const bool is_trunk = possible[block] > 0 && reached[block] < kClearly;
@@ -90,8 +93,10 @@ std::vector<std::uint32_t> measuring_bits(std::uint32_t hosts) {
   if (hosts < 2) return {};
   const auto bits = static_cast<std::uint32_t>(std::bit_width(hosts - 1));
   constexpr std::uint32_t kMost = kMostRounds;
+  const std::uint32_t count = std::min(bits, kMost);
   std::vector<std::uint32_t> chosen;
-  for (std::uint32_t i = 0; i < std::min(bits, kMost); ++i) {
+  chosen.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
     chosen.push_back(bits <= kMost ? i : i * (bits - 1) / (kMost - 1));
   }
   return chosen;
@@ -128,6 +133,7 @@ void set_network(CostModel& model, std::span<const NetworkSample> measured) {
   model.remote.alpha_us = std::max(others - model.remote_receive_us, *half_trip / 100);
 
   std::vector<double> port;
+  port.reserve(samples.size());
   for (const NetworkSample& sample : samples) port.push_back(std::ranges::max(sample.host_GBps));
   const auto usual = median(port);
   if (!usual) return;

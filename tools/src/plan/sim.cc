@@ -60,6 +60,7 @@ void add_sends(const CostModel& model,
 Load load_of(const Choice& choice, std::uint64_t bytes) {
   const CostModel& model = *choice.model;
   std::vector<std::vector<double>> busy;
+  busy.reserve(model.network.size());
   for (const auto& level : model.network) busy.emplace_back(level.rate_GBps.size());
   const std::uint64_t steps = choice.plan(0).steps.size() * choice.shape.ranks;
   const std::uint32_t counted =
