@@ -34,8 +34,8 @@ Symmetry turns(const Shape& shape) {
 
 constexpr Planner kPlanners[] = {
     {kName, Collective::all_to_all,
-     "One exchange at a time with each rank in turn: no congestion, for long messages.",
-     all_to_all, turns},
+     "One exchange at a time with each rank in turn: no congestion, for long messages.", all_to_all,
+     turns},
 };
 
 }  // namespace

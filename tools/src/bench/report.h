@@ -46,7 +46,8 @@ struct BenchEnvironment {
 struct BenchRow {
   Operation operation = Operation::all_reduce;
   std::string algorithm;
-  /// The time that the algorithm is predicted to take; absent if nothing predicts it, as on devices.
+  /// The time that the algorithm is predicted to take; absent if nothing predicts it, as on
+  /// devices.
   std::optional<double> predicted_us;
   std::string transport;  ///< The transports in use, joined by '+'.
   std::uint32_t ranks = 0;
