@@ -218,6 +218,8 @@ TEST(CudaOverlap, OfCopiesReductionsAndMessages) {
   CudaRanks devices(kRanks, 2 * kBytes);
   if (!watch(&note_command)) GTEST_SKIP() << "a GPU's driver does not tell when its commands run";
   RankOptions options{.size = kRanks, .transport = "auto", .hosts = {0, 0, 1, 1}};
+  // With this algorithm, all ranks send to the other host.
+  options.environment["XYLEM_ALGORITHM"] = "hierarchical_ring";
   options.devices = [&](std::uint32_t rank) { return device_of(devices, rank); };
   options.adjust_wires = [](std::uint32_t rank, std::vector<runtime::WireKind>& kinds) {
     kinds.back().make = [rank, make = kinds.back().make](

@@ -206,7 +206,7 @@ TEST(TopoCommandLine, ReadsFormatAndFile) {
 
 TEST(CommandLine, SuggestsTheVerbThatWasMeant) {
   EXPECT_THAT(refused({"benh"}), HasSubstr("did you mean bench?"));
-  EXPECT_THAT(refused({}), HasSubstr("run, bench, topo, plan or info"));
+  EXPECT_THAT(refused({}), HasSubstr("run, bench, topo, plan, sim or info"));
 }
 
 TEST(CommandLine, AnswersHelpAndVersionOnStandardOutput) {
