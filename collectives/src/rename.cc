@@ -41,11 +41,6 @@ std::uint32_t renamed_block(const Shape& shape,
 
 }  // namespace
 
-std::uint32_t Placement::place_of(std::uint32_t rank) const {
-  if (order.empty()) return rank;
-  return static_cast<std::uint32_t>(std::ranges::find(order, rank) - order.begin());
-}
-
 Placement placement(std::span<const std::uint32_t> host, std::uint32_t ranks, std::uint32_t root) {
   Placement result;
   if (host.empty()) {

@@ -5,7 +5,7 @@
 // pairs, first within the hosts and then between them, and rank 0 times its reductions and copies.
 // All ranks use the results of all, as rank 0 has them, so that they choose the same algorithms.
 //
-// Measuring has a budget of 0.3 s. In each pair one rank measures. This rank announces each
+// Measuring has a budget of 0.35 s. In each pair one rank measures. This rank announces each
 // message, and the end of the exchange, to the other rank. So both ranks stop after the same
 // message, even if the budget is used up early. A constant that cannot be measured within the
 // budget keeps its assumed value, and rank 0 logs that.

@@ -374,7 +374,7 @@ constexpr Setting kSettings[] = {
      .default_value = "measure",
      .example = "/var/cache/xylem/tuning.json",
      .sentence = "Where the constants of the cost model come from: measure (measured at each "
-                 "start, in 0.3 s), off (fixed values; on all ranks, or on none), or the path "
+                 "start, in about 0.35 s), off (fixed values; on all ranks, or on none), or the path "
                  "of a file of at most 16 MiB that keeps measured values.",
      .set = set_tuning,
      .show = [](const Config& c) { return c.tuning; }},

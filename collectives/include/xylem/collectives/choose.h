@@ -64,9 +64,8 @@ class Chooser {
   /// `bytes` is Counts::count times the element size. For uneven calls, it is a size on which all
   /// ranks agree, such as the mean over the ranks. `forced` is the name of a planner, or empty.
   /// Shape::per_host and Shape::host_sizes are computed from the model's hosts; the caller's values
-  /// are ignored. Fails with
-  /// invalid_argument, naming the existing planners, if `forced` is not a planner of this
-  /// collective.
+  /// are ignored. Fails with invalid_argument, naming the existing planners, if `forced` is not a
+  /// planner of this collective.
   Result<Choice> choose(const Shape& shape, std::uint64_t bytes, std::string_view forced = {});
 
   const CostModel& model() const noexcept { return *model_; }

@@ -47,8 +47,6 @@ struct ComputeCost {
 struct PortLevel {
   std::vector<std::uint32_t> port;  ///< The port of each rank.
   std::vector<double> rate_GBps;    ///< The rate of each port, in each direction; above 0.
-
-  friend bool operator==(const PortLevel&, const PortLevel&) = default;
 };
 
 /// The constants for the plans of one communicator. All its ranks use the same values.

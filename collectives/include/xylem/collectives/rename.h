@@ -21,9 +21,6 @@ struct Placement {
   std::vector<std::uint32_t> order;
   std::uint32_t per_host = 1;             ///< Shape::per_host
   std::vector<std::uint32_t> host_sizes;  ///< Shape::host_sizes
-
-  std::uint32_t rank_at(std::uint32_t place) const { return order.empty() ? place : order[place]; }
-  std::uint32_t place_of(std::uint32_t rank) const;
 };
 
 /// The places of `ranks` ranks, of which rank r is on host number host[r]. If `host` is empty, all
