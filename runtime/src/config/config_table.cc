@@ -373,9 +373,10 @@ constexpr Setting kSettings[] = {
      .unit = "",
      .default_value = "measure",
      .example = "/var/cache/xylem/tuning.json",
-     .sentence = "Where the constants of the cost model come from: measure (measured at each "
-                 "start, in about 0.35 s), off (fixed values; on all ranks, or on none), or the path "
-                 "of a file of at most 16 MiB that keeps measured values.",
+     .sentence =
+         "Where the constants of the cost model come from: measure (measured at each "
+         "start, in about 0.35 s), off (fixed values; on all ranks, or on none), or the path "
+         "of a file of at most 16 MiB that keeps measured values.",
      .set = set_tuning,
      .show = [](const Config& c) { return c.tuning; }},
     {.name = "XYLEM_LOG",
