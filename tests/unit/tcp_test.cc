@@ -369,6 +369,48 @@ TEST_F(Tcp, WhatIsSentAheadIsBoundedAndHoldsNobodyBack) {
   ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, ended); }));
 }
 
+// Whoever passes messages on begins when the first has arrived, and not when all of them have.
+TEST_F(Tcp, EqualMessagesArriveOneAfterTheOther) {
+  adopt();
+  constexpr std::size_t kMessages = 4, kBytes = 8 << 20;
+  const auto source = pattern(kBytes, 1);
+  std::vector<std::vector<std::byte>> targets(kMessages, std::vector<std::byte>(kBytes));
+  std::deque<Tracked> sent(kMessages), received(kMessages);
+  for (std::size_t i = 0; i < kMessages; ++i)
+    recv(*b.transport, i, targets[i].data(), kBytes, received[i]);
+  for (std::size_t i = 0; i < kMessages; ++i)
+    send(*a.transport, a.peer, i, source.data(), kBytes, sent[i]);
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    ASSERT_TRUE(both([&] { return received[i].ended(); }));
+    for (std::size_t later = i + 1; later < kMessages; ++later) {
+      ASSERT_FALSE(received[later].ended()) << later << " before " << i;
+      EXPECT_EQ(targets[later].back(), std::byte{0}) << later << " beside " << i;
+    }
+  }
+  ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, &Tracked::ended); }));
+}
+
+TEST_F(Tcp, ShortMessagesNeitherWaitForALongOneNorStopIt) {
+  adopt();
+  constexpr std::size_t kLong = 64 << 20, kShort = 1 << 20, kShortOnes = 200;
+  const auto source = pattern(kLong, 1);
+  std::vector<std::byte> target(kLong), other(kShort);
+  std::deque<Tracked> sent(1 + kShortOnes), received(1 + kShortOnes);
+  for (std::size_t i = 0; i <= kShortOnes; ++i) {
+    recv(*b.transport, i, i == 0 ? target.data() : other.data(), i == 0 ? kLong : kShort,
+         received[i]);
+    send(*a.transport, a.peer, i, source.data(), i == 0 ? kLong : kShort, sent[i]);
+  }
+  ASSERT_TRUE(both([&] { return received[0].ended(); }));
+  EXPECT_EQ(target, source);
+  // Both kinds have half of the frames.
+  const auto passed = std::ranges::count_if(received, &Tracked::ended) - 1;
+  EXPECT_GT(passed, kLong / kShort / 2);
+  EXPECT_LT(passed, kLong / kShort * 2);
+  ASSERT_TRUE(both([&] { return std::ranges::all_of(received, &Tracked::ended); }));
+  ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, &Tracked::ended); }));
+}
+
 TEST_F(Tcp, CreditComesBackHoweverMessagesEnd) {
   adopt();
   const auto source = pattern(100 * 1024, 1);

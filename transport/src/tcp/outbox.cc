@@ -4,6 +4,7 @@
 #include "xylem/base/check.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace xylem::transport::tcp {
@@ -109,9 +110,18 @@ void Outbox::put_data(Outgoing& message) {
   put({.kind = FrameKind::data, .body = body, .id = message.id}, message.data + message.sent,
       FrameWriter::Body::borrowed, &message);
   message.sent += body;
-  // The message moves to the end of the list, so that streaming messages take turns.
-  move(message,
-       message.sent == message.bytes ? Outgoing::State::written : Outgoing::State::streaming);
+  if (message.sent == message.bytes) move(message, Outgoing::State::written);
+}
+
+/// In turn the message that has streamed for longest and that with the fewest bytes left. Messages
+/// of equal size are thus sent one after the other: the receiver can pass on the first while the
+/// second arrives. A long message neither waits for all short ones nor makes them wait.
+Outgoing& Outbox::next_streaming() {
+  constexpr int kMostCompared = 16;
+  prefers_short_ = !prefers_short_;
+  if (!prefers_short_) return streaming_.front();
+  const auto left = [](const Outgoing& message) { return message.bytes - message.sent; };
+  return *std::ranges::min_element(streaming_ | std::views::take(kMostCompared), {}, left);
 }
 
 void Outbox::fill() {
@@ -120,7 +130,7 @@ void Outbox::fill() {
       put_control();
     } else if (!streaming_.empty() && (streams_next_ || waiting_.empty())) {
       streams_next_ = false;
-      put_data(streaming_.front());
+      put_data(next_streaming());
     } else if (!waiting_.empty()) {
       streams_next_ = true;
       put_first(waiting_.front());

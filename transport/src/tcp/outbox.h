@@ -6,7 +6,7 @@
 //      └──announce──► announced ──go────┘            (until the socket has it)
 //
 // The first frames of messages are sent in the order of the sends, so that messages with equal tags
-// match in this order. Between them, the streaming messages are sent in turn, one frame each. A
+// match in this order. Between them, frames of streaming messages are sent, see next_streaming(). A
 // message within the credit is sent ahead of its receive. A message beyond the credit is announced,
 // so it does not block later messages.
 #pragma once
@@ -97,6 +97,7 @@ class Outbox {
   void put_control();
   void put_first(Outgoing& message);
   void put_data(Outgoing& message);
+  Outgoing& next_streaming();
   void put(FrameHead head, const std::byte* body, FrameWriter::Body how, Outgoing* owner);
   void on_written(Outgoing& message);
   Outgoing* find(Messages& messages, std::uint64_t id) noexcept;
@@ -108,6 +109,8 @@ class Outbox {
   /// Whether the next frame is of a streaming message. Frames of new and of streaming messages
   /// alternate.
   bool streams_next_ = false;
+  /// Whether the last streaming message was chosen for its few bytes left.
+  bool prefers_short_ = false;
   std::uint64_t next_id_ = 0;
   const std::uint64_t ahead_;
   std::uint64_t credit_;           ///< How many more bytes may be sent ahead of receives.
