@@ -189,6 +189,35 @@ INSTANTIATE_TEST_SUITE_P(Calls,
                                           testing::Values("loopback", "shm")),
                          disagreement_name);
 
+// Rank 3 expects elements that rank 2 does not send, and none of rank 4, which is late. Other ranks
+// wait for rank 4, and ask on behalf of all. So rank 3 never asks, but answers.
+TEST(Disagreement, OfOnePairIsFoundWhoeverAsks) {
+  std::latch have_called(3), have_waited(4);
+  RankOptions options{.size = 5};
+  options.environment = {{"XYLEM_TIMEOUT", "60s"}, {"XYLEM_STALL_REPORT", "60s"}};
+  const auto begin = Clock::now();
+  run_ranks(options, [&](const Communicator& world) {
+    const std::uint32_t rank = world.rank();
+    std::vector<std::uint64_t> sent(5, 1), received(5, 1);
+    if (rank == 2 || rank == 4) sent[3] = 0;
+    if (rank == 3) received[4] = 0;
+    std::vector<float> input(sent[3] == 0 ? 4 : 5, 1.0F), output(rank == 3 ? 4 : 5);
+    if (rank == 3) have_called.wait();
+    if (rank == 4) have_waited.wait();
+    const Work work =
+        world.all_to_all_v(in(input, input.size()), sent, out(output, output.size()), received);
+    if (rank < 3) have_called.count_down();
+    if (rank < 4) {
+      EXPECT_FALSE(work.wait_for(std::chrono::milliseconds(500)).is_ok());
+      have_waited.count_down();
+    }
+    Status status = work.wait();
+    if (status) status = world.barrier().wait();
+    EXPECT_THAT(status, fails_as(Code::mismatch, "rank 2 sends 0 bytes to rank 3"));
+  });
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30)) << "before any roll call";
+}
+
 RankOptions three_ranks(const char* timeout) {
   return {.size = 3, .environment = {{"XYLEM_TIMEOUT", timeout}}};
 }

@@ -278,7 +278,8 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   });
 }
 
-// Each rank publishes only its oldest stalled call, and answers about each call only once.
+// A rank asks only about its oldest stalled call, one rank asks for all that stall at the same time,
+// and nobody answers.
 TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
   std::latch is_asked(GetParam());
   run_ranks(loopback(GetParam()), [&](Runtime& runtime, MemoryHub& hub) {
@@ -301,8 +302,8 @@ TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
     for (const Work& call : calls) ASSERT_TRUE(call.wait().is_ok());
     for (const std::int64_t sum : out) ASSERT_EQ(sum, world.size());
     ASSERT_TRUE(world.barrier().wait().is_ok());
-    // Each rank sends one question and one answer. The limit is twice that, for slow machines.
-    EXPECT_LE(hub.floods(), 4 * world.size());
+    // On a slow machine, all stalls of 200 ms may begin at different times.
+    EXPECT_LE(hub.floods(), world.size());
   });
 }
 

@@ -100,8 +100,19 @@ class MemoryControl final : public runtime::ControlPlane {
     return Clock::now() + std::chrono::seconds(1);
   }
 
-  void flood(std::span<const std::byte> message) override {
+  void flood(std::span<const std::byte> message, std::uint64_t topic) override {
+    {
+      const std::lock_guard lock(hub_->mutex_);
+      if (!hub_->topics_.record_topic(topic, Clock::now())) return;
+    }
     hub_->tell_others(rank_, MemoryHub::News::Kind::message, message);
+  }
+
+  void send(std::uint32_t rank, std::span<const std::byte> message) override {
+    const std::lock_guard lock(hub_->mutex_);
+    hub_->tell(rank, {.kind = MemoryHub::News::Kind::message,
+                      .rank = rank_,
+                      .bytes = {message.begin(), message.end()}});
   }
 
   void request_connection(std::uint32_t rank) override { hub_->introduce(rank_, rank); }

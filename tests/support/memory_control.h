@@ -4,6 +4,7 @@
 // ControlPlane, and a test can use it to kill a rank.
 #pragma once
 
+#include "runtime/src/bootstrap/control_news.h"
 #include "runtime/src/bootstrap/control_plane.h"
 #include "xylem/base/unique_fd.h"
 
@@ -34,7 +35,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   /// Drops all packets that arrive at one end of the connection between two ranks. Then neither
   /// rank receives an acknowledgement. Returns false if the two ranks have no connection.
   bool silence(std::uint32_t a, std::uint32_t b);
-  /// The number of messages that all ranks have sent with ControlPlane::flood().
+  /// The number of messages that all ranks have sent with ControlPlane::flood(). Of those of one
+  /// topic that are sent at about the same time, one counts, since only one is sent.
   std::uint64_t floods();
   /// Waits until `rank` has handled all items of its inbox. Returns false after 20 s.
   bool wait_until_served(std::uint32_t rank);
@@ -65,6 +67,7 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   std::vector<std::vector<News>> inbox_;
   std::vector<std::size_t> being_served_;  ///< Items that a rank is handling.
   std::uint64_t floods_ = 0;
+  runtime::ControlNews topics_{0};
   /// A duplicate of the socket at one end of each connection. The key is the two ranks, the smaller
   /// first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, UniqueFd> connections_;

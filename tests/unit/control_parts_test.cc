@@ -182,7 +182,8 @@ TEST(Card, ComesBackAsItWasWritten) {
 
 TEST(FrameReader, CutsAStreamWhereverItIsBroken) {
   ByteVector stream;
-  write_frame(stream, MessageFrame{1, 2, bytes_of("hello")});
+  write_frame(stream, MessageFrame{1, 2, 3, bytes_of("hello")});
+  write_frame(stream, LetterFrame{1, 2, bytes_of("hello")});
   write_frame(stream, LostFrame{3, "reset"});
   write_frame(stream, LeftFrame{4});
   write_frame(stream, FailedFrame{Code::timed_out, 5, "late"});
@@ -203,7 +204,7 @@ TEST(FrameReader, CutsAStreamWhereverItIsBroken) {
         }
       }
     }
-    EXPECT_THAT(kinds, ElementsAre(0, 1, 2, 3, 4)) << step;
+    EXPECT_THAT(kinds, ElementsAre(0, 1, 2, 3, 4, 5)) << step;
   }
 }
 
@@ -559,6 +560,17 @@ TEST(ControlNews, AreNewOnce) {
   EXPECT_FALSE(news.end(1, Presence::lost));
   EXPECT_EQ(news.presence(1), Presence::left);
   EXPECT_EQ(news.presence(2), Presence::here);
+}
+
+TEST(ControlNews, TopicsAreNewAgainAfterAWhile) {
+  ControlNews news(3);
+  const Clock::time_point begin = Clock::now();
+  EXPECT_TRUE(news.record_topic(7, begin));
+  EXPECT_TRUE(news.record_topic(8, begin + ControlPlane::kSameTopic / 2));
+  EXPECT_FALSE(news.record_topic(7, begin + ControlPlane::kSameTopic));
+  EXPECT_TRUE(news.record_topic(7, begin + ControlPlane::kSameTopic + Clock::duration(1)));
+  EXPECT_FALSE(news.record_topic(8, begin + ControlPlane::kSameTopic + Clock::duration(1)));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(news.record_topic(ControlPlane::kNoTopic, begin));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // connections.
 #include "runtime/src/bootstrap/control_plane.h"
 
+#include "runtime/src/bootstrap/neighbours.h"
 #include "runtime/src/bootstrap/socket.h"
 #include "support/control_ranks.h"
 #include "support/outcome.h"
@@ -42,6 +43,17 @@ std::map<int, std::string> open_descriptors() {
     if (!gone) all[std::stoi(entry.path().filename())] = target;
   }
   return all;
+}
+
+/// Counts this rank, and serves its plane until `all` ranks have been counted.
+void serve_until_counted(ControlPlane& plane,
+                         Recorder& recorder,
+                         std::atomic<std::uint32_t>& count,
+                         std::uint32_t all) {
+  ++count;
+  const auto are_all = [&] { return count == all; };
+  while (!serve_until(plane, recorder, are_all, Deadline::after(milliseconds(1)))) {
+  }
 }
 
 class ControlPlaneOf : public testing::TestWithParam<std::uint32_t> {
@@ -106,6 +118,22 @@ TEST_P(ControlPlaneOf, EveryMessageArrivesOnceAndInOrderOfItsOrigin) {
       EXPECT_EQ(messages.back(), large);
     }
     EXPECT_TRUE(recorder.lost.empty());
+  });
+}
+
+TEST_P(ControlPlaneOf, ALetterReachesItsRankAlone) {
+  std::atomic<std::uint32_t> have_heard = 0;
+  on_each_rank(size(), [&](std::uint32_t rank) {
+    for (std::uint32_t to = 0; to < size(); ++to) {
+      if (to != rank) plane(rank).send(to, bytes_of(std::to_string(to)));
+    }
+    Recorder recorder;
+    const auto all_here = [&] { return recorder.messages.size() == size() - 1; };
+    EXPECT_TRUE(serve_until(plane(rank), recorder, all_here, soon_enough()));
+    for (const auto& [origin, messages] : recorder.messages)
+      EXPECT_THAT(messages, testing::ElementsAre(std::to_string(rank))) << origin;
+    // Letters of other ranks may still be on their way over this one.
+    serve_until_counted(plane(rank), recorder, have_heard, size());
   });
 }
 
@@ -346,6 +374,31 @@ TEST(ControlPlane, FloodsFromManyThreadsAllArrive) {
   heard = true;
   speaker.join();
   sender.join();
+}
+
+// All ranks of a large job have the same to say at the same time. Each hears it, and at most
+// once from each neighbour.
+TEST(ControlPlane, MessagesOfOneTopicCostAsMuchAsOne) {
+  constexpr std::uint32_t kRanks = 256;
+  const auto planes = join_all(kRanks, std::make_shared<MemoryStore>(), soon_enough());
+  std::atomic<std::uint32_t> have_heard = 0;
+  const auto begin = Clock::now();
+  on_each_rank(kRanks, [&](std::uint32_t rank) {
+    ASSERT_TRUE(planes[rank]) << planes[rank].status().to_string();
+    ControlPlane& plane = **planes[rank];
+    constexpr std::uint64_t kTopic = 7;
+    const bool speaks = rank != 100;
+    if (speaks) plane.flood(bytes_of("late"), kTopic);
+    Recorder recorder;
+    const auto has_heard = [&] { return !recorder.messages.empty(); };
+    EXPECT_TRUE(serve_until(plane, recorder, has_heard, soon_enough()));
+    serve_until_counted(plane, recorder, have_heard, kRanks);
+    std::size_t heard = 0;
+    for (const auto& [origin, messages] : recorder.messages) heard += messages.size();
+    // On a slow machine, some begin only after the others' messages are no longer counted as one.
+    const auto times = 1 + (Clock::now() - begin) / ControlPlane::kSameTopic;
+    EXPECT_LE(heard, times * runtime::neighbours(rank, kRanks).size());
+  });
 }
 
 TEST(ControlPlane, ManyDeathsAtOnceAreAllHeard) {

@@ -24,6 +24,13 @@ namespace xylem::runtime {
 struct MessageFrame {
   std::uint32_t origin = 0;
   std::uint32_t number = 0;
+  std::uint64_t topic = 0;  ///< ControlPlane::flood()
+  ByteSpan bytes;
+};
+/// A message to one rank. Each rank forwards the frame to the neighbour that is nearest to it.
+struct LetterFrame {
+  std::uint32_t origin = 0;
+  std::uint32_t to = 0;
   ByteSpan bytes;
 };
 /// Rank `rank` was lost: it ended, but did not leave in good order. Flooded once for each lost
@@ -66,8 +73,8 @@ struct Invitation {
 
 /// The spans and views in a frame do not own their bytes. After reading, they refer to the
 /// FrameReader's buffer.
-using ControlFrame =
-    std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
+using ControlFrame = std::
+    variant<MessageFrame, LetterFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
 
 /// Appends a frame to `out`. Texts that are too long for a frame are truncated.
 void write_frame(ByteVector& out, const ControlFrame& frame);

@@ -56,6 +56,8 @@ class ControlLink {
   bool is_remote() const noexcept { return is_remote_; }
 
   void push(const ControlFrame& frame);
+  /// How many frames with messages of this rank or of others have been pushed.
+  std::uint64_t messages_pushed() const noexcept { return messages_pushed_; }
   std::size_t queued() const noexcept { return queue_.size() - sent_; }
   /// Sends as many of the queued bytes as the socket accepts. An error means that the connection
   /// has ended, and says how.
@@ -86,6 +88,7 @@ class ControlLink {
   RecordWriter writer_;
   ByteVector queue_;
   std::size_t sent_ = 0;
+  std::uint64_t messages_pushed_ = 0;
   bool wants_write_ = false;
   RecordReader records_;
   FrameReader reader_;

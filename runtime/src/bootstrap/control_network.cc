@@ -123,8 +123,16 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
     if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
     if (message->origin == self_.rank) return {};
     if (!news_.record_message(message->origin, message->number)) return {};
-    broadcast(frame, &link);
+    if (news_.record_topic(message->topic, Clock::now())) broadcast(frame, &link);
     events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
+  } else if (const auto* const letter = std::get_if<LetterFrame>(&frame)) {
+    if (letter->origin >= self_.size || letter->to >= self_.size)
+      return nonsense("a letter of or to a rank that is none");
+    if (letter->to != self_.rank) {
+      forward(*letter);
+      return {};
+    }
+    events_.emplace_back(Message{letter->origin, {letter->bytes.begin(), letter->bytes.end()}});
   } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
     if (lost->rank >= self_.size) return nonsense("the death of a rank that is none");
     declare_lost(lost->rank, lost->how, &link);
@@ -248,9 +256,19 @@ void ControlNetwork::broadcast(const ControlFrame& frame, const ControlLink* exc
 }
 
 void ControlNetwork::send_outbox() {
-  for (const ByteVector& message : requests_.take_messages()) {
-    broadcast(MessageFrame{self_.rank, ++sent_, message});
+  for (const auto& message : requests_.take_messages()) {
+    if (message.to) {
+      forward(LetterFrame{self_.rank, *message.to, message.bytes});
+    } else if (news_.record_topic(message.topic, Clock::now())) {
+      broadcast(MessageFrame{self_.rank, ++sent_, message.topic, message.bytes});
+    }
   }
+}
+
+/// Drops the letter if no open link leads towards its addressee.
+void ControlNetwork::forward(const LetterFrame& letter) {
+  ControlLink* const next = has_left_ ? nullptr : next_towards(letter.to);
+  if (next != nullptr) next->push(letter);
 }
 
 void ControlNetwork::flush_links() {
@@ -321,16 +339,26 @@ void ControlNetwork::deliver(Event& event, ControlListener& listener) {
   }
 }
 
-void ControlNetwork::flood(ByteSpan message) {
+void ControlNetwork::flood(ByteSpan message, std::uint64_t topic) {
   XYLEM_CHECK(message.size() <= kMaxMessage, message.size());
   if (self_.size == 1) return;
-  requests_.flood(message);
+  requests_.flood(message, topic);
+}
+
+void ControlNetwork::send(std::uint32_t rank, ByteSpan message) {
+  XYLEM_CHECK(message.size() <= kMaxMessage, message.size());
+  XYLEM_CHECK(rank < self_.size && rank != self_.rank, rank, self_.size);
+  requests_.send(rank, message);
 }
 
 void ControlNetwork::leave(Deadline deadline) {
   if (has_left_) return;
   is_serving_ = true;
   send_outbox();
+  std::uint64_t frames = 0;
+  for (const auto& link : links_) frames += link->messages_pushed();
+  logger_.debug(
+      fmt::format("control: sent {} frames with messages to {} neighbours", frames, links_.size()));
   broadcast(LeftFrame{self_.rank});
   static_cast<void>(wait_until_sent(deadline).is_ok());
   has_left_ = true;

@@ -4,9 +4,10 @@
 // frames, floods, gathers, and detects the ends of ranks.
 //
 // Flooding: a rank forwards each frame that is new to it (control_news.h) to all neighbours except
-// the sender. Each connection keeps the order of its frames, and each rank forwards frames in the
-// order of their arrival. So every rank receives the messages of one origin in the order in which
-// they were sent.
+// the sender, unless it has just sent or forwarded another message of the same topic. The ranks
+// that forward the messages of a topic meet, so no rank is left out. Each connection keeps the
+// order of its frames, and each rank forwards frames in the order of their arrival. So every rank
+// receives the messages of one origin in the order in which they were sent.
 #pragma once
 
 #include "bootstrap/control_link.h"
@@ -47,7 +48,8 @@ class ControlNetwork final : public ControlPlane {
   Result<std::vector<ByteVector>> all_gather(ByteSpan mine, Deadline deadline) override;
   int fd() const noexcept override { return poller_.fd(); }
   Clock::time_point serve(ControlListener& listener) override;
-  void flood(ByteSpan message) override;
+  void flood(ByteSpan message, std::uint64_t topic) override;
+  void send(std::uint32_t rank, ByteSpan message) override;
   void request_connection(std::uint32_t rank) override;
   void leave(Deadline deadline) override;
 
@@ -103,6 +105,7 @@ class ControlNetwork final : public ControlPlane {
   void link_ended(ControlLink& link, std::string_view how);
   void broadcast(const ControlFrame& frame, const ControlLink* except = nullptr);
   void send_outbox();
+  void forward(const LetterFrame& letter);
   void flush_links();
   void check_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);

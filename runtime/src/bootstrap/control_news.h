@@ -2,10 +2,16 @@
 //
 // ControlNews: which flooded frames this rank has received, since a rank forwards only frames that
 // are new to it. The loss or the leaving of a rank is new if neither was received before. A message
-// or an invitation is new if its number exceeds all earlier numbers of the same origin.
+// or an invitation is new if its number exceeds all earlier numbers of the same origin. A topic is
+// new if no message of it was sent or forwarded for a while.
 #pragma once
 
+#include "bootstrap/control_plane.h"
+#include "xylem/base/clock.h"
+
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 namespace xylem::runtime {
@@ -30,6 +36,14 @@ class ControlNews {
   bool record_invitation(std::uint32_t inviter, std::uint32_t number) {
     return advance(ranks_[inviter].invitation, number);
   }
+  bool record_topic(std::uint64_t topic, Clock::time_point now) {
+    if (topic == ControlPlane::kNoTopic) return true;
+    while (!topics_.empty() && now - topics_.front().since > ControlPlane::kSameTopic)
+      topics_.pop_front();
+    if (std::ranges::find(topics_, topic, &Topic::topic) != topics_.end()) return false;
+    topics_.push_back({topic, now});
+    return true;
+  }
 
  private:
   /// What this rank has received about another rank.
@@ -39,6 +53,11 @@ class ControlNews {
     std::uint32_t invitation = 0;  ///< The number of the rank's last flooded invitation.
   };
 
+  struct Topic {
+    std::uint64_t topic;
+    Clock::time_point since;
+  };
+
   static bool advance(std::uint32_t& last, std::uint32_t number) {
     if (number <= last) return false;
     last = number;
@@ -46,6 +65,7 @@ class ControlNews {
   }
 
   std::vector<RankNews> ranks_;
+  std::deque<Topic> topics_;  ///< Oldest first.
 };
 
 }  // namespace xylem::runtime

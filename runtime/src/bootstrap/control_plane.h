@@ -40,8 +40,9 @@ class ControlListener {
   virtual void on_peer_lost(std::uint32_t rank, std::string_view how) = 0;
   /// A rank left in good order. Called once for each such rank.
   virtual void on_peer_left(std::uint32_t rank) = 0;
-  /// A message that rank `origin` has flooded. Called exactly once for each message, on every rank
-  /// except `origin`.
+  /// A message that rank `origin` has flooded, or has sent to this rank. Called exactly once for
+  /// each flooded message without a topic, on every rank except `origin`. Of the messages of one
+  /// topic, every rank receives at least one, unless it has flooded one itself.
   virtual void on_message(std::uint32_t origin, std::span<const std::byte> message) = 0;
   /// A connection for payload has been made. This rank or the other rank has requested it by
   /// request_connection(). Called at most once for each other rank.
@@ -54,6 +55,8 @@ class ControlListener {
 class ControlPlane {
  public:
   static constexpr std::size_t kMaxMessage = 64 * 1024;
+  static constexpr std::uint64_t kNoTopic = 0;
+  static constexpr std::chrono::milliseconds kSameTopic{100};
 
   /// Finds the other ranks through the store and connects to this rank's neighbours. Fails with
   /// timed_out, naming the ranks that did not join, or with mismatch, naming both versions. Defined
@@ -82,8 +85,15 @@ class ControlPlane {
   virtual Clock::time_point serve(ControlListener& listener) = 0;
 
   /// Sends a message of at most kMaxMessage bytes to all ranks. Any thread may call it. The message
-  /// is sent in the next serve(): fd() becomes readable.
-  virtual void flood(std::span<const std::byte> message) = 0;
+  /// is sent in the next serve(): fd() becomes readable. If many ranks are about to send messages
+  /// that serve the same purpose, they name the same topic. A rank then passes on only one of those
+  /// that it receives or sends within kSameTopic, so each rank sends as many frames as for one
+  /// message.
+  virtual void flood(std::span<const std::byte> message, std::uint64_t topic) = 0;
+  void flood(std::span<const std::byte> message) { flood(message, kNoTopic); }
+  /// Like flood(), but sends the message to one rank, over O(log n) others. The message is lost if
+  /// one of them ends meanwhile.
+  virtual void send(std::uint32_t rank, std::span<const std::byte> message) = 0;
   /// Requests a connection for payload to another rank. Once it is made, serve() calls
   /// on_connected() on both ranks. Any thread may call it. A repeated request has no effect.
   virtual void request_connection(std::uint32_t rank) = 0;

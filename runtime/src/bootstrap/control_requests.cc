@@ -16,9 +16,17 @@ Status ControlRequests::open() {
   return failure(Code::exhausted, "cannot open the control plane: " + error_text(errno));
 }
 
-void ControlRequests::flood(ByteSpan message) {
+void ControlRequests::flood(ByteSpan message, std::uint64_t topic) {
+  add({.to = std::nullopt, .topic = topic, .bytes = {message.begin(), message.end()}});
+}
+
+void ControlRequests::send(std::uint32_t rank, ByteSpan message) {
+  add({.to = rank, .bytes = {message.begin(), message.end()}});
+}
+
+void ControlRequests::add(Outgoing message) {
   const Lock lock(mutex_);
-  messages_.emplace_back(message.begin(), message.end());
+  messages_.push_back(std::move(message));
   ::eventfd_write(wake_.get(), 1);
 }
 
@@ -33,7 +41,7 @@ void ControlRequests::clear_wake() noexcept {
   ::eventfd_read(wake_.get(), &ignored);
 }
 
-std::vector<ByteVector> ControlRequests::take_messages() {
+std::vector<ControlRequests::Outgoing> ControlRequests::take_messages() {
   const Lock lock(mutex_);
   return std::exchange(messages_, {});
 }

@@ -10,6 +10,7 @@
 #include "xylem/base/unique_fd.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace xylem::runtime {
@@ -20,22 +21,32 @@ class ControlRequests {
   Status open();
   int fd() const noexcept { return wake_.get(); }
 
+  /// A message to all ranks, or to one.
+  struct Outgoing {
+    std::optional<std::uint32_t> to;
+    std::uint64_t topic = 0;
+    ByteVector bytes;
+  };
+
   // Any thread may call these:
-  void flood(ByteSpan message);
+  void flood(ByteSpan message, std::uint64_t topic);
+  void send(std::uint32_t rank, ByteSpan message);
   void request_connection(std::uint32_t rank);
 
   // For the serving thread:
   /// Makes fd() unreadable until the next request.
   void clear_wake() noexcept;
-  /// The messages that are to be flooded, in the order in which they were added.
-  std::vector<ByteVector> take_messages();
+  /// The messages that are to be sent, in the order in which they were added.
+  std::vector<Outgoing> take_messages();
   /// The ranks to which connections for payload are requested.
   std::vector<std::uint32_t> take_wanted();
 
  private:
+  void add(Outgoing message);
+
   UniqueFd wake_;
   Mutex mutex_;
-  std::vector<ByteVector> messages_ XYLEM_LOCKING(guarded_by(mutex_));
+  std::vector<Outgoing> messages_ XYLEM_LOCKING(guarded_by(mutex_));
   std::vector<std::uint32_t> wanted_ XYLEM_LOCKING(guarded_by(mutex_));
 };
 

@@ -96,8 +96,9 @@ struct Watched {
   std::uint64_t advanced_at_tick = 0;
   Clock::time_point stalled_since{};
   bool is_oldest = false;  ///< The operation has become the oldest collective of its group.
-  bool reported = false;   ///< The stall of the operation has been published.
-  RollCallId roll;         ///< The roll call that asked the other ranks which calls they are in.
+  bool reported = false;   ///< The other ranks have been informed of the stall.
+  RollCallId roll;         ///< The roll call about the time limit.
+  RollCallId stall_roll;   ///< The roll call about the stall that is to be logged.
   bool warned = false;     ///< The stall of the operation has been logged.
 };
 

@@ -44,9 +44,7 @@ RollCall& RollCalls::add(RollCallId id,
 const RollCall& RollCalls::call(std::uint64_t group,
                                 std::uint64_t sequence,
                                 Clock::time_point now) {
-  RollCall& roll = add({.caller = rank_, .number = ++number_}, group, sequence, now);
-  roll.is_answered_here = true;
-  return roll;
+  return add({.caller = rank_, .number = ++number_}, group, sequence, now);
 }
 
 bool RollCalls::on_situation(RollCallId id, const Situation& situation, Clock::time_point now) {
@@ -60,6 +58,12 @@ bool RollCalls::on_situation(RollCallId id, const Situation& situation, Clock::t
 
 void RollCalls::on_answer(std::uint32_t rank, const Situation& situation) {
   const RollCall* roll = find(situation.answers);
+  if (roll == nullptr && situation.answers.caller == rank_) return;  // It has been removed.
+  // A roll call that has not reached this rank was not passed on, since another about the same call
+  // was, at the same time.
+  for (auto other = known_.rbegin(); roll == nullptr && other != known_.rend(); ++other) {
+    if (is_on(*other, situation.group, situation.sequence)) roll = &*other;
+  }
   if (roll != nullptr && is_on(*roll, situation.group, situation.sequence))
     note(*roll, rank, situation);
 }

@@ -4,8 +4,9 @@
 // its operations nears its time limit. Every rank of the group answers, even if it has published
 // the same situation before, so a stopped rank is recognized by its missing answer. Often several
 // ranks reach their limits at the same time, so they share roll calls. A rank starts none if it has
-// just received one about the same call. Of several roll calls about the same call, a rank answers
-// only the first, and counts an answer to one of them for all.
+// just received one about the same call. If several ranks start one at the same time, each roll
+// call reaches only some of the ranks (ControlPlane::flood). A rank answers only the first of them,
+// also if it has started one itself, and counts an answer to one of them for all.
 #pragma once
 
 #include "failure/situation.h"
@@ -36,7 +37,7 @@ struct RollCall {
   Clock::time_point since{};              ///< When this rank started or received the roll call.
   Clock::duration waited{0};              ///< For how long this rank has run since `since`.
   Clock::duration quiet{0};               ///< For how long this rank has run since the last answer.
-  bool is_answered_here = false;          ///< This rank has answered or started the roll call.
+  bool is_answered_here = false;          ///< This rank has answered the roll call.
   /// The answers by world rank. They include the situation of the rank that started the roll call.
   std::map<std::uint32_t, Answer> answers{};
 

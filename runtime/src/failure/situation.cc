@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure/situation.h"
 
+#include "xylem/base/hash.h"
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -169,6 +171,12 @@ std::string describe(const CallRecord& record) {
   if (has_root(record.collective)) text += fmt::format(", root {}", record.root);
   return text.append(way);
 }
+
+std::uint64_t topic_of(const Situation& situation) noexcept {
+  return combine(combine(situation.group, situation.sequence), situation.roll_call == 0 ? 1 : 2);
+}
+
+std::uint64_t topic_of(const Verdict& verdict) noexcept { return combine(verdict.group, 3); }
 
 std::vector<std::byte> encode(const Situation& situation) {
   Writer writer(kSituation);

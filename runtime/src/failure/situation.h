@@ -67,7 +67,7 @@ struct Situation {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;  ///< The number of the call.
   State state = State::not_called;
-  bool is_question = false;  ///< Asks for answers from ranks that have not published their state.
+  bool is_question = false;  ///< The reporting rank stalls, and wants others to compare calls.
   /// Number of a roll call, which all ranks answer; 0 if this is no roll call.
   std::uint32_t roll_call = 0;
   RollCallId answers{};  ///< The roll call that this message answers, if any.
@@ -96,6 +96,11 @@ struct Refusal {
   MessageHeader header;    ///< The header of the message.
   std::uint64_t room = 0;  ///< How many elements the receive has room for.
 };
+
+/// The topics under which ranks flood messages that serve the same purpose (ControlPlane::flood).
+/// Roll calls have one of their own, since all ranks answer them.
+std::uint64_t topic_of(const Situation& situation) noexcept;
+std::uint64_t topic_of(const Verdict& verdict) noexcept;
 
 std::vector<std::byte> encode(const Situation& situation);
 std::vector<std::byte> encode(const Verdict& verdict);

@@ -52,9 +52,7 @@ void Watch::check(Operation& operation, Clock::time_point now) {
     operation.watched.reported = false;
   }
   const auto limit = operation.timeout().value_or(group.spec().timeout);
-  const auto near_limit = std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2);
-  if (now - operation.watched.begun >= near_limit) come_to_limit(group, operation, limit, now);
-  else operation.watched.roll = {};  // The user has extended the time limit.
+  come_to_limit(group, operation, limit, now);
   if (now - operation.watched.begun >= limit) return;
   // A later call waits for an earlier call more often than for its own messages. So a call's stall
   // is counted from the time at which it becomes the oldest call, and a group publishes one
@@ -72,14 +70,9 @@ void Watch::check(Operation& operation, Clock::time_point now) {
   if (operation.run.program == nullptr) return;  // Deferred: earlier calls report their stall.
   if (stalled >= kStall && !operation.watched.reported && operation.watched.is_oldest) {
     operation.watched.reported = true;
-    Situation own_situation = situation(group, operation.sequence);
-    own_situation.is_question = true;
-    publish(group, std::move(own_situation));
+    ask(group, operation.sequence);
   }
-  if (stalled >= context_.config().stall_report && !operation.watched.warned) {
-    operation.watched.warned = true;
-    context_.logger.warn(fmt::format("stalled: {}", explain(group, operation)));
-  }
+  if (!operation.watched.warned) warn_of_stall(group, operation, stalled, now);
   if (stalled < kPartnerLeftLimit) return;
   // Ranks whose numbers of elements differ may take part in different numbers of rounds.
   if (const Status mesh = operation.check_mesh(); !mesh) {
@@ -105,6 +98,30 @@ bool Watch::is_oldest(const Operation& operation) const {
   return oldest != oldest_.end() && oldest->second == operation.sequence;
 }
 
+/// Asks the other ranks to compare their calls. One question about a call is enough, whoever asks:
+/// every rank compares the call with its own, and differs from the asking rank or from nobody.
+void Watch::ask(Group& group, std::uint64_t sequence) {
+  ReceivedSituations& received = received_[group.spec().uid];
+  received.advance(sequence);
+  if (!received.asked.insert(sequence).second) return answer_with_size(group, sequence);
+  Situation own_situation = situation(group, sequence);
+  own_situation.is_question = true;
+  flood(own_situation);
+}
+
+/// Warns of a long stall once a roll call shows who is late.
+void Watch::warn_of_stall(Group& group,
+                          Operation& operation,
+                          std::chrono::nanoseconds stalled,
+                          Clock::time_point now) {
+  const RollCall* const roll = call_roll(group, operation, operation.watched.stall_roll, stalled,
+                                         context_.config().stall_report, now);
+  if (roll == nullptr) return;
+  operation.watched.warned = true;
+  context_.logger.warn(
+      fmt::format("stalled: {}", explain(group, operation, participation_of(group, *roll))));
+}
+
 /// The number of the call that a roll call for this operation is about.
 std::uint64_t Watch::call_of(Group& group, const Operation& operation) const {
   const bool has_number =
@@ -112,16 +129,31 @@ std::uint64_t Watch::call_of(Group& group, const Operation& operation) const {
   return has_number ? operation.sequence : history(group).next_sequence();
 }
 
-/// Handles an operation that nears its time limit. Starts a roll call, since the answers show which
-/// rank is to blame for a time-out, and allows the other ranks time to answer. After the limit,
-/// announces the time-out when the roll call has ended.
+/// Announces that an operation has timed out, once a roll call shows which rank is to blame.
 void Watch::come_to_limit(Group& group,
                           Operation& operation,
                           std::chrono::nanoseconds limit,
                           Clock::time_point now) {
-  const RollCall* roll = rolls_.find(operation.watched.roll);
-  // The operation has no roll call yet, or this rank was stopped for so long that the roll call was
-  // removed.
+  const RollCall* const roll = call_roll(group, operation, operation.watched.roll,
+                                         now - operation.watched.begun, limit, now);
+  if (roll != nullptr) time_out(group, operation, *roll, limit);
+}
+
+/// When `passed` nears the limit, starts a roll call, or joins that of another rank, so that the
+/// ranks have time to answer. Returns the roll call if the limit has passed and the roll call is
+/// over; null until then. `id` keeps the roll call between the ticks.
+const RollCall* Watch::call_roll(Group& group,
+                                 const Operation& operation,
+                                 RollCallId& id,
+                                 std::chrono::nanoseconds passed,
+                                 std::chrono::nanoseconds limit,
+                                 Clock::time_point now) {
+  if (passed < std::max<std::chrono::nanoseconds>(limit - kRollCall, limit / 2)) {
+    id = {};  // The stall has ended, or the user has extended the time limit.
+    return nullptr;
+  }
+  const RollCall* roll = rolls_.find(id);
+  // There is no roll call yet, or this rank was stopped for so long that it was removed.
   if (roll == nullptr) {
     const std::uint64_t sequence = call_of(group, operation);
     roll = rolls_.recent(group.spec().uid, sequence, now);
@@ -129,12 +161,11 @@ void Watch::come_to_limit(Group& group,
       roll = &rolls_.call(group.spec().uid, sequence, now);
       Situation own_situation = situation(group, sequence);
       own_situation.roll_call = roll->id.number;
-      publish(group, std::move(own_situation));
+      flood(own_situation);
     }
-    operation.watched.roll = roll->id;
+    id = roll->id;
   }
-  const bool is_due = now - operation.watched.begun >= limit;
-  if (is_due && is_over(group, *roll)) time_out(group, operation, *roll, limit);
+  return passed >= limit && is_over(group, *roll) ? roll : nullptr;
 }
 
 bool Watch::is_over(Group& group, const RollCall& roll) const {
@@ -220,7 +251,7 @@ void Watch::look_for_leavers(Group& group, const Operation& operation, Clock::ti
     if (now - kPartnerLeftLimit < left_at(group, world)) return false;
     control(group).announce(Code::peer_lost, world,
                             fmt::format("rank {} left {} before it took its part: {}", world,
-                                        left_by(world), explain(group, operation)));
+                                        left_by(world), explain(group, operation, {})));
     return true;
   };
   for (const Message* message = operation.messages; message != nullptr; message = message->next) {
@@ -279,9 +310,8 @@ Situation Watch::situation(Group& group, std::uint64_t sequence) const {
   return situation;
 }
 
-void Watch::publish(Group& group, Situation&& own_situation) {
-  received_[group.spec().uid].published[own_situation.sequence] = own_situation.state;
-  context_.control->flood(encode(own_situation));
+void Watch::flood(const Situation& own_situation) {
+  context_.control->flood(encode(own_situation), topic_of(own_situation));
 }
 
 void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::byte> message) {
@@ -299,14 +329,19 @@ void Watch::on_message(Token token, std::uint32_t origin, std::span<const std::b
                   message.size()));
 }
 
+void Watch::ReceivedSituations::advance(std::uint64_t sequence) {
+  newest = std::max(newest, sequence);
+  if (newest <= CallHistory::kRecords) return;
+  const std::uint64_t oldest = newest - CallHistory::kRecords;
+  by_call.erase(by_call.begin(), by_call.lower_bound(oldest));
+  asked.erase(asked.begin(), asked.lower_bound(oldest));
+}
+
 void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   const auto group = context_.registry.find(situation.group);
   // Every live rank answers a roll call, even about a group that has failed or has ended here.
   if (situation.roll_call != 0) on_roll_call(origin, situation);
   if (situation.answers.number != 0) rolls_.on_answer(origin, situation);
-  if (group == nullptr && situation.is_question && absent_.has_ended(situation.group)) {
-    return publish_left(situation.group, situation.sequence);
-  }
   if (group == nullptr && situation.state == Situation::State::left) {
     absent_.keep(AbsentGroups::Goodbye{situation.group, origin, Clock::now()});
   }
@@ -318,23 +353,27 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (!compare(*group, origin, situation)) return;
   ReceivedSituations& received = received_[situation.group];
   const std::uint64_t sequence = situation.sequence;
-  received.newest = std::max(received.newest, sequence);
-  if (!situation.records.empty()) {
-    received.newest = std::max(received.newest, situation.records.back().sequence);
+  received.advance(
+      situation.records.empty() ? sequence : std::max(sequence, situation.records.back().sequence));
+  if (situation.is_question) {
+    received.asked.insert(sequence);
+    answer_with_size(*group, sequence);
   }
-  if (received.newest > CallHistory::kRecords) {
-    const std::uint64_t oldest = received.newest - CallHistory::kRecords;
-    received.by_call.erase(received.by_call.begin(), received.by_call.lower_bound(oldest));
-    received.published.erase(received.published.begin(), received.published.lower_bound(oldest));
-  }
-  const bool is_question = situation.is_question;
   received.by_call[sequence].insert_or_assign(origin, std::move(situation));
-  if (!is_question) return;
-  const auto published = received.published.find(sequence);
-  if (published == received.published.end() ||
-      published->second != this->situation(*group, sequence).state) {
-    publish(*group, this->situation(*group, sequence));
-  }
+}
+
+/// In an all_to_all_v, only the ranks themselves know what they expect of each other. If this rank
+/// waits in the call that another rank has asked about, it informs the rank for which it waits.
+void Watch::answer_with_size(Group& group, std::uint64_t sequence) {
+  if (sequence >= history(group).next_sequence()) return;
+  const CallRecord& record = history(group).record(sequence);
+  if (record.sequence != sequence || !record.uneven ||
+      record.collective != collectives::Collective::all_to_all)
+    return;
+  const Situation own = situation(group, sequence);
+  if (own.state != Situation::State::waiting || own.blocked_on >= group.spec().size()) return;
+  const std::uint32_t peer = group.spec().world_ranks[own.blocked_on];
+  if (peer != context_.rank()) context_.control->send(peer, encode(own));
 }
 
 void Watch::on_roll_call(std::uint32_t origin, const Situation& situation) {
@@ -389,6 +428,9 @@ void Watch::publish_left(std::uint64_t group, std::uint64_t sequence) {
 
 void Watch::answer(RollCallId roll, Situation&& own_situation) {
   own_situation.answers = roll;
+  // All ranks answer, so answers are short. The rank that calls the roll has flooded its records.
+  if (own_situation.records.size() > 1)
+    own_situation.records.erase(own_situation.records.begin(), own_situation.records.end() - 1);
   context_.control->flood(encode(own_situation));
 }
 
@@ -434,9 +476,7 @@ void Watch::on_call(Token /*token*/, Group& group, const CallRecord& record) {
   }
 }
 
-/// `answer_of` takes a world rank and returns a RollCall::Answer, or nothing.
-template <typename AnswerOf>
-Participation Watch::participation_by(Group& group, AnswerOf&& answer_of) const {
+Participation Watch::participation_of(Group& group, const RollCall& roll) const {
   Participation participation;
   for (std::uint32_t rank = 0; rank < group.spec().size(); ++rank) {
     const std::uint32_t world = group.spec().world_ranks[rank];
@@ -446,35 +486,11 @@ Participation Watch::participation_by(Group& group, AnswerOf&& answer_of) const 
       continue;
     }
     const bool has_left_group = left_at(group, world) != Clock::time_point::max();
-    participation.add(world, answer_of(world), has_left_group, history(group));
+    const auto found = roll.answers.find(world);
+    const auto answer = found == roll.answers.end() ? std::nullopt : std::optional(found->second);
+    participation.add(world, answer, has_left_group, history(group));
   }
   return participation;
-}
-
-Participation Watch::participation_of(Group& group, const RollCall& roll) const {
-  return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
-    const auto found = roll.answers.find(world);
-    if (found == roll.answers.end()) return std::nullopt;
-    return found->second;
-  });
-}
-
-Participation Watch::participation_of(Group& group, std::uint64_t sequence) const {
-  const std::map<std::uint32_t, Situation>* theirs = nullptr;
-  if (const auto received = received_.find(group.spec().uid); received != received_.end()) {
-    const auto call = received->second.by_call.find(sequence);
-    if (call != received->second.by_call.end()) theirs = &call->second;
-  }
-  return participation_by(group, [&](std::uint32_t world) -> std::optional<RollCall::Answer> {
-    if (theirs == nullptr) return std::nullopt;
-    const auto found = theirs->find(world);
-    if (found == theirs->end()) return std::nullopt;
-    return RollCall::answer_of(found->second);
-  });
-}
-
-std::string Watch::explain(Group& group, const Operation& operation) const {
-  return explain(group, operation, participation_of(group, operation.sequence));
 }
 
 std::string Watch::explain(Group& group,

@@ -2,13 +2,13 @@
 //
 // Watch: finds out why an operation makes no progress, and reports the reason to all ranks.
 //
-// If the oldest collective of a communicator stalls for 200 ms, this rank publishes its situation
-// on the control plane, as a question: the call, the calls around it, and the rank for which it
-// waits. Every other rank compares this situation with its own calls, and answers with its own
-// situation, except if it has published the same state before. A difference leads to a `mismatch`
-// verdict that names both sides. Shortly before the time limit of an operation, this rank starts a
-// roll call (roll_calls.h), and every rank answers with its situation. The answers show which ranks
-// have not made the call, which ranks wait in it, and which ranks do not answer.
+// If the oldest collective of a communicator stalls for 200 ms, this rank floods its situation on
+// the control plane: the call, the calls around it, and the rank for which it waits. Every other
+// rank compares this situation with its own calls, now or when it makes them. A difference leads to
+// a `mismatch` verdict that names both sides; nobody answers otherwise, or asks again. Shortly
+// before the stall is reported, and before the time limit of an operation, this rank starts a roll
+// call (roll_calls.h), and every rank answers with its situation. The answers show which ranks have
+// not made the call, which ranks wait in it, and which ranks do not answer.
 #pragma once
 
 #include "calls/operation.h"
@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,10 +35,10 @@ namespace xylem::runtime {
 /// Watches the operations of a job.
 class Watch final : public GroupObserver, public WorkSource {
  public:
-  /// After a stall of this length, this rank publishes its situation.
+  /// After a stall of this length, this rank floods its situation.
   static constexpr std::chrono::milliseconds kStall{200};
-  /// A roll call starts this long before an operation's time limit, but not before half of the
-  /// limit.
+  /// A roll call starts this long before a stall is reported, and before an operation's time limit,
+  /// but not before half of these times.
   static constexpr std::chrono::milliseconds kRollCall = RollCall::kAnswer;
   static constexpr std::chrono::milliseconds kPartnerLeftLimit{
       1000};  ///< How long an operation waits for a partner that has left.
@@ -68,6 +69,11 @@ class Watch final : public GroupObserver, public WorkSource {
   CallHistory& history(Group& group) const noexcept { return control(group).history(); }
 
   void check(Operation& operation, Clock::time_point now);
+  void ask(Group& group, std::uint64_t sequence);
+  void warn_of_stall(Group& group,
+                     Operation& operation,
+                     std::chrono::nanoseconds stalled,
+                     Clock::time_point now);
   void look_at_failing(Operation& operation, Clock::time_point now);
   void find_oldest();
   bool is_oldest(const Operation& operation) const;
@@ -78,6 +84,12 @@ class Watch final : public GroupObserver, public WorkSource {
                      Operation& operation,
                      std::chrono::nanoseconds limit,
                      Clock::time_point now);
+  const RollCall* call_roll(Group& group,
+                            const Operation& operation,
+                            RollCallId& id,
+                            std::chrono::nanoseconds passed,
+                            std::chrono::nanoseconds limit,
+                            Clock::time_point now);
   bool is_over(Group& group, const RollCall& roll) const;
   void time_out(Group& group,
                 const Operation& operation,
@@ -89,32 +101,30 @@ class Watch final : public GroupObserver, public WorkSource {
   std::string_view left_by(std::uint32_t world_rank) const;
   bool is_unused_companion(std::uint64_t group) const;
   void publish_left(std::uint64_t group, std::uint64_t sequence);
-  void publish(Group& group, Situation&& own_situation);
+  void flood(const Situation& own_situation);
+  void answer_with_size(Group& group, std::uint64_t sequence);
   Situation situation(Group& group, std::uint64_t sequence) const;
   void on_situation(std::uint32_t origin, Situation&& situation);
   void on_roll_call(std::uint32_t origin, const Situation& situation);
   void on_refusal(std::uint32_t origin, const Refusal& refusal);
   void answer(RollCallId roll, Situation&& own_situation);
   bool compare(Group& group, std::uint32_t origin, const Situation& situation);
-  /// Which ranks take part in this call, according to the situations published so far, or to the
-  /// answers to a roll call.
-  Participation participation_of(Group& group, std::uint64_t sequence) const;
+  /// Which ranks take part in a call, according to the answers to a roll call.
   Participation participation_of(Group& group, const RollCall& roll) const;
-  template <typename AnswerOf>
-  Participation participation_by(Group& group, AnswerOf&& answer_of) const;
-  std::string explain(Group& group, const Operation& operation) const;
   std::string explain(Group& group,
                       const Operation& operation,
                       const Participation& participation) const;
 
-  /// What ranks have published about the calls of one group. Calls too old to be compared are
+  /// What other ranks have flooded about the calls of one group. Calls too old to be compared are
   /// removed.
   struct ReceivedSituations {
+    /// Removes what is too old beside call `sequence`.
+    void advance(std::uint64_t sequence);
+
     /// The situations by call, and then by world rank.
     std::map<std::uint64_t, std::map<std::uint32_t, Situation>> by_call;
-    /// For each call, the state that this rank has published.
-    std::map<std::uint64_t, Situation::State> published;
-    std::uint64_t newest = 0;  ///< The newest call in any of these situations.
+    std::set<std::uint64_t> asked;  ///< The calls about which some rank has asked.
+    std::uint64_t newest = 0;       ///< The newest call in any of these situations.
   };
 
   Context& context_;

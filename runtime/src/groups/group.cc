@@ -364,7 +364,8 @@ void Group::announce(Code code, std::optional<std::uint32_t> culprit, std::strin
   // companion yet.
   if (parent_ != nullptr) return parent_->announce(code, culprit, std::move(message));
   if (code != Code::cancelled) context_->logger.error(message);
-  context_->control->flood(encode(Verdict{spec_.uid, code, culprit, message}));
+  const Verdict verdict{spec_.uid, code, culprit, message};
+  context_->control->flood(encode(verdict), topic_of(verdict));
   poison(failure(code, std::move(message), culprit));
 }
 
