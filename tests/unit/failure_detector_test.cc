@@ -65,5 +65,12 @@ TEST_F(FailureDetectorOfThree, AGoodbyeMayExcuse) {
   EXPECT_EQ(believed[0].why.peer(), 0U);
 }
 
+// Whoever closes a connection has died or leaves. The report of it may take long.
+TEST_F(FailureDetectorOfThree, AClosedWireIsNoReasonForHaste) {
+  detector.suspect(token, {}, failure(Code::peer_lost, "closed", 1), Leaver::is_excused);
+  EXPECT_THAT(confirmed(), SizeIs(0));
+  EXPECT_THAT(detector.take_confirmed(token, Clock::now() + milliseconds(3100)), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace xylem::runtime

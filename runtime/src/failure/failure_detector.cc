@@ -11,6 +11,15 @@ namespace {
 
 /// How long the control plane may take to report a death after a wire has failed.
 constexpr std::chrono::milliseconds kSuspicion{500};
+/// The same if the peer has closed the wire: then it has died or has left, so a report is on its
+/// way. On hosts that are overloaded, it may arrive late.
+constexpr std::chrono::milliseconds kClosed{3000};
+
+bool is_due(const Suspicion& suspicion, Clock::time_point now) {
+  const bool is_closed =
+      suspicion.why.code() == Code::peer_lost && suspicion.leaver == Suspicion::Leaver::is_excused;
+  return now - suspicion.since >= (is_closed ? kClosed : kSuspicion);
+}
 
 }  // namespace
 
@@ -25,10 +34,11 @@ void FailureDetector::suspect(Token /*token*/,
 std::vector<Suspicion> FailureDetector::take_confirmed(Token token, Clock::time_point now) {
   std::vector<Suspicion> confirmed;
   std::erase_if(suspicions_, [&](Suspicion& suspicion) {
-    if (now - suspicion.since < kSuspicion) return false;
     const auto culprit = suspicion.why.peer();
-    if (culprit && has_left(token, *culprit)) {
-      if (suspicion.leaver == Suspicion::Leaver::is_excused) return true;
+    const bool left = culprit && has_left(token, *culprit);
+    if (left && suspicion.leaver == Suspicion::Leaver::is_excused) return true;
+    if (!is_due(suspicion, now)) return false;
+    if (left) {
       suspicion.why = failure(Code::peer_lost,
                               fmt::format("rank {} left the job before it took its part: {}",
                                           *culprit, suspicion.why.message()),

@@ -2,9 +2,9 @@
 //
 // FailureDetector: records which ranks of the job have died or left, and which are suspected. When
 // a wire fails, the rank at its other end is only suspected. The group that uses the wire fails
-// half a second later. If the control plane reports in this time that the rank died, the group
-// fails with the death, which explains more. If it reports that the rank left in good order, the
-// suspicion may be dropped (Suspicion::Leaver).
+// half a second later, or 3 s later if the peer has closed the wire. If the control plane reports
+// in this time that the rank died, the group fails with the death, which explains more. If it
+// reports that the rank left in good order, the suspicion may be dropped (Suspicion::Leaver).
 #pragma once
 
 #include "progress/token.h"
