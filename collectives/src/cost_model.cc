@@ -28,6 +28,18 @@ bool CostModel::shares_cores(std::uint32_t ranks) const {
   return false;
 }
 
+LinkCost CostModel::between(std::uint32_t a, std::uint32_t b) const {
+  if (host.empty() || host[a] == host[b]) return local;
+  LinkCost cost = remote;
+  cost.alpha_us += remote_send_us + remote_receive_us;
+  for (const PortLevel& level : network) {
+    if (level.port[a] == level.port[b]) continue;
+    cost.bandwidth_GBps = std::min(
+        {cost.bandwidth_GBps, level.rate_GBps[level.port[a]], level.rate_GBps[level.port[b]]});
+  }
+  return cost;
+}
+
 CostModel CostModel::of_ranks(std::span<const std::uint32_t> ranks) const {
   CostModel some = *this;
   keep(some.host, ranks);

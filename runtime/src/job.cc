@@ -182,6 +182,8 @@ Status Job::form_world(Deadline deadline) {
   XYLEM_TRY(tuning, measure(context_, *world_, std::move(tuning), deadline));
   const Bytes measured{tuning.pull_from.value_or(kNeverPull.value)};
   context_.pull_from(config.pull_from.value_or(measured).value);
+  costs_ = tuning.model;
+  are_costs_measured_ = config.tuning != "off";
   context_.progress.with_token(
       [&](Token token) { world_->plans().set_model(token, std::move(tuning.model)); });
   if (config.device) {
@@ -204,8 +206,15 @@ std::vector<PathInfo> Job::paths() {
   return context_.progress.with_token([this](Token /*token*/) {
     std::vector<PathInfo> paths;
     paths.reserve(size());
-    for (std::uint32_t other = 0; other < size(); ++other)
-      paths.push_back(context_.wires->path(other));
+    for (std::uint32_t other = 0; other < size(); ++other) {
+      PathInfo& path = paths.emplace_back(context_.wires->path(other));
+      if (other == rank()) continue;
+      const auto cost = costs_.between(rank(), other);
+      path.latency_us = cost.alpha_us;
+      path.bandwidth_GBps = cost.bandwidth_GBps;
+      path.is_measured = are_costs_measured_ &&
+                         (costs_.host[rank()] == costs_.host[other] || !costs_.network.empty());
+    }
     return paths;
   });
 }

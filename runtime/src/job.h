@@ -19,6 +19,7 @@
 #include "wires/compute_devices.h"
 #include "wires/wires.h"
 #include "xylem/base/mutex.h"
+#include "xylem/collectives/cost_model.h"
 #include "xylem/execution/engine.h"
 #include "xylem/runtime/counters.h"
 #include "xylem/runtime/options.h"
@@ -90,7 +91,9 @@ class Job final : public std::enable_shared_from_this<Job>, public Leaver {
   Watch watch_{context_};
   ControlEvents events_{context_, watch_};
   std::shared_ptr<Group> world_;  ///< Keeps the job alive until shutdown() drops it.
-  bool is_open_ = false;          ///< True once the start has succeeded.
+  collectives::CostModel costs_;  ///< Of the world. Not changed after the start.
+  bool are_costs_measured_ = false;
+  bool is_open_ = false;  ///< True once the start has succeeded.
   Mutex shutdown_mutex_;
   std::atomic<std::thread::id> ender_;  ///< Who runs shutdown(), and so holds the mutex.
 };

@@ -140,5 +140,25 @@ TEST(Info, TellsItForTheRanksOfTheJob) {
   EXPECT_THAT(done.out, ContainsRegex(" 3 ranks  1\\.[0-9]+ MiB each"));
 }
 
+TEST(InfoPaths, TellsHowEachRankReachesTheOthers) {
+  const auto paths = [](const char* transport) {
+    return test::run_command({kXylem, "run", "-n", "3", "--", kXylem, "info", "--paths"},
+                             {{"XYLEM_TRANSPORT", transport}}, kLimit);
+  };
+  const std::string cost = ": [0-9.]+ us, [0-9.]+ GB/s\n";
+  const Finished shared = paths("shm");
+  EXPECT_EQ(shared.exit_status, 0) << shared.err;
+  EXPECT_THAT(shared.out, ContainsRegex("rank 1 on [^\n]*\n\\[0\\]   shm to 0, 2" + cost));
+  EXPECT_THAT(shared.out, ContainsRegex("rank 2 on [^\n]*\n\\[0\\]   shm to 0-1" + cost));
+  EXPECT_THAT(shared.out, Not(HasSubstr("slow")));
+  EXPECT_THAT(paths("tcp").out, ContainsRegex("rank 0 on [^\n]*\n\\[0\\]   tcp to 1-2" + cost));
+}
+
+TEST(InfoPaths, NeedsAJobOfSeveralRanks) {
+  const Finished done = test::run_command({kXylem, "info", "--paths"}, {}, kLimit);
+  EXPECT_EQ(done.exit_status, 2);
+  EXPECT_THAT(done.err, HasSubstr("start more: xylem run -n 2 -- xylem info --paths"));
+}
+
 }  // namespace
 }  // namespace xylem

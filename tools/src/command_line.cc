@@ -189,11 +189,14 @@ void describe_sim(CLI::App& app, SimOptions& options) {
                                           "Each size is the one before times N [4]");
 }
 
-void describe_info(CLI::App& app) {
+void describe_info(CLI::App& app, InfoOptions& options) {
   app.description(
       "Show what Xylem would do here, and why\n\n"
       "Versions, every setting with the origin of its value, UCX_ variables, transports and\n"
-      "devices, the network interface chosen, GPUs and their driver, algorithms.\n");
+      "devices, the network interface chosen, GPUs and their driver, algorithms.\n\n"
+      "With --paths, under a launcher: how each rank of the job reaches the others, with the\n"
+      "latencies and rates measured at its start, and which hosts are slow.\n");
+  app.add_flag("--paths", options.paths, "Show the paths between the ranks of a job");
   app.formatter(std::make_shared<HelpFormatter>("xylem info"));
 }
 
@@ -301,6 +304,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   TopoOptions topo;
   PlanOptions plan;
   SimOptions sim;
+  InfoOptions info;
   CLI::App app("Topology-aware collective communication: start, measure and inspect.\n", "xylem");
   app.set_version_flag("--version", "xylem " XYLEM_VERSION, "Print the version and exit");
   app.formatter(std::make_shared<HelpFormatter>("xylem VERB [OPTIONS]"));
@@ -317,7 +321,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   describe_topo(topo_verb, topo);
   describe_plan(plan_verb, plan);
   describe_sim(sim_verb, sim);
-  describe_info(info_verb);
+  describe_info(info_verb, info);
 
   const Split split = split_command(arguments);
   const auto verb = [&] {
@@ -352,7 +356,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (topo_verb) return topo;
   if (plan_verb) return plan;
   if (sim_verb) return sim;
-  return InfoOptions{};
+  return info;
 }
 
 }  // namespace xylem::tools

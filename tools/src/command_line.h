@@ -71,7 +71,9 @@ struct SimOptions {
   std::uint32_t factor = 4;  ///< Each size is the one before times this.
 };
 
-struct InfoOptions {};
+struct InfoOptions {
+  bool paths = false;  ///< Show how the ranks of a job reach each other.
+};
 
 /// The result if there is nothing to run: a text to print, and the exit status.
 struct Answer {

@@ -5,6 +5,7 @@
 #include "command_line.h"
 #include "exit_code.h"
 #include "info/info.h"
+#include "info/paths.h"
 #include "plan/plan.h"
 #include "plan/sim.h"
 #include "run/run.h"
@@ -53,7 +54,7 @@ int run_verb(const Command& command, const std::vector<std::string>& arguments) 
         } else if constexpr (std::is_same_v<Options, TopoOptions>) return topo(options);
         else if constexpr (std::is_same_v<Options, PlanOptions>) return plan(options);
         else if constexpr (std::is_same_v<Options, SimOptions>) return sim(options);
-        else return info();
+        else return options.paths ? info_paths() : info();
       },
       command);
 }

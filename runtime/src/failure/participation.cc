@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure/participation.h"
 
+#include "bootstrap/rank_set.h"
+
 #include <fmt/format.h>
 
 #include <string_view>
@@ -11,7 +13,7 @@ namespace {
 /// "; ranks 3, 4 left the job"; empty without ranks.
 std::string clause(const std::vector<std::uint32_t>& ranks, std::string_view what) {
   if (ranks.empty()) return {};
-  return fmt::format("; rank{} {} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), what);
+  return fmt::format("; rank{} {} {}", ranks.size() == 1 ? "" : "s", rank_list(ranks), what);
 }
 
 }  // namespace

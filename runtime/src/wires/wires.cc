@@ -241,6 +241,7 @@ PathInfo Wires::path(std::uint32_t world_rank) const {
   PathInfo info;
   info.rank = world_rank;
   info.host = hosts_.peers()[world_rank].host;
+  info.port = hosts_.peers()[world_rank].port;
   const Wire* const wire = wire_to_[world_rank];
   if (wire == nullptr) {
     info.transport = "self";

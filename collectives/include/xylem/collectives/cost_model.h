@@ -101,6 +101,9 @@ struct CostModel {
   }
   /// Whether a machine has fewer cores than ranks, of which there are `ranks` in all.
   bool shares_cores(std::uint32_t ranks) const;
+  /// The cost of messages from rank `a` to rank `b`, if nothing else is under way: the time of an
+  /// empty message, with that of the cores, and the rate of a stream of messages.
+  LinkCost between(std::uint32_t a, std::uint32_t b) const;
   /// The model for some of the ranks, which become ranks 0, 1, …. The cores and ports stay as they
   /// are.
   CostModel of_ranks(std::span<const std::uint32_t> ranks) const;

@@ -17,6 +17,15 @@ struct PathInfo {
   std::vector<std::string> lanes;  ///< Transport and device of each lane in use, as "shm/memory" or
                                    ///< "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
+  /// The interface between hosts at the other rank's host, as "eth0, 1 Gbit/s"; empty if it is
+  /// unknown.
+  std::string port;
+  /// What plans are chosen with: the time of an empty message to the other rank, and the rate of a
+  /// stream of messages, in 10^9 bytes per second. 0 for this rank itself.
+  double latency_us = 0, bandwidth_GBps = 0;
+  /// Whether the latency and the bandwidth were measured at the start of this job or of an earlier
+  /// one (XYLEM_TUNING). If not, they are assumed.
+  bool is_measured = false;
 };
 
 }  // namespace xylem
