@@ -298,9 +298,12 @@ std::pair<Simulated, std::uint32_t> simulated_ranks(const Planner& planner,
 
 // The most bytes of scratch_beyond_rings() that an algorithm should use at a rank. The scratch is
 // computed for the smallest size of a size class; the largest sizes need up to twice as much.
-constexpr std::uint64_t kMostScratch = 16 << 20;
-// An algorithm that needs more than kMostScratch is chosen only if every algorithm that needs less
-// takes more than kPriceOfMemory times as long.
+// Between hosts it is more: plans in which a rank has few peers need it, and the flows of other
+// plans meet at the ports (reduce_scatter of 64 MiB on 4 hosts: ring .952 of the link, direct
+// .853).
+constexpr std::uint64_t kMostScratch = 16 << 20, kMostScratchBetweenHosts = 64 << 20;
+// An algorithm that needs more is chosen only if every algorithm that needs less takes more than
+// kPriceOfMemory times as long.
 constexpr double kPriceOfMemory = 1.25;
 
 // What a plan needs at the rank that needs most, and whether verify() can prove it.
@@ -352,9 +355,9 @@ struct Prediction {
   const Planner* planner;
   const PredictionInput* call;
   double us;
-  std::uint64_t scratch;  // 0 if it is at most kMostScratch.
+  std::uint64_t scratch;  // 0 if it is modest.
   Needs needs;
-  bool sends_less = false;  // Chosen since it sends fewer bytes between hosts than the fastest.
+  std::string_view advantage{};  // Why it is chosen although another one is as fast.
 };
 
 // The bytes that ranks send to other hosts: those of all ranks or, if there are many, those of the
@@ -384,14 +387,15 @@ std::uint64_t bytes_between_hosts(const Prediction& plan) {
 
 // Of algorithms whose predicted times differ by less than this factor, the one that sends the
 // fewest bytes between hosts is chosen: predictions are not more exact, and others use the network,
-// too.
+// too. Of those with equal bytes, it is the one whose ranks have the fewest peers: flows that meet
+// at a port overflow its queue.
 constexpr double kEqual = 1.02;
 
 // The predictions for all planners of the collective, except planners that would make the same plan
 // as another planner. If possible, plans that verify() cannot prove, and plans whose ranks have
 // more than CostModel::most_peers peers on other hosts, are left out. Plans that cannot be renamed
 // are made for ranks, the others for places. The fastest planner comes first; equal times keep the
-// order of registration. But if the fastest planner needs more than kMostScratch, the fastest
+// order of registration. But if the fastest planner needs too much scratch, the fastest
 // planner that needs less comes first, provided that it takes at most kPriceOfMemory times as long.
 std::vector<Prediction> predict_all(std::span<const Planner> candidates,
                                     const PredictionInput& by_place,
@@ -400,6 +404,10 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   const Shape& shape = by_place.shape;
   const bool has_levels =
       !shape.host_sizes.empty() || (shape.per_host > 1 && shape.per_host < shape.ranks);
+  const auto& hosts = by_place.model.host;
+  const bool is_one_host =
+      std::ranges::all_of(hosts, [&](std::uint32_t host) { return host == hosts.front(); });
+  const std::uint64_t most_scratch = is_one_host ? kMostScratch : kMostScratchBetweenHosts;
   std::vector<Prediction> result;
   for (const Planner& planner : candidates) {
     if (planner.collective != shape.collective) continue;
@@ -408,8 +416,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     if (planner.takes_hosts && !has_levels && planner.name != forced) continue;
     const PredictionInput& call = planner.moves_ranges ? by_rank : by_place;
     const Needs needs = needs_of(planner, call);
-    const std::uint64_t scratch = needs.scratch > kMostScratch ? needs.scratch : 0;
-    result.push_back({&planner, &call, 0, scratch, needs, false});
+    const std::uint64_t scratch = needs.scratch > most_scratch ? needs.scratch : 0;
+    result.push_back({&planner, &call, 0, scratch, needs, {}});
   }
   const auto keep_only = [&](auto&& is_good) {
     if (std::ranges::none_of(result, is_good)) return;
@@ -431,11 +439,17 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
     return p.us > kEqual * result.front().us || p.scratch > result.front().scratch;
   };
   const auto others = std::ranges::find_if(result, is_other);
-  if (!by_place.model.host.empty() && others - result.begin() > 1) {
-    std::vector<std::uint64_t> bytes;
-    for (auto it = result.begin(); it != others; ++it) bytes.push_back(bytes_between_hosts(*it));
-    const auto fewest = result.begin() + (std::ranges::min_element(bytes) - bytes.begin());
-    fewest->sends_less = fewest != result.begin();
+  if (!is_one_host && others - result.begin() > 1) {
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> load;  // Bytes and peers.
+    for (auto it = result.begin(); it != others; ++it)
+      load.emplace_back(bytes_between_hosts(*it), it->needs.peers);
+    const auto fewest = result.begin() + (std::ranges::min_element(load) - load.begin());
+    if (fewest != result.begin()) {
+      fewest->advantage =
+          load[static_cast<std::size_t>(fewest - result.begin())].first < load.front().first
+              ? "sends fewer bytes between hosts"
+              : "its ranks have fewer peers on other hosts";
+    }
     std::rotate(result.begin(), fewest, fewest + 1);
   }
   return result;
@@ -449,9 +463,9 @@ std::string explain(const Prediction& best, const Prediction& next) {
         "needs little memory: {} is predicted to take {:.4g} us, but needs {} of scratch",
         next.planner->name, next.us, format_bytes(Bytes{next.scratch}));
   }
-  if (best.sends_less) {
-    return fmt::format("as fast as {} ({:.4g} us), and sends fewer bytes between hosts",
-                       next.planner->name, next.us);
+  if (!best.advantage.empty()) {
+    return fmt::format("as fast as {} ({:.4g} us), and {}", next.planner->name, next.us,
+                       best.advantage);
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
