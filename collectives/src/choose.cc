@@ -391,6 +391,27 @@ std::uint64_t bytes_between_hosts(const Prediction& plan) {
 // at a port overflow its queue.
 constexpr double kEqual = 1.02;
 
+// Moves the algorithm with the least load on the network to the front, of those at the front that
+// are as fast and need as little scratch.
+void prefer_least_load(std::vector<Prediction>& result) {
+  const auto is_other = [&](const Prediction& p) {
+    return p.us > kEqual * result.front().us || p.scratch > result.front().scratch;
+  };
+  const auto others = std::ranges::find_if(result, is_other);
+  if (others - result.begin() <= 1) return;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> load;  // Bytes and peers.
+  for (auto it = result.begin(); it != others; ++it)
+    load.emplace_back(bytes_between_hosts(*it), it->needs.peers);
+  const auto fewest = result.begin() + (std::ranges::min_element(load) - load.begin());
+  if (fewest != result.begin()) {
+    fewest->advantage =
+        load[static_cast<std::size_t>(fewest - result.begin())].first < load.front().first
+            ? "sends fewer bytes between hosts"
+            : "its ranks have fewer peers on other hosts";
+  }
+  std::rotate(result.begin(), fewest, fewest + 1);
+}
+
 // The predictions for all planners of the collective, except planners that would make the same plan
 // as another planner. If possible, plans that verify() cannot prove, and plans whose ranks have
 // more than CostModel::most_peers peers on other hosts, are left out. Plans that cannot be renamed
@@ -435,23 +456,7 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   const auto modest = std::ranges::find(result, 0U, &Prediction::scratch);
   if (modest != result.end() && modest->us <= kPriceOfMemory * result.front().us)
     std::rotate(result.begin(), modest, modest + 1);
-  const auto is_other = [&](const Prediction& p) {
-    return p.us > kEqual * result.front().us || p.scratch > result.front().scratch;
-  };
-  const auto others = std::ranges::find_if(result, is_other);
-  if (!is_one_host && others - result.begin() > 1) {
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> load;  // Bytes and peers.
-    for (auto it = result.begin(); it != others; ++it)
-      load.emplace_back(bytes_between_hosts(*it), it->needs.peers);
-    const auto fewest = result.begin() + (std::ranges::min_element(load) - load.begin());
-    if (fewest != result.begin()) {
-      fewest->advantage =
-          load[static_cast<std::size_t>(fewest - result.begin())].first < load.front().first
-              ? "sends fewer bytes between hosts"
-              : "its ranks have fewer peers on other hosts";
-    }
-    std::rotate(result.begin(), fewest, fewest + 1);
-  }
+  if (!is_one_host) prefer_least_load(result);
   return result;
 }
 

@@ -278,8 +278,8 @@ TEST_P(Lifetime, AbortOfADestroyedCommunicatorHarmsNoLaterOne) {
   });
 }
 
-// A rank asks only about its oldest stalled call, one rank asks for all that stall at the same time,
-// and nobody answers.
+// A rank asks only about its oldest stalled call, one rank asks for all that stall at the same
+// time, and nobody answers.
 TEST_P(Lifetime, ManyStalledCallsAreAskedAboutOnce) {
   std::latch is_asked(GetParam());
   run_ranks(loopback(GetParam()), [&](Runtime& runtime, MemoryHub& hub) {

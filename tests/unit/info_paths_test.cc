@@ -12,14 +12,14 @@
 namespace xylem::tools {
 namespace {
 
-PathInfo path(std::uint32_t rank, const char* host, const char* transport, double GBps) {
+PathInfo path(std::uint32_t rank, const char* host, const char* transport, double rate) {
   PathInfo info;
   info.rank = rank;
   info.host = host;
   info.transport = transport;
   info.port = "eth0 1000 Mb/s";
   info.latency_us = 20;
-  info.bandwidth_GBps = GBps;
+  info.bandwidth_GBps = rate;
   info.is_measured = true;
   return info;
 }

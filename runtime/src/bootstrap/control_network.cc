@@ -119,21 +119,10 @@ void ControlNetwork::drain_link(ControlLink& link, std::string_view how) {
 }
 
 Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame) {
-  if (const auto* const message = std::get_if<MessageFrame>(&frame)) {
-    if (message->origin >= self_.size) return nonsense("a message of a rank that is none");
-    if (message->origin == self_.rank) return {};
-    if (!news_.record_message(message->origin, message->number)) return {};
-    if (news_.record_topic(message->topic, Clock::now())) broadcast(frame, &link);
-    events_.emplace_back(Message{message->origin, {message->bytes.begin(), message->bytes.end()}});
-  } else if (const auto* const letter = std::get_if<LetterFrame>(&frame)) {
-    if (letter->origin >= self_.size || letter->to >= self_.size)
-      return nonsense("a letter of or to a rank that is none");
-    if (letter->to != self_.rank) {
-      forward(*letter);
-      return {};
-    }
-    events_.emplace_back(Message{letter->origin, {letter->bytes.begin(), letter->bytes.end()}});
-  } else if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
+  if (const auto* const message = std::get_if<MessageFrame>(&frame))
+    return handle_message(link, *message);
+  if (const auto* const letter = std::get_if<LetterFrame>(&frame)) return handle_letter(*letter);
+  if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
     if (lost->rank >= self_.size) return nonsense("the death of a rank that is none");
     declare_lost(lost->rank, lost->how, &link);
   } else if (const auto* const left = std::get_if<LeftFrame>(&frame)) {
@@ -152,6 +141,26 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
       return nonsense("an invitation of a rank that is none");
     }
     handle_invitation(link, *invitation);
+  }
+  return {};
+}
+
+Status ControlNetwork::handle_message(const ControlLink& link, const MessageFrame& message) {
+  if (message.origin >= self_.size) return nonsense("a message of a rank that is none");
+  if (message.origin == self_.rank || !news_.record_message(message.origin, message.number))
+    return {};
+  if (news_.record_topic(message.topic, Clock::now())) broadcast(message, &link);
+  events_.emplace_back(Message{message.origin, {message.bytes.begin(), message.bytes.end()}});
+  return {};
+}
+
+Status ControlNetwork::handle_letter(const LetterFrame& letter) {
+  if (letter.origin >= self_.size || letter.to >= self_.size)
+    return nonsense("a letter of or to a rank that is none");
+  if (letter.to != self_.rank) {
+    forward(letter);
+  } else {
+    events_.emplace_back(Message{letter.origin, {letter.bytes.begin(), letter.bytes.end()}});
   }
   return {};
 }

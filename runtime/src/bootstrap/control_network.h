@@ -110,6 +110,8 @@ class ControlNetwork final : public ControlPlane {
   void check_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);
   Status wait_until_sent(Deadline deadline);
+  Status handle_message(const ControlLink& link, const MessageFrame& message);
+  Status handle_letter(const LetterFrame& letter);
   void handle_invitation(const ControlLink& link, const Invitation& invitation);
   void send_invitation(const Invitation& invitation);
   ControlLink* next_towards(std::uint32_t rank) const noexcept;
