@@ -56,9 +56,11 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   // This rank answers, since its own roll call may not have reached all ranks.
   EXPECT_TRUE(rolls.on_situation(theirs, about(1, 10), kStart + RollCalls::kShared));
   EXPECT_EQ(who(rolls.find(mine)), std::set<std::uint32_t>{8}) << "a rank that asks has answered";
+  const RollCallId third{.caller = 9, .number = 1};
+  EXPECT_FALSE(rolls.on_situation(third, about(1, 10), kStart + RollCalls::kShared)) << "once";
   rolls.on_answer(5, answer_to(theirs, 1, 10));
-  EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
-  EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8}));
+  EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8, 9}));
+  EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8, 9}));
 }
 
 TEST(RollCalls, AreAnsweredOnceInAMoment) {

@@ -48,8 +48,10 @@ const RollCall& RollCalls::call(std::uint64_t group,
 }
 
 bool RollCalls::on_situation(RollCallId id, const Situation& situation, Clock::time_point now) {
-  const RollCall* earlier = recent(situation.group, situation.sequence, now);
-  const bool was_answered = earlier != nullptr && earlier->is_answered_here;
+  const bool was_answered = std::ranges::any_of(known_, [&](const RollCall& roll) {
+    return roll.is_answered_here && is_on(roll, situation.group, situation.sequence) &&
+           now - roll.since <= kShared;
+  });
   RollCall& roll = add(id, situation.group, situation.sequence, now);
   roll.is_answered_here = !was_answered;
   note(roll, id.caller, situation);

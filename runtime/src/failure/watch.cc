@@ -72,7 +72,8 @@ void Watch::check(Operation& operation, Clock::time_point now) {
     operation.watched.reported = true;
     ask(group, operation.sequence);
   }
-  if (!operation.watched.warned) warn_of_stall(group, operation, stalled, now);
+  if (operation.watched.is_oldest && !operation.watched.warned)
+    warn_of_stall(group, operation, stalled, now);
   if (stalled < kPartnerLeftLimit) return;
   // Ranks whose numbers of elements differ may take part in different numbers of rounds.
   if (const Status mesh = operation.check_mesh(); !mesh) {
@@ -359,7 +360,9 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
     received.asked.insert(sequence);
     answer_with_size(*group, sequence);
   }
-  received.by_call[sequence].insert_or_assign(origin, std::move(situation));
+  // An answer has fewer records than the question that its rank may have asked before.
+  if (situation.answers.number == 0)
+    received.by_call[sequence].insert_or_assign(origin, std::move(situation));
 }
 
 /// In an all_to_all_v, only the ranks themselves know what they expect of each other. If this rank
