@@ -113,11 +113,8 @@ TEST_F(BadNetwork, SilencesEndAJobIfAndOnlyIfTheyAreLong) {
     EXPECT_FALSE(rank->wait_for_output("lost", Deadline::after(milliseconds(0))));
   }
   wire->set_silent(false);
-  // A rank prints at most ten lines a second, so some of these lines are printed after the silence.
-  constexpr int kNew = 20;
   for (const auto& rank : ranks) {
-    const auto lines = std::ranges::count(rank->said(), '\n');
-    EXPECT_TRUE(rank->wait_for_lines(lines + kNew, Deadline::after(seconds(10)))) << rank->said();
+    EXPECT_TRUE(rank->wait_for_new_lines(20, Deadline::after(seconds(10)))) << rank->said();
     EXPECT_THAT(rank->said(), Not(HasSubstr("lost")));
   }
   wire->set_silent(true);

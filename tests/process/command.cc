@@ -112,6 +112,19 @@ bool Command::wait_for_lines(std::ptrdiff_t count, Deadline deadline) {
   return read_until([&] { return std::ranges::count(finished_.out, '\n') >= count; }, deadline);
 }
 
+bool Command::wait_for_new_lines(std::ptrdiff_t count, Deadline deadline) {
+  const auto bytes_read = [&] { return finished_.out.size() + finished_.err.size(); };
+  for (std::size_t before = bytes_read();
+       read_some(Deadline::after(std::chrono::milliseconds(0))) && bytes_read() != before;) {
+    before = bytes_read();
+  }
+  return wait_for_lines(std::ranges::count(finished_.out, '\n') + count, deadline);
+}
+
+bool Command::wait_for_error(const std::string& text, Deadline deadline) {
+  return read_until([&] { return finished_.err.find(text) != std::string::npos; }, deadline);
+}
+
 Finished Command::wait(Deadline deadline, bool silently) {
   in_.reset();
   while (!silently && !deadline.passed() && read_some(deadline)) {

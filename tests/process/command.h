@@ -51,6 +51,11 @@ class Command {
   bool wait_for_output(const std::string& text, Deadline deadline);
   /// Waits until standard output has `count` whole lines. Otherwise like wait_for_output().
   bool wait_for_lines(std::ptrdiff_t count, Deadline deadline);
+  /// Waits until the program writes `count` lines to standard output in addition to all that it has
+  /// written before the call. Otherwise like wait_for_output().
+  bool wait_for_new_lines(std::ptrdiff_t count, Deadline deadline);
+  /// Waits until `text` appears on standard error. Otherwise like wait_for_output().
+  bool wait_for_error(const std::string& text, Deadline deadline);
   /// Closes the reading end of the program's standard output, like a reader that stops early.
   void stop_reading() { out_.reset(); }
   /// The standard output read so far.
