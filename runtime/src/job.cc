@@ -208,12 +208,12 @@ std::vector<PathInfo> Job::paths() {
     paths.reserve(size());
     for (std::uint32_t other = 0; other < size(); ++other) {
       PathInfo& path = paths.emplace_back(context_.wires->path(other));
+      path.is_within_host = costs_.host[rank()] == costs_.host[other];
       if (other == rank()) continue;
       const auto cost = costs_.between(rank(), other);
       path.latency_us = cost.alpha_us;
       path.bandwidth_GBps = cost.bandwidth_GBps;
-      path.is_measured = are_costs_measured_ &&
-                         (costs_.host[rank()] == costs_.host[other] || !costs_.network.empty());
+      path.is_measured = are_costs_measured_ && (path.is_within_host || !costs_.network.empty());
     }
     return paths;
   });

@@ -218,6 +218,31 @@ TEST(Disagreement, OfOnePairIsFoundWhoeverAsks) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30)) << "before any roll call";
 }
 
+// The late rank receives what rank 1 expects of it before it makes its call.
+TEST(Disagreement, OfALateSenderIsFoundWhenItCalls) {
+  std::latch have_waited(2);
+  RankOptions options{.size = 3};
+  options.environment = {{"XYLEM_TIMEOUT", "60s"}, {"XYLEM_STALL_REPORT", "60s"}};
+  const auto begin = Clock::now();
+  run_ranks(options, [&](const Communicator& world) {
+    const bool is_late = world.rank() == 2;
+    std::vector<std::uint64_t> sent(3, 1), received(3, 1);
+    if (is_late) sent[1] = 0;
+    std::vector<float> input(is_late ? 2 : 3, 1.0F), output(3);
+    if (is_late) have_waited.wait();
+    const Work work =
+        world.all_to_all_v(in(input, input.size()), sent, out(output, output.size()), received);
+    if (!is_late) {
+      EXPECT_FALSE(work.wait_for(std::chrono::milliseconds(500)).is_ok());
+      have_waited.count_down();
+    }
+    Status status = work.wait();
+    if (status) status = world.barrier().wait();
+    EXPECT_THAT(status, fails_as(Code::mismatch, "rank 2 sends 0 bytes to rank 1"));
+  });
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30)) << "before any roll call";
+}
+
 RankOptions three_ranks(const char* timeout) {
   return {.size = 3, .environment = {{"XYLEM_TIMEOUT", timeout}}};
 }

@@ -291,6 +291,43 @@ TEST(LettingGo, EndsReceivesFromTheRank) {
   });
 }
 
+// A rank keeps a limited number of goodbyes to communicators that it has not formed yet. So it asks
+// about the first of many.
+TEST(LettingGo, OfManyIsKnownToARankThatFormsThemLater) {
+  constexpr std::uint64_t kGroups = 70;
+  MeetingPlace place;
+  std::latch have_met(2), has_left(1);
+  const auto begin = Clock::now();
+  RankOptions options;
+  options.environment = {{"XYLEM_TIMEOUT", "60s"}, {"XYLEM_STALL_REPORT", "60s"}};
+  run_ranks(options, [&](Runtime& runtime, MemoryHub& hub) {
+    std::vector<Seat> seats;
+    std::vector<Formation> formations(kGroups);
+    for (std::uint64_t i = 0; i < kGroups; ++i) {
+      seats.push_back(*runtime.take_seat());
+      formations[i].uid = 100 + i;
+      formations[i].members =
+          place.meet(formations[i].uid, {0, 1}, {runtime.rank(), seats.back().number()});
+    }
+    have_met.arrive_and_wait();
+    if (runtime.rank() == 1) {
+      for (std::uint64_t i = 0; i < kGroups; ++i)
+        ASSERT_TRUE(runtime.form(std::move(seats[i]), formations[i])->destroy().is_ok());
+      EXPECT_TRUE(hub.wait_until_served(0));
+      has_left.count_down();
+    } else {
+      has_left.wait();
+      Communicator group = *runtime.form(std::move(seats[0]), formations[0]);
+      EXPECT_THAT(group.barrier().wait(),
+                  testing::AllOf(fails_as(Code::peer_lost,
+                                          "rank 1 left the communicator before it took its part"),
+                                 blames(1U)));
+    }
+    use(runtime.world());
+  });
+  EXPECT_LT(Clock::now() - begin, seconds(20)) << "before any roll call";
+}
+
 TEST(LettingGo, OfTheJobIsKnownToTheOthers) {
   run_ranks({.size = 3}, [](Runtime& runtime, MemoryHub&) {
     EXPECT_FALSE(runtime.is_without(runtime.rank()));

@@ -149,9 +149,9 @@ TEST(InfoPaths, TellsHowEachRankReachesTheOthers) {
   const Finished shared = paths("shm");
   EXPECT_EQ(shared.exit_status, 0) << shared.err;
   EXPECT_THAT(shared.out, ContainsRegex("rank 1 on [^\n]*\n\\[0\\]   shm to 0, 2" + cost));
-  EXPECT_THAT(shared.out, ContainsRegex("rank 2 on [^\n]*\n\\[0\\]   shm to 0-1" + cost));
+  EXPECT_THAT(shared.out, ContainsRegex("rank 2 on [^\n]*\n\\[0\\]   shm to 0, 1" + cost));
   EXPECT_THAT(shared.out, Not(HasSubstr("slow")));
-  EXPECT_THAT(paths("tcp").out, ContainsRegex("rank 0 on [^\n]*\n\\[0\\]   tcp to 1-2" + cost));
+  EXPECT_THAT(paths("tcp").out, ContainsRegex("rank 0 on [^\n]*\n\\[0\\]   tcp to 1, 2" + cost));
 }
 
 TEST(InfoPaths, NeedsAJobOfSeveralRanks) {

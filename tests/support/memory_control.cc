@@ -141,6 +141,11 @@ std::uint64_t MemoryHub::floods() {
   return floods_;
 }
 
+bool MemoryHub::wait_for_floods(std::uint64_t count) {
+  std::unique_lock lock(mutex_);
+  return flooded_.wait_for(lock, std::chrono::seconds(20), [&] { return floods_ >= count; });
+}
+
 bool MemoryHub::wait_until_served(std::uint32_t rank) {
   std::unique_lock lock(mutex_);
   return served_.wait_for(lock, std::chrono::seconds(20),
@@ -160,6 +165,7 @@ void MemoryHub::tell_others(std::uint32_t rank, News::Kind kind, std::span<const
   for (std::uint32_t other = 0; other < size_; ++other) {
     if (other != rank) tell(other, {kind, rank, {bytes.begin(), bytes.end()}, {}});
   }
+  flooded_.notify_all();
 }
 
 bool MemoryHub::cut(std::uint32_t a, std::uint32_t b) {

@@ -38,6 +38,8 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
   /// The number of messages that all ranks have sent with ControlPlane::flood(). Of those of one
   /// topic that are sent at about the same time, one counts, since only one is sent.
   std::uint64_t floods();
+  /// Waits until floods() is at least `count`. Returns false after 20 s.
+  bool wait_for_floods(std::uint64_t count);
   /// Waits until `rank` has handled all items of its inbox. Returns false after 20 s.
   bool wait_until_served(std::uint32_t rank);
 
@@ -61,7 +63,7 @@ class MemoryHub : public std::enable_shared_from_this<MemoryHub> {
 
   const std::uint32_t size_;
   std::mutex mutex_;
-  std::condition_variable arrival_, served_;
+  std::condition_variable arrival_, served_, flooded_;
   std::map<std::uint64_t, Round> rounds_;
   std::vector<std::uint64_t> next_round_;
   std::vector<std::vector<News>> inbox_;

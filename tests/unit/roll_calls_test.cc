@@ -63,6 +63,18 @@ TEST(RollCalls, OfOneMomentShareTheirAnswers) {
   EXPECT_EQ(who(rolls.find(theirs)), (std::set<std::uint32_t>{5, 8, 9}));
 }
 
+// A rank answers the first roll call of several, and this rank starts another after that answer.
+TEST(RollCalls, CountAnswersToAnEarlierOneOfTheSameMoment) {
+  RollCalls rolls(3);
+  rolls.on_situation({8, 1}, about(1, 10), kStart);
+  rolls.on_answer(5, answer_to({8, 1}, 1, 10));
+  const auto mine = rolls.call(1, 10, kStart + RollCalls::kSharedElsewhere).id;
+  const auto later = rolls.call(1, 10, kStart + 2 * RollCalls::kSharedElsewhere + milliseconds(1));
+  EXPECT_EQ(who(rolls.find(mine)), (std::set<std::uint32_t>{5, 8}));
+  EXPECT_EQ(who(rolls.find(later.id)), std::set<std::uint32_t>{});
+  EXPECT_EQ(who(rolls.find(rolls.call(1, 11, kStart).id)), std::set<std::uint32_t>{});
+}
+
 TEST(RollCalls, AreAnsweredOnceInAMoment) {
   RollCalls rolls(3);
   EXPECT_TRUE(rolls.on_situation({8, 1}, about(1, 10), kStart));

@@ -309,7 +309,7 @@ TEST(ControlRecords, AMessageWhoseEndWasChangedIsNotDelivered) {
   // complete the frame.
   const ByteVector message = some_bytes(ControlPlane::kMaxMessage);
   ByteVector frame;
-  write_frame(frame, MessageFrame{1, 1, 0, message});
+  write_frame(frame, MessageFrame{.origin = 1, .number = 1, .bytes = message});
   ASSERT_GT(frame.size(), RecordReader::kLargest);
   RecordWriter writer(some_key(2));
   ByteVector stream;

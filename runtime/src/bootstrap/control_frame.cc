@@ -8,7 +8,7 @@
 namespace xylem::runtime {
 namespace {
 
-enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation, letter };
+enum class Kind : std::uint8_t { message = 1, lost, left, failed, gather, invitation };
 
 constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 /// Longer texts for people are cut to this number of bytes.
@@ -18,12 +18,13 @@ struct BodyWriter {
   ByteVector& body;
 
   Kind operator()(const MessageFrame& frame) const {
-    WireWriter(body).number(frame.origin).number(frame.number).number(frame.topic).raw(frame.bytes);
+    WireWriter(body)
+        .number(frame.origin)
+        .number(frame.to)
+        .number(frame.number)
+        .number(frame.topic)
+        .raw(frame.bytes);
     return Kind::message;
-  }
-  Kind operator()(const LetterFrame& frame) const {
-    WireWriter(body).number(frame.origin).number(frame.to).raw(frame.bytes);
-    return Kind::letter;
   }
   Kind operator()(const LostFrame& frame) const {
     WireWriter(body).number(frame.rank).text(frame.how.substr(0, kLongestText));
@@ -75,15 +76,9 @@ std::optional<ControlFrame> read_body(Kind kind, WireReader& reader) {
     case Kind::message: {
       MessageFrame frame;
       frame.origin = reader.number<std::uint32_t>();
+      frame.to = reader.number<std::uint32_t>();
       frame.number = reader.number<std::uint32_t>();
       frame.topic = reader.number<std::uint64_t>();
-      frame.bytes = reader.rest();
-      return frame;
-    }
-    case Kind::letter: {
-      LetterFrame frame;
-      frame.origin = reader.number<std::uint32_t>();
-      frame.to = reader.number<std::uint32_t>();
       frame.bytes = reader.rest();
       return frame;
     }

@@ -19,18 +19,16 @@
 
 namespace xylem::runtime {
 
-/// A flooded message. The messages of an origin are numbered, so that a rank recognises copies that
-/// arrive over several connections.
+/// A message to one rank or to all. The flooded messages of an origin are numbered, so that a rank
+/// recognises copies that arrive over several connections. A message that is not flooded is
+/// forwarded to the neighbour that is nearest to its addressee.
 struct MessageFrame {
+  static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
+
   std::uint32_t origin = 0;
-  std::uint32_t number = 0;
-  std::uint64_t topic = 0;  ///< ControlPlane::flood()
-  ByteSpan bytes;
-};
-/// A message to one rank. Each rank forwards the frame to the neighbour that is nearest to it.
-struct LetterFrame {
-  std::uint32_t origin = 0;
-  std::uint32_t to = 0;
+  std::uint32_t to = kEverybody;
+  std::uint32_t number = 0;  ///< From 1; 0 if the message is not flooded.
+  std::uint64_t topic = 0;   ///< ControlPlane::flood()
   ByteSpan bytes;
 };
 /// Rank `rank` was lost: it ended, but did not leave in good order. Flooded once for each lost
@@ -73,8 +71,8 @@ struct Invitation {
 
 /// The spans and views in a frame do not own their bytes. After reading, they refer to the
 /// FrameReader's buffer.
-using ControlFrame = std::
-    variant<MessageFrame, LetterFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
+using ControlFrame =
+    std::variant<MessageFrame, LostFrame, LeftFrame, FailedFrame, GatherFrame, Invitation>;
 
 /// Appends a frame to `out`. Texts that are too long for a frame are truncated.
 void write_frame(ByteVector& out, const ControlFrame& frame);

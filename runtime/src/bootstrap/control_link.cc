@@ -60,8 +60,7 @@ void ControlLink::push(const ControlFrame& frame) {
   ByteVector plain;
   write_frame(plain, frame);
   writer_.write(queue_, plain);
-  messages_pushed_ +=
-      std::holds_alternative<MessageFrame>(frame) || std::holds_alternative<LetterFrame>(frame);
+  messages_pushed_ += std::holds_alternative<MessageFrame>(frame);
 }
 
 Status ControlLink::flush() {

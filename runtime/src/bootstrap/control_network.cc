@@ -121,7 +121,6 @@ void ControlNetwork::drain_link(ControlLink& link, std::string_view how) {
 Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame) {
   if (const auto* const message = std::get_if<MessageFrame>(&frame))
     return handle_message(link, *message);
-  if (const auto* const letter = std::get_if<LetterFrame>(&frame)) return handle_letter(*letter);
   if (const auto* const lost = std::get_if<LostFrame>(&frame)) {
     if (lost->rank >= self_.size) return nonsense("the death of a rank that is none");
     declare_lost(lost->rank, lost->how, &link);
@@ -146,22 +145,18 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
 }
 
 Status ControlNetwork::handle_message(const ControlLink& link, const MessageFrame& message) {
-  if (message.origin >= self_.size) return nonsense("a message of a rank that is none");
-  if (message.origin == self_.rank || !news_.record_message(message.origin, message.number))
-    return {};
-  if (news_.record_topic(message.topic, Clock::now())) broadcast(message, &link);
-  events_.emplace_back(Message{message.origin, {message.bytes.begin(), message.bytes.end()}});
-  return {};
-}
-
-Status ControlNetwork::handle_letter(const LetterFrame& letter) {
-  if (letter.origin >= self_.size || letter.to >= self_.size)
-    return nonsense("a letter of or to a rank that is none");
-  if (letter.to != self_.rank) {
-    forward(letter);
+  const bool is_to_all = message.to == MessageFrame::kEverybody;
+  if (message.origin >= self_.size || (!is_to_all && message.to >= self_.size))
+    return nonsense("a message of or to a rank that is none");
+  if (message.origin == self_.rank) return {};
+  if (message.number == 0) {
+    if (message.to != self_.rank) forward(message);
   } else {
-    events_.emplace_back(Message{letter.origin, {letter.bytes.begin(), letter.bytes.end()}});
+    if (!news_.record_message(message.origin, message.number)) return {};
+    if (news_.record_topic(message.topic, Clock::now())) broadcast(message, &link);
   }
+  if (is_to_all || message.to == self_.rank)
+    events_.emplace_back(Message{message.origin, {message.bytes.begin(), message.bytes.end()}});
   return {};
 }
 
@@ -266,18 +261,21 @@ void ControlNetwork::broadcast(const ControlFrame& frame, const ControlLink* exc
 
 void ControlNetwork::send_outbox() {
   for (const auto& message : requests_.take_messages()) {
-    if (message.to) {
-      forward(LetterFrame{self_.rank, *message.to, message.bytes});
+    MessageFrame frame{.origin = self_.rank, .topic = message.topic, .bytes = message.bytes};
+    if (message.to) frame.to = *message.to;
+    if (message.to && !news_.has_any_ended()) {
+      forward(frame);
     } else if (news_.record_topic(message.topic, Clock::now())) {
-      broadcast(MessageFrame{self_.rank, ++sent_, message.topic, message.bytes});
+      frame.number = ++sent_;
+      broadcast(frame);
     }
   }
 }
 
-/// Drops the letter if no open link leads towards its addressee.
-void ControlNetwork::forward(const LetterFrame& letter) {
-  ControlLink* const next = has_left_ ? nullptr : next_towards(letter.to);
-  if (next != nullptr) next->push(letter);
+/// Drops the message if no open link leads towards its addressee.
+void ControlNetwork::forward(const MessageFrame& message) {
+  ControlLink* const next = has_left_ ? nullptr : next_towards(message.to);
+  if (next != nullptr) next->push(message);
 }
 
 void ControlNetwork::flush_links() {

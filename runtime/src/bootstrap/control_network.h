@@ -105,13 +105,12 @@ class ControlNetwork final : public ControlPlane {
   void link_ended(ControlLink& link, std::string_view how);
   void broadcast(const ControlFrame& frame, const ControlLink* except = nullptr);
   void send_outbox();
-  void forward(const LetterFrame& letter);
+  void forward(const MessageFrame& message);
   void flush_links();
   void check_for_silence();
   Status exchange(BruckGather& gather, std::uint32_t number, Deadline deadline);
   Status wait_until_sent(Deadline deadline);
   Status handle_message(const ControlLink& link, const MessageFrame& message);
-  Status handle_letter(const LetterFrame& letter);
   void handle_invitation(const ControlLink& link, const Invitation& invitation);
   void send_invitation(const Invitation& invitation);
   ControlLink* next_towards(std::uint32_t rank) const noexcept;

@@ -28,8 +28,11 @@ class ControlNews {
   bool end(std::uint32_t rank, Presence how) {
     if (ranks_[rank].presence != Presence::here) return false;
     ranks_[rank].presence = how;
+    has_any_ended_ = true;
     return true;
   }
+  /// Whether a rank has left or was lost.
+  bool has_any_ended() const noexcept { return has_any_ended_; }
   bool record_message(std::uint32_t origin, std::uint32_t number) {
     return advance(ranks_[origin].message, number);
   }
@@ -65,6 +68,7 @@ class ControlNews {
   }
 
   std::vector<RankNews> ranks_;
+  bool has_any_ended_ = false;
   std::deque<Topic> topics_;  ///< Oldest first.
 };
 

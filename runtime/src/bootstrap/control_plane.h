@@ -91,8 +91,9 @@ class ControlPlane {
   /// message.
   virtual void flood(std::span<const std::byte> message, std::uint64_t topic) = 0;
   void flood(std::span<const std::byte> message) { flood(message, kNoTopic); }
-  /// Like flood(), but sends the message to one rank, over O(log n) others. The message is lost if
-  /// one of them ends meanwhile.
+  /// Like flood(), but only `rank` receives the message. As long as no rank has ended, the message
+  /// goes over O(log n) ranks, and is lost if one of them ends meanwhile. Later it is flooded,
+  /// since a rank between this one and `rank` may be missing.
   virtual void send(std::uint32_t rank, std::span<const std::byte> message) = 0;
   /// Requests a connection for payload to another rank. Once it is made, serve() calls
   /// on_connected() on both ranks. Any thread may call it. A repeated request has no effect.

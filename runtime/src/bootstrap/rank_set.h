@@ -9,15 +9,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace xylem::runtime {
-
-/// A list of ranks as text: "3", "0, 1, 2" or "0-511, 514". A long list is cut after 16 numbers or
-/// ranges, and ends in " and 17 more".
-std::string rank_list(std::span<const std::uint32_t> ranks);
 
 class RankSet {
  public:

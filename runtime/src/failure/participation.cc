@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failure/participation.h"
 
-#include "bootstrap/rank_set.h"
+#include "xylem/base/rank_list.h"
 
 #include <fmt/format.h>
 

@@ -37,7 +37,13 @@ RollCall& RollCalls::add(RollCallId id,
                          std::uint64_t sequence,
                          Clock::time_point now) {
   forget_old(now);
-  known_.push_back({.id = id, .group = group, .sequence = sequence, .since = now});
+  RollCall roll{.id = id, .group = group, .sequence = sequence, .since = now};
+  // Other ranks may count this roll call and an earlier one as one, and do not answer it.
+  for (const RollCall& earlier : known_) {
+    if (!is_on(earlier, group, sequence) || now - earlier.since > kSharedElsewhere) continue;
+    for (const auto& [rank, answer] : earlier.answers) roll.answers.insert_or_assign(rank, answer);
+  }
+  known_.push_back(std::move(roll));
   return known_.back();
 }
 

@@ -16,6 +16,16 @@ namespace {
 
 using collectives::kNone;
 
+/// The message that this rank has left a group. `sequence`: the number of the first call that it
+/// did not make.
+Situation goodbye_to(std::uint64_t group, std::uint64_t sequence) {
+  Situation goodbye;
+  goodbye.group = group;
+  goodbye.sequence = sequence;
+  goodbye.state = Situation::State::left;
+  return goodbye;
+}
+
 void judge(const Logger& logger, GroupControl& group, const Verdict& verdict) {
   // An abort is the user's own decision, so it is not logged as an error.
   if (group.health() && verdict.code != Code::cancelled) logger.error(verdict.message);
@@ -346,6 +356,10 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   if (group == nullptr && situation.state == Situation::State::left) {
     absent_.keep(AbsentGroups::Goodbye{situation.group, origin, Clock::now()});
   }
+  // The other rank may no longer have the goodbye of this one: it keeps a limited number of
+  // goodbyes to groups that it has not made yet.
+  if (group == nullptr && situation.is_question && absent_.has_ended(situation.group))
+    context_.control->send(origin, encode(goodbye_to(situation.group, situation.sequence)));
   if (group == nullptr || !group->spec().rank_of(origin) || !control(*group).health()) return;
   if (situation.state == Situation::State::left) {
     goodbyes_[situation.group].try_emplace(origin, Clock::now());
@@ -418,15 +432,7 @@ bool Watch::is_unused_companion(std::uint64_t group) const {
 }
 
 void Watch::on_destroyed(Token /*token*/, Group& group) {
-  publish_left(group.spec().uid, history(group).next_sequence());
-}
-
-void Watch::publish_left(std::uint64_t group, std::uint64_t sequence) {
-  Situation own_situation;
-  own_situation.group = group;
-  own_situation.sequence = sequence;
-  own_situation.state = Situation::State::left;
-  context_.control->flood(encode(own_situation));
+  context_.control->flood(encode(goodbye_to(group.spec().uid, history(group).next_sequence())));
 }
 
 void Watch::answer(RollCallId roll, Situation&& own_situation) {

@@ -100,7 +100,6 @@ class Watch final : public GroupObserver, public WorkSource {
   /// What the rank has left, as text for error messages: "the job" or "the communicator".
   std::string_view left_by(std::uint32_t world_rank) const;
   bool is_unused_companion(std::uint64_t group) const;
-  void publish_left(std::uint64_t group, std::uint64_t sequence);
   void flood(const Situation& own_situation);
   void answer_with_size(Group& group, std::uint64_t sequence);
   Situation situation(Group& group, std::uint64_t sequence) const;

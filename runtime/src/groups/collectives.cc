@@ -67,10 +67,10 @@ void Collectives::launch(Token token, Operation& operation) {
 void Collectives::start(Token token, Operation& operation) {
   admission_.enter();
   const Call& call = operation.call;
+  // number() compares the counts with what other ranks have published.
+  if (call.has_private_counts())
+    history_.remember_counts(history_.next_sequence(), call.input_counts);
   number(operation, record_of(call), call.label);
-  if (call.has_private_counts()) {
-    history_.remember_counts(operation.sequence, call.input_counts);
-  }
   if (!group_.health()) return;  // The call disagrees with what another rank has published.
   trace_token(TokenEvent::prepares);
   Status ready = prepare(token, operation);

@@ -3,38 +3,24 @@
 
 #include "bench/agreement.h"
 #include "exit_code.h"
+#include "xylem/base/rank_list.h"
 #include "xylem/runtime/runtime.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace xylem::tools {
 namespace {
 
-/// "0-3, 7"
-std::string ranges_text(const std::vector<std::uint32_t>& ranks) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    parts.push_back(end == i + 1 ? fmt::format("{}", ranks[i])
-                                 : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
-    i = end;
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
 /// The rate of the best path to another host; 0 if all ranks are on one host.
-double best_of(const Runtime& runtime, std::span<const PathInfo> paths) {
+double best_of(std::span<const PathInfo> paths) {
   double best = 0;
   for (const PathInfo& path : paths) {
-    const bool is_remote = path.transport != "shm" && path.rank != runtime.rank();
-    if (is_remote) best = std::max(best, path.bandwidth_GBps);
+    if (!path.is_within_host) best = std::max(best, path.bandwidth_GBps);
   }
   return best;
 }
@@ -44,7 +30,7 @@ Result<std::string> job_text(const Runtime& runtime) {
   const std::vector<PathInfo> paths = runtime.paths();
   XYLEM_TRY(const auto lines, texts_of(world, path_lines(runtime.rank(), paths)));
   std::vector<double> best(runtime.size(), 0);
-  best[runtime.rank()] = best_of(runtime, paths);
+  best[runtime.rank()] = best_of(paths);
   XYLEM_TRY(best, maximum_of(world, std::move(best)));
   std::string text = fmt::format("{} ranks, started by {}\n", runtime.size(), runtime.launcher());
   for (const std::string& line : lines) text += line;
@@ -55,7 +41,7 @@ Result<std::string> job_text(const Runtime& runtime) {
 
 std::string path_lines(std::uint32_t rank, std::span<const PathInfo> paths) {
   // Rates are printed with three digits, so equal texts make one line.
-  std::map<std::tuple<std::string, std::string>, std::vector<std::uint32_t>> ranks_of;
+  std::map<std::pair<std::string, std::string>, std::vector<std::uint32_t>> ranks_of;
   for (const PathInfo& path : paths) {
     if (path.rank == rank) continue;
     const std::string cost = fmt::format("{:.3g} us, {:.3g} GB/s{}", path.latency_us,
@@ -66,8 +52,8 @@ std::string path_lines(std::uint32_t rank, std::span<const PathInfo> paths) {
   const std::string port = own.port.empty() ? "" : fmt::format(", {}", own.port);
   std::string text = fmt::format("rank {} on {}{}\n", rank, own.host, port);
   for (const auto& [path, ranks] : ranks_of) {
-    text +=
-        fmt::format("  {} to {}: {}\n", std::get<0>(path), ranges_text(ranks), std::get<1>(path));
+    const auto& [transport, cost] = path;
+    text += fmt::format("  {} to {}: {}\n", transport, rank_list(ranks), cost);
   }
   return text;
 }
@@ -85,7 +71,7 @@ std::string slow_hosts_text(std::span<const double> best_GBps, std::span<const P
   std::string text;
   for (const auto& [host, ranks] : ranks_of) {
     text += fmt::format("slow: {} ({} {}) sends {:.3g} GB/s, most send {:.3g}\n", host,
-                        ranks.size() == 1 ? "rank" : "ranks", ranges_text(ranks),
+                        ranks.size() == 1 ? "rank" : "ranks", rank_list(ranks),
                         best_GBps[ranks.front()], usual);
   }
   return text;

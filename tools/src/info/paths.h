@@ -12,7 +12,7 @@
 
 namespace xylem::tools {
 
-/// How a rank reaches the others, in one line for each transport and rate: "tcp to 1-3, 41 us,
+/// How a rank reaches the others, in one line for each transport and rate: "tcp to 0-3: 41 us,
 /// 0.119 GB/s". `paths` has an entry for every rank, also for this one.
 std::string path_lines(std::uint32_t rank, std::span<const PathInfo> paths);
 

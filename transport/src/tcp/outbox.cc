@@ -115,7 +115,9 @@ void Outbox::put_data(Outgoing& message) {
 
 /// In turn the message that has streamed for longest and that with the fewest bytes left. Messages
 /// of equal size are thus sent one after the other: the receiver can pass on the first while the
-/// second arrives. A long message neither waits for all short ones nor makes them wait.
+/// second arrives. A long message neither waits for all short ones nor makes them wait. Every
+/// message has been sent at the latest when twice the bytes of it and of those that began before it
+/// have been.
 Outgoing& Outbox::next_streaming() {
   constexpr int kMostCompared = 16;
   prefers_short_ = !prefers_short_;

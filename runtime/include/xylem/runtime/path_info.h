@@ -13,12 +13,13 @@ namespace xylem {
 struct PathInfo {
   std::uint32_t rank = 0;          ///< World rank of the other rank.
   std::string host;                ///< Name of the other rank's host.
+  bool is_within_host = false;     ///< Whether the other rank is on the host of this rank.
   std::string transport;           ///< "shm", "tcp", "ucx-tcp", "ucx-rdma", "loopback"; "self".
   std::vector<std::string> lanes;  ///< Transport and device of each lane in use, as "shm/memory" or
                                    ///< "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
-  /// The interface between hosts at the other rank's host, as "eth0, 1 Gbit/s"; empty if it is
-  /// unknown.
+  /// The interface between hosts at the other rank's host, as "eth0, MTU 1500,
+  /// 10.1.0.0/24"; empty if it is unknown.
   std::string port;
   /// What plans are chosen with: the time of an empty message to the other rank, and the rate of a
   /// stream of messages, in 10^9 bytes per second. 0 for this rank itself.
