@@ -14,6 +14,13 @@
 namespace standin {
 namespace {
 
+/// Evaluates the result of a query of the driver. Throws an exception if it is an error.
+bool has_ended(CUresult result, const char* function) {
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  must(result, function);
+  return true;
+}
+
 // Some functions are virtual only in some versions of torch.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
@@ -50,7 +57,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool isStreamCapturing(const c10::Stream& stream) const { return is_capturing(stream); }
   bool queryStream(const c10::Stream& stream) const override {
     use(stream.device_index());
-    return cuStreamQuery(handle_of(stream)) != CUDA_ERROR_NOT_READY;
+    return has_ended(cuStreamQuery(handle_of(stream)), "cuStreamQuery");
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     use(stream.device_index());
@@ -77,11 +84,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     must(cuStreamWaitEvent(handle_of(stream), static_cast<CUevent>(event), 0), "cuStreamWaitEvent");
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || cuEventQuery(static_cast<CUevent>(event)) != CUDA_ERROR_NOT_READY;
+    if (event == nullptr) return true;
+    use(current_device());  // A thread that has not used a device yet has no context.
+    return has_ended(cuEventQuery(static_cast<CUevent>(event)), "cuEventQuery");
   }
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr)
-      must(cuEventSynchronize(static_cast<CUevent>(event)), "cuEventSynchronize");
+    if (event == nullptr) return;
+    use(current_device());
+    must(cuEventSynchronize(static_cast<CUevent>(event)), "cuEventSynchronize");
   }
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     if (event != nullptr) cuEventDestroy(static_cast<CUevent>(event));
