@@ -68,9 +68,9 @@ Result<std::shared_ptr<Job>> Job::start(const Options& options) {
                                     parts.logger, deadline));
   XYLEM_TRY(parts.control,
             ControlPlane::join(parts.placement, *parts.store, config, parts.logger, deadline));
-  parts.facts.port = port_text(parts.control->interface());
+  parts.facts.ports = ports_of(parts.control->interfaces());
   parts.make_device = make_device_of_machine;
-  parts.wires = configured_wires(config, parts.control->interface(), parts.logger);
+  parts.wires = configured_wires(config, parts.logger);
   return start(std::move(parts), deadline);
 }
 

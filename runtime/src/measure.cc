@@ -161,7 +161,7 @@ struct Constants {
 };
 
 /// All ranks take over the constants of rank 0.
-Status share(Group& world, Tuning& tuning, Deadline deadline) {
+Status share(const Context& context, Group& world, Tuning& tuning, Deadline deadline) {
   CostModel& model = tuning.model;
   Constants constants{
       model.local,   model.compute.reduce_GBps, model.compute.copy_GBps,
@@ -176,7 +176,7 @@ Status share(Group& world, Tuning& tuning, Deadline deadline) {
   tuning.network.resize(std::size_t{std::ranges::max(model.host)} + 1);
   XYLEM_TRY(broadcast(world, tuning.network.data(), tuning.network.size() * sizeof(NetworkSample),
                       deadline));
-  set_network(model, tuning.network);
+  set_network(model, tuning.network, context.wires->hosts().rails());
   return {};
 }
 
@@ -345,7 +345,7 @@ Result<Tuning> measure(Context& context, Group& world, Tuning tuning, Deadline d
     }
   }
   if (is_first) set_core_rate(context, tuning.model);
-  XYLEM_TRY(share(world, tuning, deadline));
+  XYLEM_TRY(share(context, world, tuning, deadline));
   if (is_first) log_network(context, tuning);
   return tuning;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <utility>
 
 namespace xylem::runtime {
@@ -47,6 +48,25 @@ std::vector<double> all_of(std::span<const NetworkSample> samples, double Networ
   values.reserve(samples.size());
   for (const NetworkSample& sample : samples) values.push_back(sample.*fact);
   return values;
+}
+
+/// The level of the ports of all hosts. `of_host` has the rate of all ports of each host.
+PortLevel port_level(const CostModel& model,
+                     std::span<const std::uint32_t> rails,
+                     std::span<const double> of_host) {
+  PortLevel level;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> known;  // By host and rail.
+  std::vector<std::uint32_t> ports_of_host(of_host.size());
+  for (std::size_t rank = 0; rank < model.host.size(); ++rank) {
+    const auto next = static_cast<std::uint32_t>(known.size());
+    const auto [port, is_new] = known.try_emplace({model.host[rank], rails[rank]}, next);
+    ports_of_host[model.host[rank]] += is_new ? 1 : 0;
+    level.port.push_back(port->second);
+  }
+  level.rate_GBps.resize(known.size());
+  for (const auto& [place, port] : known)
+    level.rate_GBps[port] = of_host[place.first] / ports_of_host[place.first];
+  return level;
 }
 
 /// The level of the trunks of a round, if there are any. `port` has the rate of each host.
@@ -116,7 +136,9 @@ bool is_measured(std::span<const NetworkSample> samples) {
   return samples.size() < 2 || std::ranges::all_of(samples, has_rate);
 }
 
-void set_network(CostModel& model, std::span<const NetworkSample> measured) {
+void set_network(CostModel& model,
+                 std::span<const NetworkSample> measured,
+                 std::span<const std::uint32_t> rails) {
   std::vector<NetworkSample> samples(measured.begin(), measured.end());
   for (NetworkSample& sample : samples) drop_impossible(sample);
   const auto hosts = static_cast<std::uint32_t>(samples.size());
@@ -140,7 +162,7 @@ void set_network(CostModel& model, std::span<const NetworkSample> measured) {
   for (double& rate : port) rate = is_about(rate, *usual) || rate <= 0 ? *usual : rate;
   model.remote.bandwidth_GBps =
       std::max(std::ranges::max(all_of(samples, &NetworkSample::flow_GBps)), *usual / 10);
-  model.network = {{model.host, port}};
+  model.network = {port_level(model, rails, port)};
   const auto bits = measuring_bits(hosts);
   for (std::size_t round = 0; round < bits.size(); ++round) {
     // A trunk of one host is its port.

@@ -46,8 +46,11 @@ std::optional<std::uint32_t> measuring_partner(std::uint32_t host,
 bool is_measured(std::span<const NetworkSample> samples);
 
 /// Sets CostModel::remote, remote_send_us, remote_receive_us and network from the samples of all
-/// hosts. The model must have the host of each rank. What has not been measured at any host keeps
-/// its value.
-void set_network(collectives::CostModel& model, std::span<const NetworkSample> samples);
+/// hosts. The model must have the host of each rank; `rails` has its rail (Hosts::rails()). A host
+/// has one port for each rail that its ranks use. What has not been measured at any host keeps its
+/// value.
+void set_network(collectives::CostModel& model,
+                 std::span<const NetworkSample> samples,
+                 std::span<const std::uint32_t> rails);
 
 }  // namespace xylem::runtime

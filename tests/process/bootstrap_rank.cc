@@ -69,7 +69,8 @@ Result<Job> start(const Environment& environment) {
   }
   // Uses one write, so that the lines of ranks that share a stream are not mixed.
   std::printf("joined %u/%u by %s over %s\ngathered%s\n", placement.rank, placement.size,
-              placement.launcher.c_str(), job.plane->interface().c_str(), all.c_str());
+              placement.launcher.c_str(), job.plane->interfaces().front().name.c_str(),
+              all.c_str());
   std::fflush(stdout);
   return job;
 }

@@ -3,12 +3,18 @@
 // `xylem info` end to end: the memory that ranks share, depending on the configured budget. Also
 // machines without UCX, and limits on file descriptors and file sizes.
 #include "process/command.h"
+#include "process/hosts.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
+#include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace xylem {
 namespace {
@@ -16,7 +22,9 @@ namespace {
 using test::Finished;
 using testing::AllOf;
 using testing::ContainsRegex;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 const std::string kXylem = XYLEM_TEST_BIN "/xylem";
@@ -152,6 +160,64 @@ TEST(InfoPaths, TellsHowEachRankReachesTheOthers) {
   EXPECT_THAT(shared.out, ContainsRegex("rank 2 on [^\n]*\n\\[0\\]   shm to 0, 1" + cost));
   EXPECT_THAT(shared.out, Not(HasSubstr("slow")));
   EXPECT_THAT(paths("tcp").out, ContainsRegex("rank 0 on [^\n]*\n\\[0\\]   tcp to 1, 2" + cost));
+}
+
+/// What rank 0 prints of a job with ranks 0 and 1 on one host, and ranks 2 and 3 on another.
+Finished paths_across(const test::Hosts& hosts, const test::Command::Variables& settings) {
+  std::vector<std::unique_ptr<test::Command>> ranks;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    test::Command::Variables variables = {
+        {"XYLEM_RANK", std::to_string(rank)},
+        {"XYLEM_SIZE", "4"},
+        {"XYLEM_RENDEZVOUS", "tcp://" + test::Hosts::address(0) + ":29400"},
+        {"XYLEM_SECRET", "only-the-ranks-know-this"}};
+    variables.insert(variables.end(), settings.begin(), settings.end());
+    ranks.push_back(hosts.run(rank / 2, {kXylem, "info", "--paths"}, variables));
+  }
+  Finished first;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    Finished done = ranks[rank]->wait(Deadline::after(kLimit));
+    EXPECT_EQ(done.exit_status, 0) << rank << ": " << done.err;
+    if (rank == 0) first = std::move(done);
+  }
+  return first;
+}
+
+/// The interface of each of the four ranks, as `info --paths` names it.
+std::vector<std::string> interfaces_in(const std::string& text) {
+  std::vector<std::string> found;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::smatch match;
+    const std::regex line("rank " + std::to_string(rank) + " on [^ ]+, ([a-z0-9]+)");
+    found.push_back(std::regex_search(text, match, line) ? match[1].str() : "none");
+  }
+  return found;
+}
+
+constexpr std::uint64_t kMuch = 100'000;  // More than the start sends without payload.
+
+TEST(InfoPaths, UseEachNetworkBetweenTheHosts) {
+  const test::Hosts hosts;
+  if (!hosts.ok() || !hosts.add_wire(/*is_broken=*/false))
+    GTEST_SKIP() << "this machine makes no network namespaces";
+  const Finished done = paths_across(hosts, {});
+  EXPECT_THAT(interfaces_in(done.out), ElementsAre("wire0", "wire1", "wire0", "wire1")) << done.out;
+  EXPECT_THAT(done.err, IsEmpty());
+  for (const std::size_t host : {0U, 1U}) EXPECT_GT(hosts.bytes_sent(host, "wire1"), kMuch);
+
+  const std::uint64_t before = hosts.bytes_sent(0, "wire1");
+  const Finished one = paths_across(hosts, {{"XYLEM_INTERFACES", "wire0"}});
+  EXPECT_THAT(interfaces_in(one.out), ElementsAre("wire0", "wire0", "wire0", "wire0")) << one.out;
+  EXPECT_LT(hosts.bytes_sent(0, "wire1"), before + kMuch);
+}
+
+TEST(InfoPaths, DoNotUseANetworkThatDoesNotJoinTheHosts) {
+  const test::Hosts hosts;
+  if (!hosts.ok() || !hosts.add_wire(/*is_broken=*/true))
+    GTEST_SKIP() << "this machine makes no network namespaces";
+  const Finished done = paths_across(hosts, {});
+  EXPECT_THAT(interfaces_in(done.out), ElementsAre("wire0", "wire0", "wire0", "wire0")) << done.out;
+  EXPECT_THAT(done.err, HasSubstr("the network 10.99.0.0/24 carries no payload"));
 }
 
 TEST(InfoPaths, NeedsAJobOfSeveralRanks) {

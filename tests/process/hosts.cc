@@ -111,6 +111,40 @@ bool Hosts::ip(std::vector<std::string> arguments) {
   return run_command(arguments).exit_status == 0;
 }
 
+bool Hosts::add_wire(bool is_broken) const {
+  const auto add = [](const std::string& at, const char* peer, const std::string& peer_at) {
+    return ip(
+        {"-n", at, "link", "add", "wire1", "type", "veth", "peer", "name", peer, "netns", peer_at});
+  };
+  const bool is_added = is_broken
+                            ? add(names_[0], "end1", names_[0]) && add(names_[1], "end1", names_[1])
+                            : add(names_[0], "wire1", names_[1]);
+  for (std::size_t host = 0; is_added && host < kCount; ++host) {
+    const std::string place = "10.99.0." + std::to_string(host + 1) + "/24";
+    if (is_broken && !ip({"-n", names_[host], "link", "set", "end1", "up"})) return false;
+    if (!ip({"-n", names_[host], "addr", "add", place, "dev", "wire1"}) ||
+        !ip({"-n", names_[host], "link", "set", "wire1", "up"})) {
+      return false;
+    }
+  }
+  return is_added;
+}
+
+std::uint64_t Hosts::bytes_sent(std::size_t host, const std::string& interface) const {
+  std::uint64_t bytes = 0;
+  within(host, [&] {
+    std::ifstream file("/proc/thread-self/net/dev");
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream columns(line);
+      std::string name;
+      columns >> name;
+      // After the name come eight columns of what was received.
+      for (int column = 0; name == interface + ":" && column < 9; ++column) columns >> bytes;
+    }
+  });
+  return bytes;
+}
+
 std::unique_ptr<Command> Hosts::run(std::size_t host,
                                     const std::vector<std::string>& program,
                                     const Command::Variables& variables) const {

@@ -45,6 +45,12 @@ class Hosts {
 
   /// True if the namespaces could be created.
   bool ok() const { return ok_; }
+  /// Gives each host another interface, "wire1", with an address in 10.99.0.0/24. If the wire is
+  /// broken, the hosts cannot reach each other over these interfaces, though they are up. Returns
+  /// true if it succeeds.
+  bool add_wire(bool is_broken) const;
+  /// The bytes that a host has sent over an interface.
+  std::uint64_t bytes_sent(std::size_t host, const std::string& interface) const;
   /// Waits until the system reports that both ends of the cable are up. UCX uses a device only
   /// after this report. It comes up to a second after the cable can be used.
   bool wait_for_wire(Deadline deadline) const;

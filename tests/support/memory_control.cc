@@ -55,7 +55,8 @@ class MemoryControl final : public runtime::ControlPlane {
 
   std::uint32_t rank() const noexcept override { return rank_; }
   std::uint32_t size() const noexcept override { return hub_->size_; }
-  std::string interface() const override { return "memory"; }
+  std::vector<runtime::Interface> interfaces() const override { return {}; }
+  void listen_for_payload_at(const runtime::SocketAddress& /*address*/) override {}
 
   Result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
                                                          Deadline deadline) override {

@@ -78,6 +78,7 @@ Result<Runtime> start_rank(const RankOptions& options,
   parts.placement.job = "test";
   XYLEM_TRY(parts.logger, Logger::open(parts.loaded.config.log, {"test", rank, ""}));
   parts.facts = runtime::own_facts(parts.loaded, parts.logger);
+  parts.facts.ports = {{"lo", "", "", ""}};
   if (!options.hosts.empty()) parts.facts.kernel = options.hosts[rank];
   if (options.devices) {
     parts.devices = options.devices(rank);
@@ -89,7 +90,7 @@ Result<Runtime> start_rank(const RankOptions& options,
     parts.wires = loopback_wires(fabric, options.without_host_wire == rank,
                                  parts.loaded.config.transport == "shm");
   } else {
-    parts.wires = runtime::configured_wires(parts.loaded.config, "lo", parts.logger);
+    parts.wires = runtime::configured_wires(parts.loaded.config, parts.logger);
     if (options.non_temporal) {
       parts.wires = adjusted(std::move(parts.wires), [](auto& kinds) {
         kinds.front().make = [](std::uint32_t peers) {

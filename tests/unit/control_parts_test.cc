@@ -364,6 +364,27 @@ TEST(InterfaceChoice, FollowsTheSetting) {
             "fd00::5");
 }
 
+TEST(InterfaceChoice, ListsOthersLikeTheChosenOne) {
+  const auto others = [](const std::vector<Interface>& all, const char* setting,
+                         const char* route) {
+    std::vector<std::string> names;
+    const auto choice = value_of(choose_interface(all, setting, towards("node1", route)));
+    for (const Interface& each : choice.others)
+      names.push_back(each.name + " " + each.address.host());
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  std::vector<Interface> all = machine();
+  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{"ib0 10.1.0.5"});
+  EXPECT_EQ(others(all, "", "fd00::5"), Names{}) << "ib0 has no address of this family";
+  EXPECT_EQ(others(all, "eth0", "10.0.0.5"), Names{});
+  EXPECT_EQ(others(all, "ib0,docker0", "10.1.0.5"), Names{"docker0 172.17.0.1"});
+  EXPECT_EQ(others(all, "^ib0", "10.0.0.5"), Names{});
+  EXPECT_EQ(others(all, "lo,eth0", "127.0.0.1"), Names{});
+  all.back().speed = "100000";
+  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{}) << "the speeds differ";
+}
+
 TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {
   // The system lists IPv6 addresses after all IPv4 addresses.
   std::vector<Interface> all = machine();

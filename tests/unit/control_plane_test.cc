@@ -223,7 +223,7 @@ TEST(ControlPlane, AJobOfOneOpensNoSocket) {
 TEST(ControlPlane, SaysWhichInterfaceItUses) {
   const auto planes = join_all(2, std::make_shared<MemoryStore>(), soon_enough());
   ASSERT_TRUE(planes[0]) << planes[0].status().to_string();
-  EXPECT_EQ(planes[0].value()->interface(), "lo");
+  EXPECT_EQ(planes[0].value()->interfaces().front().name, "lo");
 }
 
 TEST(ControlPlane, TwoJobsMeetInOneStoreWithoutMixing) {

@@ -53,11 +53,15 @@ std::vector<NetworkSample> measured(
   return samples;
 }
 
-/// The model with two ranks on each of these hosts.
-CostModel model_of(std::span<const NetworkSample> samples) {
+/// The model with two ranks on each of these hosts, on the same rail or on one each.
+CostModel model_of(std::span<const NetworkSample> samples, std::uint32_t rails = 1) {
   CostModel model = collectives::assumed_costs();
-  for (std::uint32_t rank = 0; rank < 2 * samples.size(); ++rank) model.host.push_back(rank / 2);
-  set_network(model, samples);
+  std::vector<std::uint32_t> rail_of;
+  for (std::uint32_t rank = 0; rank < 2 * samples.size(); ++rank) {
+    model.host.push_back(rank / 2);
+    rail_of.push_back(rank % rails);
+  }
+  set_network(model, samples, rail_of);
   return model;
 }
 
@@ -76,6 +80,12 @@ TEST(NetworkCosts, OfEqualHostsHaveOnePortForEach) {
     EXPECT_EQ(model.network[0].port, model.host);
     EXPECT_THAT(model.network[0].rate_GBps, Each(0.12));
   }
+}
+
+TEST(NetworkCosts, OfHostsWithTwoRailsHaveOnePortForEachRail) {
+  const CostModel model = model_of(measured(3, [](auto, auto) { return 0.24; }), 2);
+  EXPECT_THAT(model.network[0].port, ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(model.network[0].rate_GBps, Each(0.12));
 }
 
 TEST(NetworkCosts, SeeASlowHost) {
@@ -116,12 +126,12 @@ TEST(NetworkCosts, ThatWereNotMeasuredStayAsTheyAre) {
   model.host = {0, 1};
   const double before = model.remote.bandwidth_GBps;
   std::vector<NetworkSample> samples(2);
-  set_network(model, samples);
+  set_network(model, samples, std::vector<std::uint32_t>(model.host.size()));
   EXPECT_TRUE(model.network.empty());
   EXPECT_EQ(model.remote_send_us, collectives::assumed_costs().remote_send_us);
   EXPECT_FALSE(is_measured(samples));
   samples[0].half_trip_us = samples[1].half_trip_us = 90'000;  // Too slow to measure rates.
-  set_network(model, samples);
+  set_network(model, samples, std::vector<std::uint32_t>(model.host.size()));
   EXPECT_TRUE(model.network.empty());
   EXPECT_EQ(model.remote.alpha_us, 90'000);
   EXPECT_EQ(model.remote.bandwidth_GBps, before);

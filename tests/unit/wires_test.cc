@@ -28,6 +28,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -209,10 +210,10 @@ std::vector<transport::Cipher> ciphers_used(const std::array<bool, 3>& has_aes) 
       facts.has_aes = has_aes[rank];
       const auto control = hub->attach(rank);
       Silent listener;
-      const auto wires = value_of(runtime::Wires::connect(
-          *control, facts, runtime::configured_wires(loaded.config, "lo", {}),
-          runtime::wire_options(loaded.config, nullptr), listener, {},
-          Deadline::after(std::chrono::seconds(20))));
+      const auto wires = value_of(
+          runtime::Wires::connect(*control, facts, runtime::configured_wires(loaded.config, {}),
+                                  runtime::wire_options(loaded.config, nullptr), listener, {},
+                                  Deadline::after(std::chrono::seconds(20))));
       if (rank == 2) return;
       // The test has the other end of the connection.
       auto sockets = transport::testing::connected_sockets();
@@ -269,7 +270,7 @@ Names preferred_kinds(const std::vector<bool>& has_rdma, const std::string& tran
   }
   const auto loaded = value_of(runtime::load_config({{"XYLEM_TRANSPORT", transport}}, Options{}));
   const auto kinds =
-      runtime::configured_wires(loaded.config, "lo", {})(runtime::Hosts(peers, 0), nullptr);
+      runtime::configured_wires(loaded.config, {})(runtime::Hosts(peers, 0), nullptr);
   Names names(peers.size());
   for (std::size_t a = 0; a < peers.size(); ++a) {
     for (std::size_t b = 0; b < peers.size(); ++b) {
@@ -330,6 +331,60 @@ TEST(Hosts, AddUpTheQuotasOfAMachinesContainers) {
   EXPECT_EQ(cores({facts_on(7, 1, 8, 2), facts_on(7, 2, 8, 3), facts_on(7, 1, 8, 2)}), Cores{5});
   EXPECT_EQ(cores({facts_on(7, 1, 8, 2), facts_on(7, 2, 8)}), Cores{8}) << "one has no limit";
   EXPECT_EQ(cores({facts_on(7, 1, 4, 3), facts_on(7, 2, 4, 3)}), Cores{4});
+}
+
+/// Facts of a rank on a host, with these ports, such as "eth0 10.1.0.0/24 10.1.0.7".
+runtime::PeerFacts facts_with(std::uint64_t host, const std::vector<std::string>& ports) {
+  runtime::PeerFacts facts;
+  facts.kernel = host;
+  facts.cores = {1};
+  for (const std::string& port : ports) {
+    runtime::Port& each = facts.ports.emplace_back();
+    std::istringstream(port) >> each.interface >> each.network >> each.address;
+    each.text = each.interface;
+  }
+  return facts;
+}
+
+TEST(Rails, AreTheNetworksOfAllRanks) {
+  using Networks = std::vector<std::string>;
+  const auto shared = [](std::vector<runtime::PeerFacts> peers) {
+    return runtime::Hosts(std::move(peers), 0).shared_networks();
+  };
+  const Networks own{"eth0 A a1", "eth1 B b1"};
+  const auto beside = facts_with(1, own);
+  EXPECT_EQ(shared({beside, beside, facts_with(2, {"p0 B b2", "p1 A a2"})}), (Networks{"A", "B"}))
+      << "whatever their interfaces are called";
+  EXPECT_EQ(shared({beside, beside}), Networks{}) << "one host";
+  EXPECT_EQ(shared({beside, facts_with(2, {"eth0 A a2", "eth1 B b2"})}), Networks{"A"})
+      << "no host has two ranks";
+  EXPECT_EQ(shared({beside, beside, facts_with(2, {"eth0 A a2", "eth1 B b1"})}), Networks{"A"})
+      << "two hosts have the same address";
+  EXPECT_EQ(
+      shared({beside, facts_with(1, {"eth0 A a1"}), facts_with(2, {"eth0 A a2", "eth1 B b2"})}),
+      Networks{"A"})
+      << "a rank may not use the other interface";
+  EXPECT_EQ(shared({beside, beside, facts_with(2, {"eth0 C c2", "eth1 B b2"})}), Networks{})
+      << "a control plane uses another network";
+  EXPECT_EQ(shared({beside, beside, facts_with(2, {})}), Networks{});
+}
+
+TEST(Rails, AreUsedInTurnByTheRanksOfAHost) {
+  std::vector<runtime::PeerFacts> peers;
+  for (const char* host : {"1", "2", "1", "2", "2"}) {
+    const std::string at(host);
+    peers.push_back(facts_with(std::stoul(at), {"eth0 A a" + at, "eth1 B b" + at}));
+  }
+  runtime::Hosts hosts(peers, 0);
+  EXPECT_EQ(hosts.rails(), (std::vector<std::uint32_t>{0, 0, 0, 0, 0}));
+  EXPECT_EQ(hosts.port(2).address, "a1");
+  hosts.set_rails({"A", "B"});
+  EXPECT_EQ(hosts.rails(), (std::vector<std::uint32_t>{0, 0, 1, 1, 0}));
+  EXPECT_EQ(hosts.port(2).address, "b1");
+  EXPECT_EQ(hosts.port(3).address, "b2");
+  EXPECT_THAT(hosts.ports(), HasSubstr("2 ranks, eth0; eth1\n"));
+  const auto read = value_of(runtime::decode(0, runtime::encode(peers[0])));
+  EXPECT_EQ(read.ports, peers[0].ports);
 }
 
 TEST(Wires, OfUcxOverTcpAreWarnedOfByEachRank) {

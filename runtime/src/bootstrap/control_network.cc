@@ -193,6 +193,16 @@ ControlLink* ControlNetwork::next_towards(std::uint32_t rank) const noexcept {
   return best;
 }
 
+std::vector<Interface> ControlNetwork::interfaces() const {
+  std::vector<Interface> all{choice_.chosen};
+  all.insert(all.end(), choice_.others.begin(), choice_.others.end());
+  return all;
+}
+
+void ControlNetwork::listen_for_payload_at(const SocketAddress& address) {
+  if (payload_connections_) payload_connections_->listen_at(address);
+}
+
 void ControlNetwork::open_payload_connections(Key key) {
   const std::uint64_t tag = tag_of(Source::payload, 0);
   payload_connections_ = std::make_unique<PayloadConnections>(

@@ -43,7 +43,8 @@ class ControlNetwork final : public ControlPlane {
 
   std::uint32_t rank() const noexcept override { return self_.rank; }
   std::uint32_t size() const noexcept override { return self_.size; }
-  std::string interface() const override { return choice_.chosen.name; }
+  std::vector<Interface> interfaces() const override;
+  void listen_for_payload_at(const SocketAddress& address) override;
 
   Result<std::vector<ByteVector>> all_gather(ByteSpan mine, Deadline deadline) override;
   int fd() const noexcept override { return poller_.fd(); }

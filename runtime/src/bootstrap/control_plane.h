@@ -13,6 +13,7 @@
 // Every frame has a bounded length and is encrypted.
 #pragma once
 
+#include "bootstrap/interface.h"
 #include "bootstrap/launcher.h"
 #include "bootstrap/payload_connection.h"
 #include "xylem/base/clock.h"
@@ -70,8 +71,12 @@ class ControlPlane {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
-  /// The network interface that this rank uses ("eth0").
-  virtual std::string interface() const = 0;
+  /// The network interfaces of this host that may carry payload (InterfaceChoice). First the one
+  /// that the control plane uses.
+  virtual std::vector<Interface> interfaces() const = 0;
+  /// Listens for payload at this address of the host, in place of that of the control plane. Call
+  /// it before the first request_connection().
+  virtual void listen_for_payload_at(const SocketAddress& address) = 0;
 
   /// The bytes of every rank, in the order of the ranks, gathered in ceil(log2 n) rounds.
   /// Collective; blocks. Call it only before the first serve(). Values may be large (MiB).

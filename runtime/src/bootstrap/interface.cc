@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 namespace xylem::runtime {
 namespace {
@@ -112,9 +113,9 @@ std::vector<std::uint8_t> ip_bytes(const sockaddr* address) {
   return {};
 }
 
-/// ", 10.0.0.0/24" for an address in this network. Empty for other than IP addresses, and for
+/// The network of an address, as "10.0.0.0/24". Empty for other than IP addresses, and for
 /// link-local ones.
-std::string network_text(const ifaddrs& entry) {
+std::string network_of(const ifaddrs& entry) {
   std::vector<std::uint8_t> network = ip_bytes(entry.ifa_addr);
   const std::vector<std::uint8_t> mask = ip_bytes(entry.ifa_netmask);
   if (network.empty() || network.size() != mask.size()) return {};
@@ -126,7 +127,38 @@ std::string network_text(const ifaddrs& entry) {
   }
   std::array<char, INET6_ADDRSTRLEN> text{};
   ::inet_ntop(entry.ifa_addr->sa_family, network.data(), text.data(), text.size());
-  return fmt::format(", {}/{}", text.data(), prefix);
+  return fmt::format("{}/{}", text.data(), prefix);
+}
+
+/// A fact of the system about an interface; empty if it has none.
+std::string fact_of(const std::string& interface, const char* name) {
+  std::string word;
+  std::ifstream("/sys/class/net/" + interface + "/" + name) >> word;
+  return word;
+}
+
+/// The speed of an interface in Mb/s. Empty for a virtual interface, which reports none, or -1.
+std::string speed_of(const std::string& interface) {
+  std::string speed = fact_of(interface, "speed");
+  return speed.starts_with('-') ? std::string() : speed;
+}
+
+/// See InterfaceChoice::others. An interface with several addresses is listed once.
+std::vector<Interface> others_like(const Interface& chosen,
+                                   const std::vector<Interface>& candidates,
+                                   const Filter& filter) {
+  std::vector<Interface> others;
+  if (chosen.address.is_loopback()) return others;
+  for (const Interface& each : candidates) {
+    const bool is_usable = filter.includes() || !is_host_only(each.name);
+    const auto is_known = [&](const Interface& known) { return known.name == each.name; };
+    if (is_usable && !each.address.is_loopback() && !is_known(chosen) &&
+        std::ranges::none_of(others, is_known) && each.speed == chosen.speed &&
+        each.address.family() == chosen.address.family()) {
+      others.push_back(each);
+    }
+  }
+  return others;
 }
 
 }  // namespace
@@ -138,7 +170,8 @@ Result<std::vector<Interface>> list_interfaces() {
     const sockaddr* const address = entry->ifa_addr;
     if (address == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     if (address->sa_family != AF_INET && address->sa_family != AF_INET6) continue;
-    Interface each{entry->ifa_name, SocketAddress(address)};
+    Interface each{entry->ifa_name, SocketAddress(address), network_of(*entry),
+                   speed_of(entry->ifa_name)};
     if (!each.address.is_link_local()) found.push_back(std::move(each));
   }
   return found;
@@ -146,20 +179,13 @@ Result<std::vector<Interface>> list_interfaces() {
 
 std::string port_text(const std::string& interface) {
   std::string text = interface;
-  const auto fact = [&](const char* name) {
-    std::string word;
-    std::ifstream("/sys/class/net/" + interface + "/" + name) >> word;
-    return word;
-  };
-  // A virtual interface reports no rate, or -1.
-  if (const std::string speed = fact("speed"); !speed.empty() && speed.front() != '-') {
-    text += " " + speed + " Mb/s";
-  }
-  if (const std::string mtu = fact("mtu"); !mtu.empty()) text += ", MTU " + mtu;
+  if (const std::string speed = speed_of(interface); !speed.empty()) text += " " + speed + " Mb/s";
+  if (const std::string mtu = fact_of(interface, "mtu"); !mtu.empty()) text += ", MTU " + mtu;
   const auto list = list_addresses();
   if (!list) return text;
   for (const ifaddrs* entry = list->get(); entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_name == interface) text += network_text(*entry);
+    if (entry->ifa_name != interface) continue;
+    if (const std::string network = network_of(*entry); !network.empty()) text += ", " + network;
   }
   return text;
 }
@@ -171,6 +197,9 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
   const std::vector<Interface> candidates = candidates_of(all, filter);
   if (candidates.empty()) return none_left(all, setting);
 
+  const auto choice = [&](const Interface& chosen, std::string reason) {
+    return InterfaceChoice{chosen, std::move(reason), others_like(chosen, candidates, filter)};
+  };
   const auto routed = std::ranges::find_if(candidates, [&](const Interface& each) {
     return rendezvous.route && each.address.same_host(*rendezvous.route);
   });
@@ -178,27 +207,27 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& all,
   if (filter.includes()) {
     const auto& best =
         has_route && routed->name == candidates.front().name ? *routed : candidates.front();
-    return InterfaceChoice{best, fmt::format("named by XYLEM_INTERFACES \"{}\"", setting)};
+    return choice(best, fmt::format("named by XYLEM_INTERFACES \"{}\"", setting));
   }
   // The rendezvous host's name may resolve to loopback because it is this host's own name
   // (127.0.1.1 on Debian). Other hosts cannot reach such an address.
   if (has_route && (rendezvous.is_loopback || !routed->address.is_loopback())) {
     const std::string what =
         rendezvous.name.empty() ? "the default route" : "routes to " + rendezvous.name;
-    return InterfaceChoice{*routed, what};
+    return choice(*routed, what);
   }
   const auto first_if = [&](auto&& accept) { return std::ranges::find_if(candidates, accept); };
   auto found = first_if([](const Interface& each) {
     return !each.address.is_loopback() && !is_host_only(each.name);
   });
   if (found != candidates.end()) {
-    return InterfaceChoice{*found, rendezvous.name.empty()
-                                       ? "the first that is up; there is no default route"
-                                       : "the first that is up, on the host of " + rendezvous.name};
+    return choice(*found, rendezvous.name.empty()
+                              ? "the first that is up; there is no default route"
+                              : "the first that is up, on the host of " + rendezvous.name);
   }
   found = first_if([](const Interface& each) { return each.address.is_loopback(); });
   if (found == candidates.end()) found = candidates.begin();
-  return InterfaceChoice{*found, "no other interface is up: all ranks must be on this host"};
+  return choice(*found, "no other interface is up: all ranks must be on this host");
 }
 
 Result<RendezvousHost> find_rendezvous_host(const std::string& host, Deadline deadline) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which network interface a rank listens on, and why. The choice is a pure function of the
-// interfaces found, the setting and the route, so that tests can describe any machine.
+// Which network interface a rank listens on at the start, and why; and which other interfaces may
+// carry payload (rails.h). The choice is a pure function of the interfaces found, the setting and
+// the route, so that tests can describe any machine.
 //
 //   XYLEM_INTERFACES    restricts the candidates; if it names several, the first is chosen
 //   rendezvous known    the interface by which the kernel would send to the rendezvous
@@ -28,6 +29,8 @@ namespace xylem::runtime {
 struct Interface {
   std::string name;
   SocketAddress address;
+  std::string network{};  ///< The network of the address: "10.0.0.0/24". Empty if it is unknown.
+  std::string speed{};    ///< In Mb/s: "1000". Empty if the system does not report it.
 };
 
 /// The interfaces of this host that are up, without link-local IPv6 addresses.
@@ -40,6 +43,10 @@ std::string port_text(const std::string& interface);
 struct InterfaceChoice {
   Interface chosen;
   std::string reason;  ///< For people: "routes to node1:29400".
+  /// The other interfaces that the setting allows and that are like the chosen one: of equal speed,
+  /// and with an address of the same family. Neither loopback nor bridges of containers and virtual
+  /// machines, unless the setting names them.
+  std::vector<Interface> others{};
 };
 
 /// What is known about the host at which the ranks find each other.

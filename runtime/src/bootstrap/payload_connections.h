@@ -48,6 +48,8 @@ class PayloadConnections {
                      std::uint64_t tag,
                      const Logger& logger);
 
+  /// Listens at another address of this host. Call it before the first request().
+  void listen_at(const SocketAddress& local) { local_ = local; }
   /// Requests a connection to a rank. A repeated request has no effect.
   void request(std::uint32_t rank);
   void on_invited(const Invitation& invitation);
@@ -84,7 +86,7 @@ class PayloadConnections {
 
   const Member self_;
   const Key key_;
-  const SocketAddress local_;
+  SocketAddress local_;
   Poller* const poller_;
   const std::uint64_t tag_;
   const Logger logger_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 
 namespace xylem::runtime {
 namespace {
@@ -27,6 +28,61 @@ std::vector<std::uint32_t> numbered(const std::vector<PeerFacts>& peers,
 
 }  // namespace
 
+Hosts::Hosts(std::vector<PeerFacts> peers, std::uint32_t rank)
+    : peers_(std::move(peers)), rank_(rank) {
+  std::map<std::uint64_t, std::uint32_t> sizes;
+  places_.reserve(peers_.size());
+  for (const PeerFacts& peer : peers_) places_.push_back(sizes[peer.kernel]++);
+}
+
+std::vector<std::string> Hosts::shared_networks() const {
+  std::vector<std::string> shared;
+  const std::vector<std::uint32_t> host = indices();
+  if (peers_.empty() || std::ranges::max(host) == 0) return shared;
+  for (const Port& port : peers_[0].ports) {
+    std::map<std::string, std::uint32_t> host_of;  // By address.
+    const auto has_port = [&](std::uint32_t rank) {
+      const Port* const own = port_in(rank, port.network);
+      return own != nullptr &&
+             host_of.try_emplace(own->address, host[rank]).first->second == host[rank];
+    };
+    const bool is_shared = std::ranges::all_of(std::views::iota(0U, peer_count()), has_port);
+    if (is_shared && !port.network.empty()) shared.push_back(port.network);
+  }
+  const auto is_first_shared = [&](const PeerFacts& peer) {
+    return !peer.ports.empty() &&
+           std::ranges::find(shared, peer.ports.front().network) != shared.end();
+  };
+  if (!std::ranges::all_of(peers_, is_first_shared)) return {};
+  const std::size_t most_ranks = std::size_t{std::ranges::max(places_)} + 1;
+  if (shared.size() > most_ranks) shared.resize(most_ranks);
+  return shared;
+}
+
+const Port* Hosts::port_in(std::uint32_t rank, const std::string& network) const {
+  const auto& ports = peers_[rank].ports;
+  const auto found = std::ranges::find(ports, network, &Port::network);
+  return found == ports.end() ? nullptr : &*found;
+}
+
+std::uint32_t Hosts::rail_of(std::uint32_t rank) const {
+  return rails_.empty() ? 0 : places_[rank] % static_cast<std::uint32_t>(rails_.size());
+}
+
+std::vector<std::uint32_t> Hosts::rails() const {
+  std::vector<std::uint32_t> rails(peers_.size());
+  for (std::uint32_t rank = 0; rank < rails.size(); ++rank) rails[rank] = rail_of(rank);
+  return rails;
+}
+
+const Port& Hosts::port(std::uint32_t rank) const {
+  static const Port kUnknown;
+  const std::vector<Port>& ports = peers_[rank].ports;
+  if (ports.empty()) return kUnknown;
+  if (rails_.empty()) return ports.front();
+  return *port_in(rank, rails_[rail_of(rank)]);
+}
+
 std::vector<std::uint32_t> Hosts::indices() const { return numbered(peers_, &PeerFacts::kernel); }
 
 std::vector<std::uint32_t> Hosts::machines() const { return numbered(peers_, &PeerFacts::machine); }
@@ -45,8 +101,11 @@ std::string Hosts::ports() const {
   std::string text;
   for (std::uint32_t rank = 0, next = 0; rank < peers_.size(); ++rank) {
     if (host[rank] != next) continue;
-    text += fmt::format("{}, {} ranks, {}\n", peers_[rank].host, std::ranges::count(host, next),
-                        peers_[rank].port);
+    text += fmt::format("{}, {} ranks, {}", peers_[rank].host, std::ranges::count(host, next),
+                        port(rank).text);
+    for (std::size_t rail = 1; rail < rails_.size(); ++rail)
+      text += "; " + port_in(rank, rails_[rail])->text;
+    text += '\n';
     ++next;
   }
   return text;

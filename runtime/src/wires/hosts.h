@@ -19,7 +19,7 @@ class Hosts {
  public:
   Hosts() = default;
   /// `peers` has the facts of all ranks, in rank order; `rank` is this rank.
-  Hosts(std::vector<PeerFacts> peers, std::uint32_t rank) : peers_(std::move(peers)), rank_(rank) {}
+  Hosts(std::vector<PeerFacts> peers, std::uint32_t rank);
 
   const std::vector<PeerFacts>& peers() const noexcept { return peers_; }
   std::uint32_t rank() const noexcept { return rank_; }
@@ -32,8 +32,23 @@ class Hosts {
   std::vector<std::uint32_t> machines() const;
   /// For each machine, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> machine_cores() const;
-  /// The name, number of ranks and port (PeerFacts::port) of each host, a line for each.
+  /// The networks in which every rank has a port, in the order of rank 0's ports: at most as many
+  /// as a host has ranks. Empty on one host, and if the control plane of a rank uses none of them.
+  /// A network in which two hosts have the same address is left out: it does not join them.
+  std::vector<std::string> shared_networks() const;
+  /// The port of a rank in a network; null if it has none.
+  const Port* port_in(std::uint32_t rank, const std::string& network) const;
+  /// Sets the networks that carry payload: in each of them, every rank has a port. With several,
+  /// the ranks of each host use them in turn.
+  void set_rails(std::vector<std::string> networks) { rails_ = std::move(networks); }
+  /// For each rank, the number of its rail; all 0 with one network.
+  std::vector<std::uint32_t> rails() const;
+  /// The port that a rank uses. Empty texts if it is unknown.
+  const Port& port(std::uint32_t rank) const;
+  /// The name, number of ranks and ports in use of each host, a line for each.
   std::string ports() const;
+  /// Whether a rank is the first of its host.
+  bool is_first(std::uint32_t rank) const { return places_[rank] == 0; }
   /// The ranks on this host, including this one.
   std::vector<std::uint32_t> local_ranks() const;
   std::uint32_t local_size() const noexcept;
@@ -47,8 +62,13 @@ class Hosts {
   std::vector<CoreSet> core_sets_of(std::uint64_t machine) const;
   std::uint32_t cores_of(std::uint64_t machine) const;
 
+  std::uint32_t peer_count() const { return static_cast<std::uint32_t>(peers_.size()); }
+  std::uint32_t rail_of(std::uint32_t rank) const;
+
   std::vector<PeerFacts> peers_;
   std::uint32_t rank_ = 0;
+  std::vector<std::uint32_t> places_;  ///< Of each rank among the ranks of its host, from 0.
+  std::vector<std::string> rails_;     ///< Networks; empty: every rank uses its first port.
 };
 
 }  // namespace xylem::runtime

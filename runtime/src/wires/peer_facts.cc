@@ -47,6 +47,17 @@ bool take(std::span<const std::byte>& blob, std::string& text) {
   return true;
 }
 
+/// Removes the ports from the end of the blob. False if the last one is not whole.
+bool take(std::span<const std::byte>& blob, std::vector<Port>& ports) {
+  while (!blob.empty()) {
+    Port& port = ports.emplace_back();
+    for (std::string* text : {&port.interface, &port.network, &port.address, &port.text}) {
+      if (!take(blob, *text)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -71,17 +82,28 @@ PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger) {
   return facts;
 }
 
+std::vector<Port> ports_of(const std::vector<Interface>& interfaces) {
+  std::vector<Port> ports;
+  ports.reserve(interfaces.size());
+  for (const Interface& each : interfaces)
+    ports.push_back({each.name, each.network, each.address.host(), port_text(each.name)});
+  return ports;
+}
+
 std::vector<std::byte> encode(const PeerFacts& facts) {
   Blob blob;
   put(blob, facts.host);
   put(blob, std::to_string(facts.kernel));
   put(blob, std::to_string(facts.machine));
-  put(blob, facts.port);
   put(blob, to_text(facts.cores));
   put(blob, std::to_string(facts.quota));
   put(blob, facts.has_rdma ? "rdma" : "");
   put(blob, facts.has_aes ? "aes" : "");
   put(blob, facts.settings);
+  for (const Port& port : facts.ports) {
+    for (const std::string* text : {&port.interface, &port.network, &port.address, &port.text})
+      put(blob, *text);
+  }
   return blob;
 }
 
@@ -89,10 +111,10 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   PeerFacts facts;
   std::string kernel, machine, cores, quota, rdma, aes;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, machine) &&
-                     take(blob, facts.port) && take(blob, cores) && take(blob, quota) &&
-                     take(blob, rdma) && take(blob, aes) && take(blob, facts.settings);
+                     take(blob, cores) && take(blob, quota) && take(blob, rdma) &&
+                     take(blob, aes) && take(blob, facts.settings);
   auto core_set = parse_cores(cores);
-  if (!whole || !core_set) {
+  if (!whole || !core_set || !take(blob, facts.ports)) {
     return failure(
         Code::mismatch,
         fmt::format("rank {} sent facts about itself that cannot be read; it runs another build",

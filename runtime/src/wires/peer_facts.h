@@ -3,6 +3,7 @@
 // PeerFacts: what the ranks exchange about themselves at start.
 #pragma once
 
+#include "bootstrap/interface.h"
 #include "config.h"
 #include "progress/cores.h"
 #include "xylem/base/log.h"
@@ -16,13 +17,23 @@
 
 namespace xylem::runtime {
 
+/// A network interface that may carry payload between hosts.
+struct Port {
+  std::string interface;  ///< "eth0"
+  std::string network;    ///< Interface::network
+  std::string address;    ///< Numeric, as from SocketAddress::host().
+  std::string text;       ///< port_text()
+
+  bool operator==(const Port&) const = default;
+};
+
 struct PeerFacts {
   std::string host;           ///< Host name, for people.
   std::uint64_t kernel = 0;   ///< Hash of boot id, network and IPC namespaces, and user. Only ranks
                               ///< with the same hash can share memory.
   std::uint64_t machine = 0;  ///< Hash of XYLEM_MACHINE or, if it is not set, of the boot id. Ranks
                               ///< with the same hash share cores.
-  std::string port;           ///< The interface between hosts: port_text(). Empty if it is unknown.
+  std::vector<Port> ports;    ///< First the one that the control plane uses; may be empty.
   CoreSet cores;              ///< Cores on which the rank may run.
   std::uint32_t quota = 0;    ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
   bool has_rdma = false;      ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
@@ -32,6 +43,7 @@ struct PeerFacts {
 /// The name of this host.
 std::string host_name();
 PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger);
+std::vector<Port> ports_of(const std::vector<Interface>& interfaces);
 
 /// The facts as bytes, to be sent to other ranks.
 std::vector<std::byte> encode(const PeerFacts& facts);

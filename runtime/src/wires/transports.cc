@@ -135,9 +135,9 @@ std::optional<std::string> hosts_without_rdma(const Hosts& hosts) {
 
 }  // namespace
 
-WireKinds configured_wires(const Config& config, std::string interface, const Logger& logger) {
-  return [config, interface = std::move(interface), logger](const Hosts& hosts,
-                                                            transport::DeviceMemory* devices) {
+WireKinds configured_wires(const Config& config, const Logger& logger) {
+  return [config, logger](const Hosts& hosts, transport::DeviceMemory* devices) {
+    const std::string& interface = hosts.port(hosts.rank()).interface;
     const std::string& wanted = config.transport;
     const bool is_auto = wanted == "auto";
     const bool some_have_rdma = std::ranges::any_of(hosts.peers(), &PeerFacts::has_rdma);

@@ -20,8 +20,7 @@ namespace xylem::runtime {
 using WireKinds =
     std::function<std::vector<WireKind>(const Hosts& hosts, transport::DeviceMemory* devices)>;
 
-/// The transports that the configuration allows. `interface` is the network interface through which
-/// this rank reaches the rendezvous.
-WireKinds configured_wires(const Config& config, std::string interface, const Logger& logger);
+/// The transports that the configuration allows.
+WireKinds configured_wires(const Config& config, const Logger& logger);
 
 }  // namespace xylem::runtime

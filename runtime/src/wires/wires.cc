@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wires/wires.h"
 
+#include "wires/rails.h"
 #include "xylem/transport/views.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
                                               Deadline deadline) {
   std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
   XYLEM_TRY(wires->exchange_facts(mine, deadline));
+  XYLEM_TRY(choose_rails(control, wires->hosts_, logger, deadline));
   const auto of_job = kinds(wires->hosts_, options.devices);
   wires->connect_early(of_job);
   XYLEM_TRY(wires->open(of_job, deadline));
@@ -241,7 +243,7 @@ PathInfo Wires::path(std::uint32_t world_rank) const {
   PathInfo info;
   info.rank = world_rank;
   info.host = hosts_.peers()[world_rank].host;
-  info.port = hosts_.peers()[world_rank].port;
+  info.port = hosts_.port(world_rank).text;
   const Wire* const wire = wire_to_[world_rank];
   if (wire == nullptr) {
     info.transport = "self";
