@@ -283,17 +283,17 @@ void log_network(const Context& context, const Tuning& tuning) {
         model.remote.bandwidth_GBps));
     return;
   }
-  const auto& ports = model.network.front().rate_GBps;
-  const auto slowest = std::ranges::min_element(ports);
+  const auto& [port_of, rates] = model.network.front();
+  const auto slowest = std::ranges::min_element(rates);
   std::string text = fmt::format(
       "start: a message between hosts takes {:.3g} us of a core to send, {:.3g} us to receive, and "
-      "{:.3g} us in between; hosts send {:.3g} GB/s",
-      model.remote_send_us, model.remote_receive_us, model.remote.alpha_us,
-      std::ranges::max(ports));
+      "{:.3g} us in between; {} ports send {:.3g} GB/s each",
+      model.remote_send_us, model.remote_receive_us, model.remote.alpha_us, rates.size(),
+      std::ranges::max(rates));
   constexpr double kNoticeable = 0.8;
-  if (*slowest < kNoticeable * std::ranges::max(ports)) {
-    const auto host = static_cast<std::uint32_t>(slowest - ports.begin());
-    const auto rank = std::ranges::find(model.host, host) - model.host.begin();
+  if (*slowest < kNoticeable * std::ranges::max(rates)) {
+    const auto port = static_cast<std::uint32_t>(slowest - rates.begin());
+    const auto rank = std::ranges::find(port_of, port) - port_of.begin();
     text +=
         fmt::format(", {} only {:.3g} GB/s",
                     context.wires->hosts().peers()[static_cast<std::size_t>(rank)].host, *slowest);
