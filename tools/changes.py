@@ -26,7 +26,8 @@ NEEDS = (
     (r"(base|execution|runtime|transport)/|tests/(conformance|mixed|support)/|tests/sanitizer/tsan", ("tsan",)),
     (r"(bindings/c|collectives|tools/src|topology)/|tests/sanitizer/lsan", ("asan",)),
     # Code that reads foreign text or bytes, and has a fuzz target.
-    (r"topology/|runtime/src/bootstrap/|collectives/.*(verify|text)|base/.*(log|quantity)|tests/fuzz/", ("fuzz",)),
+    (r"topology/|runtime/src/(bootstrap/|wires/peer_facts|progress/cores)|collectives/.*(verify|text)|"
+     r"base/.*(log|quantity)|tests/fuzz/", ("fuzz",)),
     (r"execution/(src|include/.*)/cuda|tests/(gpu|fakes/cuda_driver)/", ("gpu",)),
     (r"transport/src/ucx/|tests/(unit|process)/ucx", ("ucx",)),
     (r"bindings/torch/|tests/torch/", ("torch-oldest",)),

@@ -59,6 +59,7 @@ class Choice(unittest.TestCase):
             "transport/src/ucx/lanes.cc": {"tsan", "ucx"},
             "tests/conformance/seats_test.cc": {"tsan"},
             "runtime/src/bootstrap/wire.cc": {"tsan", "fuzz"},
+            "runtime/src/wires/peer_facts.cc": {"tsan", "fuzz"},
             "topology/src/json.cc": {"asan", "fuzz"},
             "collectives/src/text.cc": {"asan", "fuzz"},
             "collectives/src/choose.cc": {"asan"},

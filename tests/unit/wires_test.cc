@@ -28,6 +28,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -385,6 +386,33 @@ TEST(Rails, AreUsedInTurnByTheRanksOfAHost) {
   EXPECT_THAT(hosts.ports(), HasSubstr("2 ranks, eth0; eth1\n"));
   const auto read = value_of(runtime::decode(0, runtime::encode(peers[0])));
   EXPECT_EQ(read.ports, peers[0].ports);
+}
+
+TEST(PeerFacts, AreReadOnlyIfEncodeMadeThem) {
+  runtime::PeerFacts facts = facts_on(7, ~std::uint64_t{0}, 5, 4);
+  facts.host = "node1";
+  facts.has_rdma = true;
+  facts.settings = "XYLEM_TRANSPORT=auto\n";
+  auto bytes = runtime::encode(facts);
+  EXPECT_TRUE(value_of(runtime::decode(3, bytes)) == facts);
+  bytes.push_back({});
+  const Status longer = runtime::decode(3, bytes).status();
+  EXPECT_EQ(longer.code(), Code::mismatch);
+  EXPECT_THAT(std::string(longer.message()), HasSubstr("rank 3 sent facts about itself"));
+  for (std::size_t size = 0; size + 1 < bytes.size(); ++size) {
+    EXPECT_FALSE(runtime::decode(3, std::span(bytes).first(size))) << size;
+  }
+}
+
+TEST(PeerFacts, NameTheSettingThatOneRankLacks) {
+  runtime::PeerFacts some, more;
+  some.settings = "XYLEM_TRANSPORT=auto\n";
+  more.settings = some.settings + "XYLEM_SLICE=256 KiB\n";
+  EXPECT_EQ(runtime::compare_settings(0, some, 1, more).message(),
+            "rank 0 has no such setting and rank 1 has XYLEM_SLICE=256 KiB; all ranks must agree "
+            "on it");
+  EXPECT_THAT(std::string(runtime::compare_settings(0, more, 1, some).message()),
+              HasSubstr("rank 0 has XYLEM_SLICE=256 KiB and rank 1 has no such setting"));
 }
 
 TEST(Wires, OfUcxOverTcpAreWarnedOfByEachRank) {

@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 
 namespace xylem::runtime {
@@ -56,6 +56,13 @@ bool take(std::span<const std::byte>& blob, std::vector<Port>& ports) {
     }
   }
   return true;
+}
+
+/// Removes the first line from the text. Empty if no line is left.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  return line;
 }
 
 }  // namespace
@@ -108,26 +115,26 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
 }
 
 Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
+  const std::span<const std::byte> sent = blob;
   PeerFacts facts;
   std::string kernel, machine, cores, quota, rdma, aes;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, machine) &&
                      take(blob, cores) && take(blob, quota) && take(blob, rdma) &&
-                     take(blob, aes) && take(blob, facts.settings);
-  auto core_set = parse_cores(cores);
-  if (!whole || !core_set || !take(blob, facts.ports)) {
-    return failure(
-        Code::mismatch,
-        fmt::format("rank {} sent facts about itself that cannot be read; it runs another build",
-                    rank),
-        rank);
-  }
+                     take(blob, aes) && take(blob, facts.settings) && take(blob, facts.ports);
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
   facts.machine = std::strtoull(machine.c_str(), nullptr, 10);
-  facts.cores = *std::move(core_set);
+  facts.cores = parse_cores(cores).value_or(CoreSet());
   facts.quota = static_cast<std::uint32_t>(std::strtoul(quota.c_str(), nullptr, 10));
   facts.has_rdma = !rdma.empty();
   facts.has_aes = !aes.empty();
-  return facts;
+  // The parsers above accept more texts than encode() writes, such as "-1" and "2 cores".
+  if (whole && std::ranges::equal(encode(facts), sent)) return facts;
+  return failure(
+      Code::mismatch,
+      fmt::format("rank {} sent facts about itself that cannot be read: it runs another build, so "
+                  "start all ranks with the same Xylem",
+                  rank),
+      rank);
 }
 
 Status compare_settings(std::uint32_t rank_a,
@@ -135,13 +142,15 @@ Status compare_settings(std::uint32_t rank_a,
                         std::uint32_t rank_b,
                         const PeerFacts& b) {
   if (a.settings == b.settings) return {};
-  std::istringstream lines_a(a.settings), lines_b(b.settings);
-  std::string line_a, line_b;
-  while (std::getline(lines_a, line_a) && std::getline(lines_b, line_b) && line_a == line_b) {
-  }
+  std::string_view left_a = a.settings, left_b = b.settings, line_a, line_b;
+  do {
+    line_a = take_line(left_a);
+    line_b = take_line(left_b);
+  } while (line_a == line_b && !(left_a.empty() && left_b.empty()));
+  const auto shown = [](std::string_view line) { return line.empty() ? "no such setting" : line; };
   return failure(Code::mismatch,
                  fmt::format("rank {} has {} and rank {} has {}; all ranks must agree on it",
-                             rank_a, line_a, rank_b, line_b),
+                             rank_a, shown(line_a), rank_b, shown(line_b)),
                  rank_b);
 }
 

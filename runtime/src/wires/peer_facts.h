@@ -39,6 +39,8 @@ struct PeerFacts {
   bool has_rdma = false;      ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
   bool has_aes = false;       ///< The rank's processor supports AES-256-GCM.
   std::string settings;       ///< Must be equal on all ranks: agreed_settings().
+
+  friend bool operator==(const PeerFacts&, const PeerFacts&) = default;
 };
 /// The name of this host.
 std::string host_name();
