@@ -14,6 +14,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ namespace {
 using test::Finished;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 const std::string kGolden = XYLEM_TEST_DATA "/golden/topology/";
@@ -75,6 +78,24 @@ TEST(Topo, TellsTwoMachinesApart) {
   const Finished other = topo({dump, "--diff", kGolden + "rccl_mesh.xml"});
   EXPECT_EQ(other.exit_status, 1);
   EXPECT_THAT(other.out, HasSubstr("NUMA node 0: CPUs 0-3,8-11 here, 0-7 in "));
+}
+
+TEST(Topo, SaysWhichDevicesAreNearOtherCpus) {
+  const std::string dump = kGolden + "nccl_dump.xml";
+  std::ifstream file(dump);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto affinity = text.find("f0f0");
+  ASSERT_NE(affinity, std::string::npos);
+  text.replace(affinity, 4, "f070");
+  const test::TemporaryDirectory directory;
+  const std::string other = directory.write("other.xml", text);
+  const Finished done = topo({dump, "--diff", other});
+  EXPECT_EQ(done.exit_status, 1) << done.err;
+  for (const std::string thing :
+       {"NUMA node 1: ", "GPU at 0000:82:00.0: near ", "NIC at 0000:83:00.0: near "}) {
+    EXPECT_THAT(done.out, HasSubstr(thing + "CPUs 4-7,12-15 here, 4-6,12-15 in " + other + "\n"));
+  }
+  EXPECT_THAT(done.out, Not(HasSubstr("0000:04:00.0"))) << "a GPU near the other NUMA node";
 }
 
 TEST(Topo, ExplainsADeviceOrTheWayBetweenTwo) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares a topology with the output of nvidia-smi on the same machine.
+// Compares a topology with another one, and with the output of nvidia-smi on the same machine.
 #include "unit/topology_fixture.h"
 #include "xylem/topology/compare.h"
 #include "xylem/topology/readers.h"
@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +17,14 @@ namespace xylem::topology::test {
 namespace {
 
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Not;
 using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 /// Each difference as "ROW COLUMN: THERE, HERE".
 std::vector<std::string> differences(const Topology& topology, const std::string& text) {
@@ -57,9 +61,87 @@ TEST(Diff, NamesWhatIsOtherwiseAndWhatOneLacks) {
           TopologyDifference{"GPU at 0000:04:00.0", "link", "PCIe gen 5 x16, 63.02 GB/s",
                              "PCIe gen 5 x8, 31.51 GB/s"},
           TopologyDifference{"GPU at 0000:91:00.0", "NUMA node", "1", "0"},
+          TopologyDifference{"GPU at 0000:91:00.0", "near CPUs", "4-7,12-15", "0-3,8-11"},
           TopologyDifference{"NIC at 0000:06:00.0", "name", "mlx5_0", "mlx5_2"},
           TopologyDifference{"NIC at 0000:83:00.0", "name", "mlx5_2", "mlx5_0"},
           TopologyDifference{"nvlink from 0000:91:00.0 to 0000:c2:00.0", "", "here", "absent"}));
+}
+
+/// Each difference as "THING: FACT A, B".
+std::vector<std::string> lines_of(const Topology& one, const Topology& other) {
+  std::vector<std::string> lines;
+  for (const auto& [thing, fact, a, b] : diff(one, other)) {
+    lines.push_back(thing + ": " + fact + " " + a + ", " + b);
+  }
+  return lines;
+}
+
+TEST(Diff, NamesEachDeviceNearOtherCpus) {
+  const std::string text = file_text(golden_path("nccl_dump.xml"));
+  const Topology one = golden("nccl_dump.xml");
+  const auto other = value_of(read_nccl_xml(replaced(text, "f0f0", "f070"), "other.xml"));
+  EXPECT_THAT(lines_of(one, other),
+              IsSupersetOf({"NUMA node 1: CPUs 4-7,12-15, 4-6,12-15",
+                            "GPU at 0000:82:00.0: near CPUs 4-7,12-15, 4-6,12-15",
+                            "GPU at 0000:91:00.0: near CPUs 4-7,12-15, 4-6,12-15",
+                            "NIC at 0000:83:00.0: near CPUs 4-7,12-15, 4-6,12-15"}));
+  EXPECT_THAT(lines_of(one, other), Each(HasSubstr("CPUs 4-7,12-15, 4-6,12-15")))
+      << "what is near NUMA node 0 does not differ";
+}
+
+TEST(Diff, SeesANumaNodeWithoutCpus) {
+  const Topology one = golden("nccl_dump.xml");
+  Machine other = one.machine();
+  other.numa_nodes[1].cpus = {};
+  EXPECT_THAT(lines_of(one, value_of(Topology::create(other))),
+              IsSupersetOf({"NUMA node 1: CPUs 4-7,12-15, none",
+                            "GPU at 0000:82:00.0: near CPUs 4-7,12-15, none"}));
+  // This source states no CPUs at all, so nothing can be compared with it.
+  other.numa_nodes[0].cpus = {};
+  EXPECT_THAT(lines_of(one, value_of(Topology::create(other))), IsEmpty());
+}
+
+TEST(Diff, ComparesPlacesOfSeveralNumaNodes) {
+  const Topology four = described("2 packages, 2 numa/package, 1 gpu/numa");
+  Machine machine = four.machine();
+  const auto with = [&](Locality numa) {
+    machine.gpus[0].pci.numa = std::move(numa);
+    return value_of(Topology::create(machine));
+  };
+  const Topology first = with({0, 1});
+  const std::string gpu = "GPU at " + machine.gpus[0].pci.address.to_string();
+  const auto cpus = [&](std::size_t a, std::size_t b) {
+    CpuSet both = machine.numa_nodes[a].cpus;
+    for (const auto& range : machine.numa_nodes[b].cpus.ranges()) both.add(range.first, range.last);
+    return both.to_string();
+  };
+  EXPECT_THAT(lines_of(first, with({2, 3})),
+              UnorderedElementsAre(gpu + ": NUMA node one of 0, 1, one of 2, 3",
+                                   gpu + ": near CPUs " + cpus(0, 1) + ", " + cpus(2, 3)));
+  EXPECT_THAT(lines_of(first, with({0, 1})), IsEmpty());
+  EXPECT_THAT(lines_of(first, with({0, 1, 2, 3})),
+              ElementsAre(gpu + ": NUMA node one of 0, 1, unknown"))
+      << "the CPUs near a device of unknown place are unknown";
+}
+
+// Devices refer to a NUMA node by its position in the list, which another NUMA node may change.
+TEST(Diff, IgnoresThePositionsOfNumaNodes) {
+  Machine machine = golden("nccl_dump.xml").machine();
+  machine.numa_nodes[1].os_index = 8;
+  const Topology one = value_of(Topology::create(machine));
+  NumaNode memory;  // Of a GPU, so it has no CPUs.
+  memory.os_index = 4;
+  machine.numa_nodes.insert(machine.numa_nodes.begin() + 1, memory);
+  const auto renumber = [](Locality& numa) {
+    for (std::uint32_t& node : numa) node = node == 1 ? 2 : node;
+  };
+  for (HostBridge& bridge : machine.host_bridges) renumber(bridge.numa);
+  for (Bridge& bridge : machine.bridges) renumber(bridge.pci.numa);
+  for (Gpu& gpu : machine.gpus) renumber(gpu.pci.numa);
+  for (Nic& nic : machine.nics) renumber(nic.pci.numa);
+  for (NvSwitch& nvswitch : machine.nvswitches) renumber(nvswitch.pci.numa);
+  EXPECT_THAT(lines_of(one, value_of(Topology::create(machine))),
+              ElementsAre("NUMA node 4:  absent, here"));
 }
 
 TEST(Diff, SeesTheLinkOfABridgeThatBothShow) {

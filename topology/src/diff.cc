@@ -5,10 +5,12 @@
 #include "xylem/topology/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <vector>
 
 namespace xylem::topology {
 namespace {
@@ -20,9 +22,38 @@ using Things = std::map<std::string, Facts>;
 
 constexpr std::string_view kBridge = "bridge at ";
 
+bool has_cpus(const NumaNode& node) { return !node.cpus.empty(); }
+
+/// True if a device may be near any NUMA node with CPUs, so the source does not state its place.
+bool is_anywhere(const Topology& topology, const Locality& numa) {
+  const auto near = std::ranges::count_if(
+      numa, [&](std::uint32_t index) { return has_cpus(topology.numa_nodes()[index]); });
+  return numa.size() != 1 && near == std::ranges::count_if(topology.numa_nodes(), has_cpus);
+}
+
 std::string numa_of(const Topology& topology, const Locality& numa) {
-  if (numa.size() != 1) return "unknown";
-  return std::to_string(topology.numa_nodes()[numa.front()].os_index);
+  if (is_anywhere(topology, numa)) return "unknown";
+  std::vector<std::uint32_t> numbers;
+  for (const std::uint32_t index : numa) numbers.push_back(topology.numa_nodes()[index].os_index);
+  return fmt::format("{}{}", numbers.size() == 1 ? "" : "one of ", fmt::join(numbers, ", "));
+}
+
+/// The CPUs as text: "none" for an empty set, but "" if the source lists no CPUs at all.
+std::string cpus_text(const Topology& topology, const CpuSet& cpus) {
+  if (!cpus.empty()) return cpus.to_string();
+  return std::ranges::any_of(topology.numa_nodes(), has_cpus) ? "none" : "";
+}
+
+/// The CPUs of the NUMA nodes that a device may be near; "" if they are unknown.
+std::string cpus_near(const Topology& topology, const Locality& numa) {
+  if (is_anywhere(topology, numa)) return "";
+  CpuSet near;
+  for (const std::uint32_t index : numa) {
+    for (const auto& [first, last] : topology.numa_nodes()[index].cpus.ranges()) {
+      near.add(first, last);
+    }
+  }
+  return cpus_text(topology, near);
 }
 
 /// The addresses of the bridges above a function, nearest first.
@@ -40,6 +71,7 @@ Facts facts_of(const Topology& topology, const PciDevice& pci) {
   return {{"model", pci.model},
           {"link", pcie_text(pci.uplink)},
           {"NUMA node", numa_of(topology, pci.numa)},
+          {"near CPUs", cpus_near(topology, pci.numa)},
           {"below", way_up(topology, pci)}};
 }
 
@@ -55,7 +87,7 @@ Things things_of(const Topology& topology) {
              {"architecture", topology.machine().architecture},
              {"packages", std::to_string(topology.packages().size())}};
   for (const NumaNode& node : topology.numa_nodes()) {
-    things[fmt::format("NUMA node {}", node.os_index)] = {{"CPUs", node.cpus.to_string()}};
+    things[fmt::format("NUMA node {}", node.os_index)] = {{"CPUs", cpus_text(topology, node.cpus)}};
   }
   for (const Gpu& gpu : topology.gpus()) {
     Facts& facts = things["GPU at " + gpu.pci.address.to_string()];
