@@ -315,6 +315,18 @@ TEST(Bench, PrintsCsvAndTheAverageAfterTheRows) {
   EXPECT_THAT(done.err, testing::ContainsRegex("\n# average bus bandwidth: [0-9.e-]+ GB/s\n$"));
 }
 
+TEST(Bench, RequiresTheTransportThatIsAskedFor) {
+  const auto shared = run_bench({"barrier", "--iters", "2", "--require", "shm"});
+  EXPECT_EQ(shared.exit_status, 0) << shared.err;
+  const auto tcp = run_bench({"barrier", "--iters", "2", "--require", "shm", "--transport", "tcp"});
+  EXPECT_EQ(tcp.exit_status, 2) << tcp.out;
+  EXPECT_THAT(tcp.err, HasSubstr("xylem bench: XYLEM_REQUIRE=shm demands"));
+  EXPECT_THAT(tcp.err, HasSubstr(" use tcp: start all ranks on one host"));
+  const auto unknown = run_bench({"barrier", "--require", "ucx-rdma"});
+  EXPECT_EQ(unknown.exit_status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("\"ucx-rdma\" is none of shm, tcp, rdma\n"));
+}
+
 TEST(Bench, SaysThatRanksShareCores) {
   const auto one_core = [] {
     cpu_set_t cores;

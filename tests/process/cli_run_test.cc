@@ -331,6 +331,46 @@ TEST(Run, EndsTheJobAtItsTimeOut) {
   EXPECT_THAT(done.err, HasSubstr("2 of 2 ranks"));
 }
 
+TEST(Run, RequiresTheTransportOfItsRanks) {
+  const std::string program = "exec " + kXylem + " bench barrier --iters 2";
+  const auto shared = run_command(shell_ranks(2, program, {"--require", "shm"}), {}, kLimit);
+  EXPECT_EQ(shared.exit_status, 0) << shared.err;
+  // The flag takes precedence over the environment.
+  const auto tcp = run_command(shell_ranks(2, program, {"--require", "shm"}),
+                               {{"XYLEM_TRANSPORT", "tcp"}, {"XYLEM_REQUIRE", "tcp"}}, kLimit);
+  EXPECT_EQ(tcp.exit_status, 2) << tcp.out;
+  EXPECT_THAT(tcp.err, HasSubstr("xylem bench: XYLEM_REQUIRE=shm demands shared memory between all "
+                                 "ranks, but rank 0 on "));
+  EXPECT_THAT(tcp.err, HasSubstr("unset XYLEM_REQUIRE to fall back"));
+}
+
+// Ranks in different IPC namespaces count as ranks on different hosts.
+TEST(Run, RequiresATransportBetweenHosts) {
+  std::string separate = "--ipc";
+  if (run_command({"unshare", "--ipc", "true"}).exit_status != 0) {
+    if (run_command({"unshare", "-r", "--ipc", "true"}).exit_status != 0) {
+      GTEST_SKIP() << "no IPC namespace can be made";
+    }
+    separate = "-r --ipc";
+  }
+  const std::string program = "[ $XYLEM_RANK = 0 ] || set -- unshare " + separate + "; exec $@ " +
+                              kXylem + " bench barrier --iters 2";
+  const auto with = [&](const std::string& required) {
+    return run_command(shell_ranks(2, program, {"--require", required}),
+                       {{"XYLEM_TRANSPORT", "tcp"}}, kLimit);
+  };
+  const auto tcp = with("tcp");
+  EXPECT_EQ(tcp.exit_status, 0) << tcp.err;
+  const auto shm = with("shm");
+  EXPECT_EQ(shm.exit_status, 2) << shm.out;
+  EXPECT_THAT(shm.err, HasSubstr("use tcp (only ranks with the same boot id, namespaces"));
+  const auto rdma = with("rdma");
+  EXPECT_EQ(rdma.exit_status, 2) << rdma.out;
+  EXPECT_THAT(rdma.err, HasSubstr("XYLEM_REQUIRE=rdma demands RDMA between ranks on different "
+                                  "hosts, but rank 0 on "));
+  EXPECT_THAT(rdma.err, HasSubstr("use tcp (rank 0 cannot use RDMA: XYLEM_TRANSPORT is tcp"));
+}
+
 TEST(Run, SaysWhyAProgramCannotBeStarted) {
   const auto missing = run_command({kXylem, "run", "-n", "2", "/nonexistent/program"});
   EXPECT_EQ(missing.exit_status, 127);

@@ -178,6 +178,10 @@ TEST(CStart, PassesOptionsOn) {
   EXPECT_EQ(refused(options), XYLEM_INVALID_ARGUMENT);
   EXPECT_THAT(xylem_last_error(), HasSubstr("carrier-pigeon"));
   options = one_rank();
+  options.require = "pigeons";
+  EXPECT_EQ(refused(options), XYLEM_INVALID_ARGUMENT);
+  EXPECT_THAT(xylem_last_error(), HasSubstr("XYLEM_REQUIRE \"pigeons\""));
+  options = one_rank();
   options.rank = 1;
   EXPECT_EQ(refused(options), XYLEM_INVALID_ARGUMENT) << "rank 1 of 1";
   options.size = 0;

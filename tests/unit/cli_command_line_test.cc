@@ -42,10 +42,13 @@ TEST(RunCommandLine, TakesTheProgramsFlagsForItself) {
 }
 
 TEST(RunCommandLine, ReadsItsFlags) {
-  const auto run = parsed<RunOptions>({"run", "--no-prefix", "--timeout", "90s", "-n", "3", "ls"});
+  const auto run = parsed<RunOptions>(
+      {"run", "--no-prefix", "--timeout", "90s", "--require", "shm", "-n", "3", "ls"});
   EXPECT_EQ(run.ranks, 3U);
   EXPECT_FALSE(run.prefix);
   EXPECT_EQ(run.timeout, std::chrono::seconds(90));
+  EXPECT_EQ(run.require, "shm");
+  EXPECT_EQ(parsed<RunOptions>({"run", "-n", "3", "ls"}).require, "");
 }
 
 TEST(RunCommandLine, NamesWhatIsMissing) {
@@ -54,6 +57,8 @@ TEST(RunCommandLine, NamesWhatIsMissing) {
   EXPECT_THAT(refused({"run", "ls"}), HasSubstr("--ranks is required"));
   EXPECT_THAT(refused({"run", "-n", "0", "ls"}), HasSubstr("\"0\" is no whole number from 1"));
   EXPECT_THAT(refused({"run", "-n", "2", "-x", "ls"}), HasSubstr("-x: no such flag"));
+  EXPECT_THAT(refused({"run", "-n", "2", "--require", "ucx", "ls"}),
+              HasSubstr("--require: \"ucx\" is none of shm, tcp, rdma"));
 }
 
 TEST(RunCommandLine, KnowsTheFlagsOfOtherLaunchers) {
@@ -110,7 +115,7 @@ TEST(BenchCommandLine, ReadsEveryFlag) {
                             "ucx-tcp",    "--warmup",    "0",          "--iters",
                             "7",          "--check",     "off",        "--back-to-back",
                             "--json",     "-",           "--baseline", "before.json",
-                            "--csv",      "rows.csv"});
+                            "--csv",      "rows.csv",    "--require",  "rdma"});
   EXPECT_EQ(bench.ranks, 4U);
   EXPECT_EQ(bench.begin, Bytes{1024});
   EXPECT_EQ(bench.end, Bytes{1 << 20});
@@ -121,6 +126,7 @@ TEST(BenchCommandLine, ReadsEveryFlag) {
   EXPECT_TRUE(bench.in_place);
   EXPECT_EQ(bench.algorithm, "ring");
   EXPECT_EQ(bench.transport, "ucx-tcp");
+  EXPECT_EQ(bench.require, "rdma");
   EXPECT_EQ(bench.warmup, 0U);
   EXPECT_EQ(bench.iterations, 7U);
   EXPECT_FALSE(bench.check);

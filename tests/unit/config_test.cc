@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <utility>
 
 namespace xylem::runtime {
 namespace {
@@ -110,11 +111,16 @@ TEST(Config, TheProgramWinsOverTheEnvironment) {
   options.rank = 1;
   options.start_timeout = milliseconds(250);
   options.transport = "ucx-tcp";
-  const auto loaded = value_of(
-      load_config({{"XYLEM_RANK", "7"}, {"XYLEM_TRANSPORT", "shm"}, {"XYLEM_SIZE", "9"}}, options));
+  options.require = "tcp";
+  const auto loaded = value_of(load_config({{"XYLEM_RANK", "7"},
+                                            {"XYLEM_TRANSPORT", "shm"},
+                                            {"XYLEM_REQUIRE", "shm"},
+                                            {"XYLEM_SIZE", "9"}},
+                                           options));
   EXPECT_EQ(loaded.config.rank, 1U);
   EXPECT_EQ(loaded.config.start_timeout, milliseconds(250));
   EXPECT_EQ(loaded.config.transport, "ucx-tcp");
+  EXPECT_EQ(loaded.config.require, Requirement::tcp);
   EXPECT_EQ(row(loaded, "XYLEM_RANK").origin, "program");
   EXPECT_EQ(row(loaded, "XYLEM_SIZE").origin, "environment");
   EXPECT_EQ(row(loaded, "XYLEM_WINDOW").origin, "default");
@@ -161,6 +167,7 @@ TEST(Config, ABadValueNamesValueRuleAndExample) {
       {"XYLEM_TIMEOUT", "soon", "duration"},
       {"XYLEM_STALL_REPORT", "-3s", "duration"},
       {"XYLEM_TRANSPORT", "udp", "ucx-tcp"},
+      {"XYLEM_REQUIRE", "ucx-rdma", "it must be one of shm, tcp, rdma"},
       {"XYLEM_PROTECTION", "tls", "encrypt"},
       {"XYLEM_ALGORITHM", "all_reduce=", "has no algorithm \"\", but"},
       {"XYLEM_ALGORITHM", "foo", "there is no algorithm \"foo\", but recursive_doubling"},
@@ -186,6 +193,17 @@ TEST(Config, ABadValueNamesValueRuleAndExample) {
   }
 }
 
+TEST(Config, EachRequirementIsShownAsItIsWritten) {
+  EXPECT_EQ(value_of(load_config({}, {})).config.require, Requirement::none);
+  for (const auto& [text, requirement] :
+       {std::pair{"shm", Requirement::shm}, std::pair{"tcp", Requirement::tcp},
+        std::pair{"rdma", Requirement::rdma}}) {
+    const auto loaded = value_of(load_config({{"XYLEM_REQUIRE", text}}, {}));
+    EXPECT_EQ(loaded.config.require, requirement);
+    EXPECT_EQ(row(loaded, "XYLEM_REQUIRE").value, text);
+  }
+}
+
 TEST(Config, ASecretIsNeverShown) {
   const auto loaded = value_of(load_config({{"XYLEM_SECRET", "hunter2"}}, {}));
   EXPECT_EQ(loaded.config.secret, "hunter2");
@@ -202,6 +220,7 @@ TEST(Config, AgreedSettingsDifferExactlyWhereRanksMust) {
   EXPECT_EQ(text({{"XYLEM_SLICE", "0.25M"}}), defaults);
   EXPECT_NE(text({{"XYLEM_SLICE", "128K"}}), defaults);
   EXPECT_THAT(text({{"XYLEM_ALGORITHM", "ring"}}), HasSubstr("XYLEM_ALGORITHM=ring\n"));
+  EXPECT_THAT(text({{"XYLEM_REQUIRE", "rdma"}}), HasSubstr("XYLEM_REQUIRE=rdma\n"));
 }
 
 TEST(Config, TheProcessesEnvironmentIsReadWhole) {

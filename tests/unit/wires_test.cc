@@ -174,7 +174,7 @@ TEST(Wires, OfRanksWhoseSettingsDifferAreRefusedOnAll) {
   };
   for (const Setting& setting :
        {Setting{"XYLEM_SLICE", "64 KiB", "128 KiB"}, Setting{"XYLEM_PROTECTION", "auth", "off"},
-        Setting{"XYLEM_ALGORITHM", "ring", "binomial"}}) {
+        Setting{"XYLEM_ALGORITHM", "ring", "binomial"}, Setting{"XYLEM_REQUIRE", "tcp", "rdma"}}) {
     SCOPED_TRACE(setting.name);
     RankOptions options{.size = 3};
     options.adjust = [&](std::uint32_t rank, runtime::Environment& environment) {
@@ -392,6 +392,7 @@ TEST(PeerFacts, AreReadOnlyIfEncodeMadeThem) {
   runtime::PeerFacts facts = facts_on(7, ~std::uint64_t{0}, 5, 4);
   facts.host = "node1";
   facts.has_rdma = true;
+  facts.why_no_rdma = "text";
   facts.settings = "XYLEM_TRANSPORT=auto\n";
   auto bytes = runtime::encode(facts);
   EXPECT_TRUE(value_of(runtime::decode(3, bytes)) == facts);

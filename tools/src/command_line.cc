@@ -50,6 +50,7 @@ void describe_run(CLI::App& app, RunOptions& options) {
       "--bind", options.bind,
       "Let each rank run on its share of the CPUs near its GPU or, without GPUs, of all CPUs\n"
       "(xylem plan shows the shares)");
+  add_require(app, options.require);
   app.add_flag(
       "--no-prefix", [&options](std::int64_t) { options.prefix = false; },
       "Write lines as they are, without the rank");

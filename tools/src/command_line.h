@@ -20,7 +20,8 @@ namespace xylem::tools {
 struct RunOptions {
   std::uint32_t ranks = 1;
   bool prefix = true;
-  bool bind = false;  ///< Bind each rank to its share of CPUs (run/binding.h).
+  bool bind = false;    ///< Bind each rank to its share of CPUs (run/binding.h).
+  std::string require;  ///< XYLEM_REQUIRE of the ranks; empty: as in the environment.
   std::optional<std::chrono::nanoseconds> timeout;
   std::vector<std::string> command;
 };

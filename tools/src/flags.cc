@@ -86,6 +86,15 @@ Result<std::string> one_of(const std::string& text, std::span<const std::string_
                              nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest)));
 }
 
+CLI::Option* add_require(CLI::App& app, std::string& target) {
+  static constexpr std::array<std::string_view, 3> kRequirements{"shm", "tcp", "rdma"};
+  return add_value<std::string, std::string>(
+      app, "--require", target, [](const std::string& text) { return one_of(text, kRequirements); },
+      "shm|tcp|rdma",
+      "Fail at the start, instead of falling back, unless all ranks share memory (shm), or\n"
+      "ranks on different hosts use TCP or RDMA; sets XYLEM_REQUIRE");
+}
+
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most) {
   return [least, most](const std::string& text) -> Result<std::uint32_t> {
     std::uint32_t value = 0;

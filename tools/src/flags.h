@@ -77,6 +77,9 @@ Parser<Enum> choice(std::span<const std::string_view> known) {
   };
 }
 
+/// Adds `--require` to a verb that starts a job.
+CLI::Option* add_require(CLI::App& app, std::string& target);
+
 /// Reads a whole number within the given range.
 Parser<std::uint32_t> whole_number(std::uint32_t least, std::uint32_t most);
 

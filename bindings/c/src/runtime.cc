@@ -47,6 +47,7 @@ Result<Options> to_options(const xylem_options* given) {
   options.interfaces = text(known.interfaces);
   options.devices = text(known.devices);
   options.log = text(known.log);
+  options.require = text(known.require);
   return options;
 }
 

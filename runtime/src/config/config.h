@@ -35,6 +35,14 @@ enum class WaitMode : std::uint8_t {
   sleep,
 };
 
+/// What the transport between ranks must be; otherwise the job fails at its start.
+enum class Requirement : std::uint8_t {
+  none,
+  shm,   ///< Shared memory between all ranks.
+  tcp,   ///< TCP between ranks on different hosts.
+  rdma,  ///< RDMA between ranks on different hosts.
+};
+
 /// A value for Config::pull_from that no message size reaches, so that no receiver copies messages
 /// directly out of a sender's process.
 inline constexpr Bytes kNeverPull{~std::uint64_t{0}};
@@ -47,6 +55,7 @@ struct Config {
   std::chrono::nanoseconds timeout{std::chrono::minutes(30)};
   std::chrono::nanoseconds stall_report{std::chrono::seconds(10)};
   std::string transport = "auto";
+  Requirement require = Requirement::none;                         // agreed
   transport::Protection protection = transport::Protection::auth;  // agreed
   std::string algorithm;                                           // agreed
   std::string schedules;  ///< The path of a file with schedules.

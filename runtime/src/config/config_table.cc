@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint32_t kMostRanks = 1U << 20;
 constexpr std::array<std::string_view, 5> kTransports = {"auto", "shm", "tcp", "ucx-tcp",
                                                          "ucx-rdma"};
+constexpr std::array<std::string_view, 3> kRequirements = {"shm", "tcp", "rdma"};
 constexpr std::array<std::string_view, 3> kProtections = {"off", "auth", "encrypt"};
 constexpr std::array<std::string_view, 4> kWaitModes = {"auto", "spin", "yield", "sleep"};
 
@@ -51,6 +52,17 @@ MaybeText count_text(const std::optional<std::uint32_t>& option) {
 MaybeText duration_text(const std::optional<std::chrono::milliseconds>& option) {
   if (!option) return std::nullopt;
   return fmt::format("{}ms", option->count());
+}
+
+Status set_requirement(Config& config, std::string_view text) {
+  XYLEM_TRY(const auto index, parse_word(text, kRequirements));
+  config.require = static_cast<Requirement>(index + 1);  // The first is `none`.
+  return {};
+}
+
+std::string show_requirement(const Config& config) {
+  if (config.require == Requirement::none) return {};
+  return std::string(kRequirements[static_cast<std::size_t>(config.require) - 1]);
 }
 
 Status set_slice(Bytes& slice, std::string_view text) {
@@ -208,6 +220,19 @@ constexpr Setting kSettings[] = {
          },
      .show = [](const Config& c) { return c.transport; },
      .from_options = [](const Options& o) { return o.transport; }},
+    {.name = "XYLEM_REQUIRE",
+     .field = "require",
+     .unit = "",
+     .default_value = "",
+     .example = "rdma",
+     .sentence =
+         "What must carry payload; if it cannot, the start fails on all ranks: shm (between "
+         "all ranks), tcp or rdma (between ranks on different hosts). If not set, ranks "
+         "fall back to a slower transport.",
+     .agreed = true,
+     .set = set_requirement,
+     .show = show_requirement,
+     .from_options = [](const Options& o) { return o.require; }},
     {.name = "XYLEM_PROTECTION",
      .field = "protection",
      .unit = "",

@@ -83,7 +83,9 @@ PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger) {
   facts.machine = hash_text(loaded.config.machine.empty() ? boot : loaded.config.machine);
   facts.cores = own_cores();
   facts.quota = core_quota().value_or(0);
-  facts.has_rdma = has_rdma(loaded.config, logger);
+  const Status rdma = find_rdma(loaded.config, logger);
+  facts.has_rdma = rdma.is_ok();
+  facts.why_no_rdma = rdma.message();
   facts.has_aes = transport::has_aes();
   facts.settings = agreed_settings(loaded);
   return facts;
@@ -105,6 +107,7 @@ std::vector<std::byte> encode(const PeerFacts& facts) {
   put(blob, to_text(facts.cores));
   put(blob, std::to_string(facts.quota));
   put(blob, facts.has_rdma ? "rdma" : "");
+  put(blob, facts.why_no_rdma);
   put(blob, facts.has_aes ? "aes" : "");
   put(blob, facts.settings);
   for (const Port& port : facts.ports) {
@@ -120,7 +123,8 @@ Result<PeerFacts> decode(std::uint32_t rank, std::span<const std::byte> blob) {
   std::string kernel, machine, cores, quota, rdma, aes;
   const bool whole = take(blob, facts.host) && take(blob, kernel) && take(blob, machine) &&
                      take(blob, cores) && take(blob, quota) && take(blob, rdma) &&
-                     take(blob, aes) && take(blob, facts.settings) && take(blob, facts.ports);
+                     take(blob, facts.why_no_rdma) && take(blob, aes) &&
+                     take(blob, facts.settings) && take(blob, facts.ports);
   facts.kernel = std::strtoull(kernel.c_str(), nullptr, 10);
   facts.machine = std::strtoull(machine.c_str(), nullptr, 10);
   facts.cores = parse_cores(cores).value_or(CoreSet());

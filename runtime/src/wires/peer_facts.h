@@ -36,7 +36,8 @@ struct PeerFacts {
   std::vector<Port> ports;    ///< First the one that the control plane uses; may be empty.
   CoreSet cores;              ///< Cores on which the rank may run.
   std::uint32_t quota = 0;    ///< CPU time that the rank's cgroups grant, in cores; 0: no limit.
-  bool has_rdma = false;      ///< True if the rank can use RDMA: has_rdma() of rdma_ports.h.
+  bool has_rdma = false;      ///< True if the rank can use RDMA: find_rdma() of rdma_ports.h.
+  std::string why_no_rdma;    ///< Why the rank cannot use RDMA. Empty if it can.
   bool has_aes = false;       ///< The rank's processor supports AES-256-GCM.
   std::string settings;       ///< Must be equal on all ranks: agreed_settings().
 

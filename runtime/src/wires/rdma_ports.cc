@@ -81,17 +81,23 @@ std::string why_no_rdma(std::span<const transport::UcxDevice> found) {
       transport::ucx_version());
 }
 
-bool has_rdma(const Config& config, const Logger& logger) {
-  if (config.transport != "auto") return false;
+Status find_rdma(const Config& config, const Logger& logger) {
+  if (config.transport != "auto") {
+    return failure(Code::unsupported, "XYLEM_TRANSPORT is " + config.transport + ", not auto");
+  }
   std::error_code error;
   const std::filesystem::directory_iterator known("/sys/class/infiniband", error);
-  if (error || known == std::filesystem::directory_iterator()) return false;
+  if (error || known == std::filesystem::directory_iterator()) {
+    return failure(Code::unsupported, "the kernel of its host lists no RDMA devices");
+  }
   const auto found = transport::ucx_devices();
   const std::string why_not = found ? why_no_rdma(*found) : std::string(found.status().message());
   if (!why_not.empty()) {
     logger.warn(fmt::format("this host has RDMA devices, but they cannot be used: {}", why_not));
+    return failure(Code::unsupported,
+                   fmt::format("the RDMA devices of its host cannot be used: {}", why_not));
   }
-  return found && choose_rdma_devices(*found, config).is_ok();
+  return choose_rdma_devices(*found, config).status();
 }
 
 }  // namespace xylem::runtime

@@ -30,9 +30,9 @@ Result<std::vector<std::string>> choose_tcp_device(std::span<const transport::Uc
 /// Why UCX cannot use the RDMA devices that the kernel lists. `found`: the devices that UCX finds.
 /// Empty if `found` contains an RDMA device.
 std::string why_no_rdma(std::span<const transport::UcxDevice> found);
-/// True if XYLEM_TRANSPORT is `auto`, and choose_rdma_devices() finds an RDMA device on this
-/// machine. UCX is queried only if the kernel lists RDMA devices. If UCX cannot use them, a warning
-/// says why.
-bool has_rdma(const Config& config, const Logger& logger);
+/// OK if XYLEM_TRANSPORT is `auto`, and choose_rdma_devices() finds an RDMA device on this machine.
+/// Otherwise the message says why RDMA is not used. UCX is queried only if the kernel lists RDMA
+/// devices. If UCX cannot use them, a warning says why.
+Status find_rdma(const Config& config, const Logger& logger);
 
 }  // namespace xylem::runtime

@@ -64,7 +64,8 @@ WireKind shm_wire(const Config& config, transport::DeviceMemory* devices, const 
           .joins = "ranks with the same boot id, namespaces and user",
           .may_join = are_on_one_host,
           .make = make,
-          .probes_at_start = true};
+          .probes_at_start = true,
+          .satisfies = Requirement::shm};
 }
 
 WireKind tcp_wire(std::uint32_t ranks, const std::string& interface, const Logger& logger) {
@@ -75,7 +76,8 @@ WireKind tcp_wire(std::uint32_t ranks, const std::string& interface, const Logge
           .joins = "all ranks",
           .may_join = are_any,
           .make = make,
-          .has_connections = true};
+          .has_connections = true,
+          .satisfies = Requirement::tcp};
 }
 
 WireKind ucx_tcp_wire(const std::string& interface, const Logger& logger) {
@@ -91,7 +93,11 @@ WireKind ucx_tcp_wire(const std::string& interface, const Logger& logger) {
                     interface));
     return transport::make_ucx(options, logger);
   };
-  return {.name = "ucx-tcp", .joins = "all ranks", .may_join = are_any, .make = make};
+  return {.name = "ucx-tcp",
+          .joins = "all ranks",
+          .may_join = are_any,
+          .make = make,
+          .satisfies = Requirement::tcp};
 }
 
 WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
@@ -104,13 +110,12 @@ WireKind ucx_rdma_wire(const Config& config, const Logger& logger) {
     return transport::make_ucx(options, logger);
   };
   // If the user asks for this transport by name, a rank without RDMA must fail to make it.
-  if (config.transport == "ucx-rdma") {
-    return {.name = "ucx-rdma", .joins = "all ranks", .may_join = are_any, .make = make};
-  }
+  const bool is_named = config.transport == "ucx-rdma";
   return {.name = "ucx-rdma",
-          .joins = "ranks with usable RDMA devices",
-          .may_join = have_rdma,
-          .make = make};
+          .joins = is_named ? "all ranks" : "ranks with usable RDMA devices",
+          .may_join = is_named ? are_any : have_rdma,
+          .make = make,
+          .satisfies = Requirement::rdma};
 }
 
 /// If only some ranks can use RDMA: the hosts of the others, as text.

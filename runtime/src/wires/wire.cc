@@ -111,13 +111,17 @@ Status Wire::why_apart(std::uint32_t a, std::uint32_t b) const {
   for (const std::uint32_t rank : {a, b}) {
     if (has(rank)) continue;
     if (rank == control_.rank()) return made_;
-    return failure(
-        Code::unsupported,
-        fmt::format("rank {} cannot use {}: {}", rank, kind_.name, published_[rank].failure), rank);
+    return failure(Code::unsupported, obstacle(a, b), rank);
   }
-  return failure(Code::unsupported,
-                 fmt::format("rank {} and rank {} do not meet over {}", a, b, kind_.name),
-                 a == control_.rank() ? b : a);
+  return failure(Code::unsupported, obstacle(a, b), a == control_.rank() ? b : a);
+}
+
+std::string Wire::obstacle(std::uint32_t a, std::uint32_t b) const {
+  for (const std::uint32_t rank : {a, b}) {
+    if (has(rank)) continue;
+    return fmt::format("rank {} cannot use {}: {}", rank, kind_.name, published_[rank].failure);
+  }
+  return fmt::format("rank {} and rank {} do not meet over {}", a, b, kind_.name);
 }
 
 /// Reads what probe() of `rank` has published: the numbers of the peers that have not answered it.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bootstrap/control_plane.h"
+#include "config.h"
 #include "wires/hosts.h"
 #include "wires/peer_facts.h"
 #include "xylem/base/clock.h"
@@ -41,6 +42,8 @@ struct WireKind {
   /// Whether its transport has Connections. If so, rank 0 can request a connection before the
   /// transport is made.
   bool has_connections = false;
+  /// The value of XYLEM_REQUIRE that it satisfies; none if it satisfies no value.
+  Requirement satisfies = Requirement::none;
 };
 
 /// Is informed about connections that end by themselves.
@@ -76,12 +79,16 @@ class Wire final : private transport::ConnectionOwner {
 
   const std::string& name() const noexcept { return kind_.name; }
   const std::string& joins_what() const noexcept { return kind_.joins; }
+  Requirement satisfies() const noexcept { return kind_.satisfies; }
   /// Null if open() was called without peers, or could not make the transport.
   transport::Transport* transport() const noexcept { return transport_.get(); }
   /// Why this rank could not make its transport. OK if it has one, or needs none.
   const Status& made() const noexcept { return made_; }
-  /// Why two ranks do not reach each other, although may_join() is true for them.
+  /// Why two ranks do not reach each other, although may_join() is true for them. For a failure of
+  /// this rank, the status is made().
   Status why_apart(std::uint32_t a, std::uint32_t b) const;
+  /// The same as text that is equal on all ranks.
+  std::string obstacle(std::uint32_t a, std::uint32_t b) const;
   bool may_join(std::uint32_t a, std::uint32_t b) const {
     return kind_.may_join(hosts_.peers()[a], hosts_.peers()[b]);
   }

@@ -2,6 +2,7 @@
 #include "wires/wires.h"
 
 #include "wires/rails.h"
+#include "wires/requirement.h"
 #include "xylem/transport/views.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ namespace xylem::runtime {
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices) {
   return {.protection = config.protection,
           .devices = devices,
-          .connects_early = config.tuning != "off"};
+          .connects_early = config.tuning != "off",
+          .require = config.require};
 }
 
 Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
@@ -77,8 +79,38 @@ Status Wires::open(std::span<const WireKind> kinds, Deadline deadline) {
     }
     warn_of_next(wire, peers, kinds.subspan(kind + 1));
   }
+  XYLEM_TRY(check_requirement(deadline));
   for (std::uint32_t peer = 0; peer < wire_to_.size(); ++peer) {
     if (peer != rank_ && wire_to_[peer] == nullptr) return why_apart(peer);
+  }
+  return {};
+}
+
+/// Each rank checks its own pairs, and publishes whether one of them fails. All ranks then describe
+/// the same pair: the first one of the first rank with such a pair.
+Status Wires::check_requirement(Deadline deadline) const {
+  if (options_.require == Requirement::none) return {};
+  const auto first_unsatisfied = [&](std::uint32_t rank) {
+    std::uint32_t peer = rank + 1;
+    while (peer < wire_to_.size() &&
+           satisfies(options_.require, hosts_, rank, peer, wire_between(rank, peer))) {
+      ++peer;
+    }
+    return peer;
+  };
+  const std::byte fails{first_unsatisfied(rank_) < wire_to_.size()};
+  XYLEM_TRY(const auto all, control_.all_gather({&fails, 1}, deadline));
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == std::vector{std::byte{0}}) continue;
+    const std::uint32_t peer = first_unsatisfied(rank);
+    if (peer < wire_to_.size()) {
+      return unsatisfied(options_.require, hosts_, wires_, rank, peer, wire_between(rank, peer));
+    }
+    return failure(Code::mismatch,
+                   fmt::format("rank {} says that a path of it is not what XYLEM_REQUIRE demands, "
+                               "but rank {} finds none: start all ranks with the same Xylem",
+                               rank, rank_),
+                   rank);
   }
   return {};
 }

@@ -38,6 +38,7 @@ struct WireOptions {
   /// network between hosts is measured (measure.h). The connection is then made while the ranks
   /// exchange addresses.
   bool connects_early = false;
+  Requirement require = Requirement::none;  ///< Config::require
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
@@ -45,8 +46,9 @@ class Wires final : public WorkSource, public transport::HostPeers {
  public:
   /// Compares settings with all ranks, and then opens the kinds of transport in their order. A rank
   /// makes the transport of a kind only if this kind may join it to a peer that no earlier kind
-  /// reaches. Both ranks of a pair choose the same kind; if there is none, both fail. Collective.
-  /// The control plane, the listener and the devices must outlive the result.
+  /// reaches. Both ranks of a pair choose the same kind; if there is none, both fail. All ranks
+  /// fail alike if a pair does not satisfy WireOptions::require. Collective. The control plane, the
+  /// listener and the devices must outlive the result.
   static Result<std::unique_ptr<Wires>> connect(ControlPlane& control,
                                                 const PeerFacts& mine,
                                                 const WireKinds& kinds,
@@ -110,6 +112,7 @@ class Wires final : public WorkSource, public transport::HostPeers {
   void warn_of_next(const Wire& wire,
                     std::span<const std::uint32_t> peers,
                     std::span<const WireKind> later) const;
+  Status check_requirement(Deadline deadline) const;
   Status why_apart(std::uint32_t peer) const;
   const Wire* wire_between(std::uint32_t a, std::uint32_t b) const;
 

@@ -77,6 +77,7 @@ void describe_bench_call(CLI::App& app, BenchOptions& options) {
       [](const std::string& text) { return one_of(text, kTransports); }, "NAME",
       fmt::format("{} [auto]", fmt::join(kTransports, ", ")))
       ->group(group);
+  add_require(app, options.require)->group(group);
 }
 
 void describe_bench_method(CLI::App& app, BenchOptions& options) {

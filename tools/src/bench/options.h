@@ -49,6 +49,7 @@ struct BenchOptions {
 
   std::string algorithm;  ///< Empty: chosen for each size.
   std::string transport;  ///< Empty: as configured.
+  std::string require;    ///< Options::require; empty: as configured.
 
   /// Calls that are not timed; the default depends on the size.
   std::optional<std::uint32_t> warmup;

@@ -258,6 +258,7 @@ int take_part(const BenchOptions& options) {
   }
   Options start;
   if (!options.transport.empty()) start.transport = options.transport;
+  if (!options.require.empty()) start.require = options.require;
   if (!options.algorithm.empty()) start.algorithm = forced_algorithms(options);
   auto runtime = Runtime::create(start);
   if (!runtime) {

@@ -289,6 +289,8 @@ Result<JobOutcome> run_job(const JobOptions& options) {
     RankOptions one;
     one.process.command = options.command;
     one.process.environment = membership.environment(rank);
+    one.process.environment.insert(one.process.environment.end(), options.variables.begin(),
+                                   options.variables.end());
     if (!options.cpus.empty()) one.process.cpus = options.cpus[rank];
     one.process.signal_mask = signals.former_mask();
     one.prefix = options.prefix ? fmt::format("[{}] ", rank) : "";

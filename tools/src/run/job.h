@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace xylem::tools {
@@ -27,6 +28,8 @@ struct JobOptions {
   std::string speaker = "xylem run";  ///< Prefix of the lines that the launcher itself writes.
   std::vector<std::string> command;
   std::uint32_t ranks = 1;
+  /// Variables that are added to the environment of all ranks.
+  std::vector<std::pair<std::string, std::string>> variables;
   std::vector<topology::CpuSet> cpus;  ///< One for each rank; empty: ranks may run anywhere.
   bool prefix = true;                  ///< Begin each line with its rank, such as "[2] ".
   bool first_rank_direct = false;      ///< Rank 0 inherits the launcher's standard streams.

@@ -17,6 +17,7 @@ int run(const RunOptions& options) {
   job.ranks = options.ranks;
   job.prefix = options.prefix;
   job.timeout = options.timeout;
+  if (!options.require.empty()) job.variables.emplace_back("XYLEM_REQUIRE", options.require);
   if (options.bind) {
     auto cpus = bind_ranks(options.ranks);
     if (!cpus) {

@@ -175,6 +175,7 @@ typedef struct xylem_options {
   const char* interfaces;     ///< XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
   const char* devices;        ///< XYLEM_DEVICES: "mlx5_0,mlx5_1" or "^mlx5_2"
   const char* log;            ///< XYLEM_LOG: level[,file=path]
+  const char* require;        ///< XYLEM_REQUIRE: shm, tcp, rdma
 } xylem_options;
 
 /// Starts a runtime: detects the launcher, finds the other ranks and connects to them. Collective

@@ -42,6 +42,8 @@ struct Options {
 
   /// XYLEM_TRANSPORT: auto, shm, tcp, ucx-rdma, ucx-tcp
   std::optional<std::string> transport = std::nullopt;
+  /// XYLEM_REQUIRE: shm, tcp, rdma
+  std::optional<std::string> require = std::nullopt;
   /// XYLEM_ALGORITHM: "ring" or "all_reduce=ring,all_gather=bruck"
   std::optional<std::string> algorithm = std::nullopt;
   /// XYLEM_INTERFACES: "eth0,ib0" or "^docker0"
