@@ -390,6 +390,27 @@ TEST_F(Tcp, EqualMessagesArriveOneAfterTheOther) {
   ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, &Tracked::ended); }));
 }
 
+// Slices of a pipeline: if one that is announced were overtaken by later ones, whoever passes them
+// on in order would wait.
+TEST_F(Tcp, AnAnnouncedMessageIsNotOvertaken) {
+  adopt();
+  constexpr std::size_t kMessages = 64, kUnderWay = 8, kBytes = 256 << 10;
+  const auto source = pattern(kBytes, 1);
+  std::vector<std::byte> target(kBytes);
+  std::deque<Tracked> sent(kMessages), received(kMessages);
+  for (std::size_t i = 0; i < kMessages; ++i)
+    recv(*b.transport, i, target.data(), kBytes, received[i]);
+  std::size_t begun = 0;
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    for (; begun < std::min(i + kUnderWay, kMessages); ++begun)
+      send(*a.transport, a.peer, begun, source.data(), kBytes, sent[begun]);
+    ASSERT_TRUE(both([&] { return received[i].ended(); }));
+    for (std::size_t later = i + 2; later < begun; ++later)
+      ASSERT_FALSE(received[later].ended()) << later << " before " << i;
+  }
+  ASSERT_TRUE(both([&] { return std::ranges::all_of(sent, &Tracked::ended); }));
+}
+
 TEST_F(Tcp, ShortMessagesNeitherWaitForALongOneNorStopIt) {
   adopt();
   constexpr std::size_t kLong = 64 << 20, kShort = 1 << 20, kShortOnes = 200;

@@ -7,8 +7,8 @@
 //
 // The first frames of messages are sent in the order of the sends, so that messages with equal tags
 // match in this order. Between them, frames of streaming messages are sent, see next_streaming(). A
-// message within the credit is sent ahead of its receive. A message beyond the credit is announced,
-// so it does not block later messages.
+// message within the credit is sent ahead of its receive (is_eager()). Any other message is
+// announced, so it does not block later messages.
 #pragma once
 
 #include "outcome.h"
@@ -86,8 +86,11 @@ class Outbox {
   bool has_more() const noexcept {
     return !controls_.empty() || !waiting_.empty() || !streaming_.empty();
   }
+  /// Whether a message may be sent ahead of its receive. A message of several frames does not
+  /// overtake an announced one: of the slices of a pipeline, a late one delays all that follow it.
   bool is_eager(std::uint64_t bytes) const noexcept {
-    return bytes <= kLargestEager && weight_of(bytes) <= credit_;
+    return bytes <= kLargestEager && weight_of(bytes) <= credit_ &&
+           (bytes <= kLargestBody || announced_.empty());
   }
   Messages& list_of(const Outgoing& message) noexcept;
   void move(Outgoing& message, Outgoing::State state);

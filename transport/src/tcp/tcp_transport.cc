@@ -27,6 +27,11 @@ namespace {
 /// sockets are ready.
 constexpr std::size_t kFewSockets = 4;
 
+/// How many bytes the kernel keeps for a connection that it has not sent yet. By default, it keeps
+/// several MiB, and a frame that the peer waits for (an answer to an announcement, credit) would
+/// wait behind these bytes. Bytes on their way are not counted, so long links stay full.
+constexpr int kMostUnsent = 256 * 1024;
+
 /// The address of a tcp transport. It names no host, since the owner makes the connections; it only
 /// shows that the peer uses this protocol with the same `ahead`.
 struct Address {
@@ -101,8 +106,10 @@ Status SocketTransport::adopt(EndpointId id, Connection connection) {
       endpoint.state == Endpoint::State::fresh || endpoint.state == Endpoint::State::wanted;
   if (!is_awaited) return {};
   const int on = 1;
-  // An error is ignored: sockets of other families, which tests use, have no such option.
+  // Errors are ignored: sockets of other families, which tests use, have no such options.
   ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
+               sizeof kMostUnsent);
   epoll_event event{.events = EPOLLIN, .data = {.u32 = id}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &event) != 0) {
     return failure(Code::exhausted, fmt::format("cannot watch a connection: {}",
