@@ -287,7 +287,7 @@ void log_network(const Context& context, const Tuning& tuning) {
   const auto slowest = std::ranges::min_element(rates);
   std::string text = fmt::format(
       "start: a message between hosts takes {:.3g} us of a core to send, {:.3g} us to receive, and "
-      "{:.3g} us in between; {} ports send {:.3g} GB/s each",
+      "{:.3g} us in between; the fastest of {} ports sends {:.3g} GB/s",
       model.remote_send_us, model.remote_receive_us, model.remote.alpha_us, rates.size(),
       std::ranges::max(rates));
   constexpr double kNoticeable = 0.8;

@@ -28,8 +28,6 @@ constexpr std::chrono::milliseconds kLatencyBudget{5}, kRateBudget{200};
 constexpr int kTrips = 60, kRepeats = 20;
 constexpr std::uint32_t kStreamed = 64;
 constexpr std::uint64_t kFirstBytes = 16 << 10, kMostBytes = 64 << 20;
-/// The most pairs of ranks that measure the rate between two hosts together.
-constexpr std::size_t kMostPairs = 4;
 
 /// What one rank has measured. In `network.host_GBps` it has the rates of its own pairs only.
 struct RankSample {
@@ -41,7 +39,8 @@ struct RankSample {
 /// Who measures with whom.
 class Rounds {
  public:
-  Rounds(const CostModel& model, std::uint32_t rank) : host_(model.host[rank]) {
+  Rounds(const CostModel& model, std::uint32_t rank, std::uint32_t rails)
+      : host_(model.host[rank]), rails_(rails) {
     ranks_.resize(std::size_t{std::ranges::max(model.host)} + 1);
     for (std::uint32_t other = 0; other < model.host.size(); ++other) {
       auto& beside = ranks_[model.host[other]];
@@ -55,14 +54,16 @@ class Rounds {
   std::size_t count() const { return bits_.size(); }
   /// The rank with which this rank measures in a round, if the first `most` ranks of each host do.
   std::optional<std::uint32_t> partner(std::size_t round, std::size_t most) const {
-    const auto host = measuring_partner(host_, bits_[round], hosts());
-    if (!host || place_ >= std::min(most, ranks_[*host].size())) return std::nullopt;
-    return ranks_[*host][place_];
+    if (place_ >= pairs(round, most)) return std::nullopt;
+    return ranks_[*measuring_partner(host_, bits_[round], hosts())][place_];
   }
-  /// The number of pairs of ranks of this host and its partner, if the first `most` measure.
+  /// The number of pairs of ranks of this host and its partner, if the first `most` measure. Every
+  /// rail has equally many pairs, if there are enough.
   std::size_t pairs(std::size_t round, std::size_t most) const {
     const auto host = measuring_partner(host_, bits_[round], hosts());
-    return host ? std::min({most, ranks_[host_].size(), ranks_[*host].size()}) : 0;
+    if (!host) return 0;
+    const std::size_t count = std::min({most, ranks_[host_].size(), ranks_[*host].size()});
+    return count < rails_ ? count : count - count % rails_;
   }
   /// Half of the time of a round trip to the partner host, which the first rank of one of the two
   /// hosts has measured.
@@ -77,7 +78,7 @@ class Rounds {
   }
 
  private:
-  std::uint32_t host_;
+  std::uint32_t host_, rails_;
   std::size_t place_ = 0;                          ///< Of this rank among the ranks of its host.
   std::vector<std::vector<std::uint32_t>> ranks_;  ///< By host.
   std::vector<std::uint32_t> bits_;
@@ -202,7 +203,8 @@ Result<std::vector<NetworkSample>> measure_network(Context& context,
                                                    Group& world,
                                                    const CostModel& model,
                                                    Deadline deadline) {
-  const Rounds rounds(model, world.spec().rank);
+  const std::uint32_t rails = std::ranges::max(context.wires->hosts().rails()) + 1;
+  const Rounds rounds(model, world.spec().rank, rails);
   if (rounds.hosts() < 2) return std::vector<NetworkSample>(1);
   const std::uint64_t slice = context.config().slice.value;
   const auto sessions = static_cast<double>(rounds.count() * 2);

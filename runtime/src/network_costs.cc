@@ -50,7 +50,8 @@ std::vector<double> all_of(std::span<const NetworkSample> samples, double Networ
   return values;
 }
 
-/// The level of the ports of all hosts. `of_host` has the rate of all ports of each host.
+/// The level of the ports of all hosts. `of_host` has the rate of all ports of each host that have
+/// been measured together.
 PortLevel port_level(const CostModel& model,
                      std::span<const std::uint32_t> rails,
                      std::span<const double> of_host) {
@@ -65,7 +66,8 @@ PortLevel port_level(const CostModel& model,
   }
   level.rate_GBps.resize(known.size());
   for (const auto& [place, port] : known)
-    level.rate_GBps[port] = of_host[place.first] / ports_of_host[place.first];
+    level.rate_GBps[port] =
+        of_host[place.first] / std::min<double>(ports_of_host[place.first], kMostPairs);
   return level;
 }
 

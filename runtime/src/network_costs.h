@@ -22,6 +22,8 @@ namespace xylem::runtime {
 
 /// The largest number of rounds.
 inline constexpr std::size_t kMostRounds = 4;
+/// The most pairs of ranks that measure the rate between two hosts together.
+inline constexpr std::size_t kMostPairs = 4;
 
 /// What one host has measured. A rate or time of 0 has not been measured.
 struct NetworkSample {

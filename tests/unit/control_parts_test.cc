@@ -375,14 +375,21 @@ TEST(InterfaceChoice, ListsOthersLikeTheChosenOne) {
   };
   using Names = std::vector<std::string>;
   std::vector<Interface> all = machine();
+  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{}) << "not known to be network cards";
+  EXPECT_EQ(others(all, "eth0,ib0", "10.0.0.5"), Names{"ib0 10.1.0.5"}) << "but they are named";
+  EXPECT_EQ(others(all, "ib0,docker0", "10.1.0.5"), Names{"docker0 172.17.0.1"});
+  EXPECT_EQ(others(all, "lo,eth0", "127.0.0.1"), Names{});
+  for (Interface& each : all) {
+    if (each.name == "eth0" || each.name == "ib0") each.card = "1000 Mb/s, MTU 1500";
+  }
   EXPECT_EQ(others(all, "", "10.0.0.5"), Names{"ib0 10.1.0.5"});
   EXPECT_EQ(others(all, "", "fd00::5"), Names{}) << "ib0 has no address of this family";
   EXPECT_EQ(others(all, "eth0", "10.0.0.5"), Names{});
-  EXPECT_EQ(others(all, "ib0,docker0", "10.1.0.5"), Names{"docker0 172.17.0.1"});
   EXPECT_EQ(others(all, "^ib0", "10.0.0.5"), Names{});
-  EXPECT_EQ(others(all, "lo,eth0", "127.0.0.1"), Names{});
-  all.back().speed = "100000";
-  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{}) << "the speeds differ";
+  all.back().address = SocketAddress::parse("203.0.113.5", 0).value();
+  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{}) << "its address is public";
+  all.back() = {"ib0", machine().back().address, "", "1000 Mb/s, MTU 9000"};
+  EXPECT_EQ(others(all, "", "10.0.0.5"), Names{}) << "the MTUs differ";
 }
 
 TEST(InterfaceChoice, NamesWhatThereIsWhenNothingIsLeft) {

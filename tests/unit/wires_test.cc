@@ -357,8 +357,10 @@ TEST(Rails, AreTheNetworksOfAllRanks) {
   EXPECT_EQ(shared({beside, beside, facts_with(2, {"p0 B b2", "p1 A a2"})}), (Networks{"A", "B"}))
       << "whatever their interfaces are called";
   EXPECT_EQ(shared({beside, beside}), Networks{}) << "one host";
-  EXPECT_EQ(shared({beside, facts_with(2, {"eth0 A a2", "eth1 B b2"})}), Networks{"A"})
-      << "no host has two ranks";
+  EXPECT_EQ(shared({facts_with(1, {"eth0 A a1", "eth1 A a3"}),
+                    facts_with(2, {"eth0 A a2", "eth1 A a4"})}),
+            Networks{"A"})
+      << "once, though two interfaces are in it";
   EXPECT_EQ(shared({beside, beside, facts_with(2, {"eth0 A a2", "eth1 B b1"})}), Networks{"A"})
       << "two hosts have the same address";
   EXPECT_EQ(
@@ -384,6 +386,8 @@ TEST(Rails, AreUsedInTurnByTheRanksOfAHost) {
   EXPECT_EQ(hosts.port(2).address, "b1");
   EXPECT_EQ(hosts.port(3).address, "b2");
   EXPECT_THAT(hosts.ports(), HasSubstr("2 ranks, eth0; eth1\n"));
+  hosts.set_rails({"A", "B", "A", "B"});
+  EXPECT_EQ(hosts.rails(), (std::vector<std::uint32_t>{0, 0, 1, 1, 2})) << "a host has three ranks";
   const auto read = value_of(runtime::decode(0, runtime::encode(peers[0])));
   EXPECT_EQ(read.ports, peers[0].ports);
 }

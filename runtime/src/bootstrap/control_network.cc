@@ -146,10 +146,11 @@ Status ControlNetwork::handle_frame(ControlLink& link, const ControlFrame& frame
 
 Status ControlNetwork::handle_message(const ControlLink& link, const MessageFrame& message) {
   const bool is_to_all = message.to == MessageFrame::kEverybody;
-  if (message.origin >= self_.size || (!is_to_all && message.to >= self_.size))
+  const bool is_flooded = message.number != 0;
+  if (message.origin >= self_.size || (is_to_all ? !is_flooded : message.to >= self_.size))
     return nonsense("a message of or to a rank that is none");
   if (message.origin == self_.rank) return {};
-  if (message.number == 0) {
+  if (!is_flooded) {
     if (message.to != self_.rank) forward(message);
   } else {
     if (!news_.record_message(message.origin, message.number)) return {};

@@ -12,6 +12,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -143,6 +144,13 @@ std::string speed_of(const std::string& interface) {
   return speed.starts_with('-') ? std::string() : speed;
 }
 
+/// See Interface::card.
+std::string card_of(const std::string& interface) {
+  if (::access(("/sys/class/net/" + interface + "/device").c_str(), F_OK) != 0) return {};
+  const std::string speed = speed_of(interface);
+  return speed.empty() ? speed : fmt::format("{} Mb/s, MTU {}", speed, fact_of(interface, "mtu"));
+}
+
 /// See InterfaceChoice::others. An interface with several addresses is listed once.
 std::vector<Interface> others_like(const Interface& chosen,
                                    const std::vector<Interface>& candidates,
@@ -150,10 +158,12 @@ std::vector<Interface> others_like(const Interface& chosen,
   std::vector<Interface> others;
   if (chosen.address.is_loopback()) return others;
   for (const Interface& each : candidates) {
-    const bool is_usable = filter.includes() || !is_host_only(each.name);
+    const bool is_usable =
+        filter.includes() || (!each.card.empty() && each.card == chosen.card &&
+                              each.address.is_private() == chosen.address.is_private());
     const auto is_known = [&](const Interface& known) { return known.name == each.name; };
     if (is_usable && !each.address.is_loopback() && !is_known(chosen) &&
-        std::ranges::none_of(others, is_known) && each.speed == chosen.speed &&
+        std::ranges::none_of(others, is_known) &&
         each.address.family() == chosen.address.family()) {
       others.push_back(each);
     }
@@ -170,9 +180,9 @@ Result<std::vector<Interface>> list_interfaces() {
     const sockaddr* const address = entry->ifa_addr;
     if (address == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     if (address->sa_family != AF_INET && address->sa_family != AF_INET6) continue;
-    Interface each{entry->ifa_name, SocketAddress(address), network_of(*entry),
-                   speed_of(entry->ifa_name)};
-    if (!each.address.is_link_local()) found.push_back(std::move(each));
+    const SocketAddress place(address);
+    if (place.is_link_local()) continue;
+    found.push_back({entry->ifa_name, place, network_of(*entry), card_of(entry->ifa_name)});
   }
   return found;
 }

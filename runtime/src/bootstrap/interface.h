@@ -30,7 +30,9 @@ struct Interface {
   std::string name;
   SocketAddress address;
   std::string network{};  ///< The network of the address: "10.0.0.0/24". Empty if it is unknown.
-  std::string speed{};    ///< In Mb/s: "1000". Empty if the system does not report it.
+  /// Speed and MTU of a network card: "1000 Mb/s, MTU 1500". Empty for a virtual interface, such as
+  /// a VLAN, a bond or a tunnel, and if the speed is unknown.
+  std::string card{};
 };
 
 /// The interfaces of this host that are up, without link-local IPv6 addresses.
@@ -43,9 +45,9 @@ std::string port_text(const std::string& interface);
 struct InterfaceChoice {
   Interface chosen;
   std::string reason;  ///< For people: "routes to node1:29400".
-  /// The other interfaces that the setting allows and that are like the chosen one: of equal speed,
-  /// and with an address of the same family. Neither loopback nor bridges of containers and virtual
-  /// machines, unless the setting names them.
+  /// The other interfaces that may carry payload. They have an address of the same family as the
+  /// chosen one. Without a setting that names them, both must be network cards of equal speed and
+  /// MTU, and both addresses private or both public.
   std::vector<Interface> others{};
 };
 

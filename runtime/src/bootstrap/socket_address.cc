@@ -110,6 +110,24 @@ bool SocketAddress::is_link_local() const noexcept {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr);
 }
 
+bool SocketAddress::is_private() const noexcept {
+  if (family() == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr;
+    return (v6.s6_addr[0] & 0xfe) == 0xfc;
+  }
+  struct Block {
+    std::uint32_t first;
+    int bits;
+  };
+  constexpr std::array<Block, 4> kBlocks = {
+      {{0x0a000000, 8}, {0xac100000, 12}, {0xc0a80000, 16}, {0x64400000, 10}}};
+  const std::uint32_t address =
+      ntohl(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr.s_addr);
+  return std::ranges::any_of(kBlocks, [address](const Block& block) {
+    return (address ^ block.first) >> (32 - block.bits) == 0;
+  });
+}
+
 bool SocketAddress::same_host(const SocketAddress& other) const noexcept {
   if (family() != other.family()) return false;
   if (family() == AF_INET) {

@@ -38,6 +38,8 @@ class SocketAddress {
   /// True for an address that any() makes.
   bool is_any() const noexcept;
   bool is_link_local() const noexcept;
+  /// True for addresses that are not reachable from the Internet: RFC 1918, RFC 6598, RFC 4193.
+  bool is_private() const noexcept;
   bool same_host(const SocketAddress& other) const noexcept;
 
   /// "10.0.0.1", "fd00::1", "fe80::1%eth0".

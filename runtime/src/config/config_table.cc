@@ -281,8 +281,8 @@ constexpr Setting kSettings[] = {
      .default_value = "",
      .example = "^docker0,virbr0",
      .sentence = "Network interfaces to use or, if the list starts with ^, to avoid. If not set, "
-                 "the one that leads to the rendezvous, and for payload also those of equal speed "
-                 "that join the same hosts.",
+                 "the one that leads to the rendezvous, and for payload also network cards like "
+                 "it that join the same hosts.",
      .set = [](Config& c,
                std::string_view t) { return set_checked(c.interfaces, t, check_device_list); },
      .show = [](const Config& c) { return c.interfaces; },

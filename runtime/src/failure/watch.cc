@@ -16,12 +16,10 @@ namespace {
 
 using collectives::kNone;
 
-/// The message that this rank has left a group. `sequence`: the number of the first call that it
-/// did not make.
-Situation goodbye_to(std::uint64_t group, std::uint64_t sequence) {
+/// The message that this rank has left a group.
+Situation goodbye_to(std::uint64_t group) {
   Situation goodbye;
   goodbye.group = group;
-  goodbye.sequence = sequence;
   goodbye.state = Situation::State::left;
   return goodbye;
 }
@@ -359,7 +357,7 @@ void Watch::on_situation(std::uint32_t origin, Situation&& situation) {
   // The other rank may no longer have the goodbye of this one: it keeps a limited number of
   // goodbyes to groups that it has not made yet.
   if (group == nullptr && situation.is_question && absent_.has_ended(situation.group))
-    context_.control->send(origin, encode(goodbye_to(situation.group, situation.sequence)));
+    context_.control->send(origin, encode(goodbye_to(situation.group)));
   if (group == nullptr || !group->spec().rank_of(origin) || !control(*group).health()) return;
   if (situation.state == Situation::State::left) {
     goodbyes_[situation.group].try_emplace(origin, Clock::now());
@@ -432,7 +430,7 @@ bool Watch::is_unused_companion(std::uint64_t group) const {
 }
 
 void Watch::on_destroyed(Token /*token*/, Group& group) {
-  context_.control->flood(encode(goodbye_to(group.spec().uid, history(group).next_sequence())));
+  context_.control->flood(encode(goodbye_to(group.spec().uid)));
 }
 
 void Watch::answer(RollCallId roll, Situation&& own_situation) {

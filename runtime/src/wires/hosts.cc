@@ -47,15 +47,14 @@ std::vector<std::string> Hosts::shared_networks() const {
              host_of.try_emplace(own->address, host[rank]).first->second == host[rank];
     };
     const bool is_shared = std::ranges::all_of(std::views::iota(0U, peer_count()), has_port);
-    if (is_shared && !port.network.empty()) shared.push_back(port.network);
+    const bool is_new = std::ranges::find(shared, port.network) == shared.end();
+    if (is_shared && is_new && !port.network.empty()) shared.push_back(port.network);
   }
   const auto is_first_shared = [&](const PeerFacts& peer) {
     return !peer.ports.empty() &&
            std::ranges::find(shared, peer.ports.front().network) != shared.end();
   };
-  if (!std::ranges::all_of(peers_, is_first_shared)) return {};
-  const std::size_t most_ranks = std::size_t{std::ranges::max(places_)} + 1;
-  if (shared.size() > most_ranks) shared.resize(most_ranks);
+  if (!std::ranges::all_of(peers_, is_first_shared)) shared.clear();
   return shared;
 }
 
@@ -63,6 +62,12 @@ const Port* Hosts::port_in(std::uint32_t rank, const std::string& network) const
   const auto& ports = peers_[rank].ports;
   const auto found = std::ranges::find(ports, network, &Port::network);
   return found == ports.end() ? nullptr : &*found;
+}
+
+void Hosts::set_rails(std::vector<std::string> networks) {
+  rails_ = std::move(networks);
+  const std::size_t most_ranks = std::size_t{std::ranges::max(places_)} + 1;
+  if (rails_.size() > most_ranks) rails_.resize(most_ranks);
 }
 
 std::uint32_t Hosts::rail_of(std::uint32_t rank) const {

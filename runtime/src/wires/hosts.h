@@ -8,6 +8,7 @@
 
 #include "wires/peer_facts.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -32,21 +33,22 @@ class Hosts {
   std::vector<std::uint32_t> machines() const;
   /// For each machine, the number of cores on which its ranks may run, limited by their quotas.
   std::vector<std::uint32_t> machine_cores() const;
-  /// The networks in which every rank has a port, in the order of rank 0's ports: at most as many
-  /// as a host has ranks. Empty on one host, and if the control plane of a rank uses none of them.
-  /// A network in which two hosts have the same address is left out: it does not join them.
+  /// The networks in which every rank has a port, in the order of rank 0's ports. Empty on one
+  /// host, and if the control plane of a rank uses none of them. A network in which two hosts have
+  /// the same address is left out: it does not join them.
   std::vector<std::string> shared_networks() const;
   /// The port of a rank in a network; null if it has none.
   const Port* port_in(std::uint32_t rank, const std::string& network) const;
-  /// Sets the networks that carry payload: in each of them, every rank has a port. With several,
-  /// the ranks of each host use them in turn.
-  void set_rails(std::vector<std::string> networks) { rails_ = std::move(networks); }
+  /// Sets the networks that carry payload: in each of them, every rank has a port. The ranks of
+  /// each host use them in turn. Only as many are used as a host has ranks.
+  void set_rails(std::vector<std::string> networks);
   /// For each rank, the number of its rail; all 0 with one network.
   std::vector<std::uint32_t> rails() const;
   /// The port that a rank uses. Empty texts if it is unknown.
   const Port& port(std::uint32_t rank) const;
   /// The name, number of ranks and ports in use of each host, a line for each.
   std::string ports() const;
+  bool has_several_ranks_on_a_host() const { return std::ranges::max(places_) > 0; }
   /// Whether a rank is the first of its host.
   bool is_first(std::uint32_t rank) const { return places_[rank] == 0; }
   /// The ranks on this host, including this one.

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -18,8 +20,9 @@
 namespace xylem::runtime {
 namespace {
 
-/// For how long a host tries to connect to the next one over one network.
-constexpr std::chrono::seconds kLongest{1};
+/// For how long a host tries to connect to the next one. The kernel repeats a lost packet after 1 s
+/// and after 3 s.
+constexpr std::chrono::seconds kLongest{4};
 
 /// Where the first rank of a host listens, in the order of the networks. Port 0 in a network at
 /// which it cannot listen.
@@ -52,20 +55,27 @@ Listening listen_in(const std::vector<std::string>& networks, const Hosts& hosts
 std::vector<std::string> why_apart(const std::vector<std::string>& networks,
                                    const Hosts& hosts,
                                    std::uint32_t next,
-                                   ByteSpan ports_of_next,
-                                   Deadline deadline) {
-  std::vector<std::string> why;
+                                   ByteSpan ports_of_next) {
   WireReader reader(ports_of_next);
+  std::vector<SocketAddress> places;
+  std::vector<Result<UniqueFd>> sockets;
   for (const std::string& network : networks) {
     const std::uint16_t port = reader.number<std::uint16_t>();
-    const auto address = SocketAddress::parse(hosts.port_in(next, network)->address, port);
-    if (port == 0 || !address) {
-      why.push_back(fmt::format("{} cannot listen there", hosts.peers()[next].host));
-      continue;
-    }
-    const auto socket =
-        connect_to(*address, Deadline::after(std::min<Clock::duration>(kLongest, deadline.left())));
-    why.emplace_back(socket ? std::string_view() : socket.status().message());
+    auto place = SocketAddress::parse(hosts.port_in(next, network)->address, port);
+    sockets.push_back(place ? start_connect(*place) : Result<UniqueFd>(place.status()));
+    places.push_back(place ? *place : SocketAddress());
+  }
+  const Deadline deadline = Deadline::after(kLongest);
+  const auto& peers = hosts.peers();
+  std::vector<std::string> why;
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    Status status = sockets[i].status();
+    if (status) status = wait_for(sockets[i]->get(), POLLOUT, deadline);
+    const int outcome = status ? connect_outcome(sockets[i]->get()) : 0;
+    if (outcome != 0) status = failure(Code::link_lost, error_text(outcome));
+    why.push_back(status ? std::string()
+                         : fmt::format("{} cannot reach {} at {}: {}", peers[hosts.rank()].host,
+                                       peers[next].host, places[i].to_string(), status.message()));
   }
   return why;
 }
@@ -89,7 +99,7 @@ Result<std::vector<std::string>> connected(ControlPlane& control,
     std::uint32_t next = hosts.rank();
     do next = (next + 1) % control.size();
     while (!hosts.is_first(next));
-    for (const std::string& why : why_apart(networks, hosts, next, all_ports[next], deadline))
+    for (const std::string& why : why_apart(networks, hosts, next, all_ports[next]))
       WireWriter(own_answer).text(why);
   }
   XYLEM_TRY(const auto answers, control.all_gather(own_answer, deadline));
@@ -99,8 +109,7 @@ Result<std::vector<std::string>> connected(ControlPlane& control,
     WireReader reader(answers[rank]);
     for (std::string& reason : first_reason) {
       const std::string_view why = reader.text();
-      if (reason.empty() && !why.empty())
-        reason = fmt::format("{}: {}", hosts.peers()[rank].host, why);
+      if (reason.empty()) reason = why;
     }
     if (!reader.ok())
       return failure(Code::internal, fmt::format("rank {} sent no rails", rank), rank);
@@ -119,10 +128,27 @@ Result<std::vector<std::string>> connected(ControlPlane& control,
   return usable;
 }
 
+/// Logs the networks of rank 0's ports that not every rank can use.
+void log_others(const Hosts& hosts, const Logger& logger) {
+  const auto& peers = hosts.peers();
+  for (const Port& port : peers[0].ports) {
+    std::uint32_t rank = 0;
+    while (rank < peers.size() && hosts.port_in(rank, port.network) != nullptr) ++rank;
+    if (rank == peers.size()) continue;
+    logger.info(
+        fmt::format("the network {} of {} carries no payload: rank {} on {} has no "
+                    "interface in it that is like it",
+                    port.network, port.interface, rank, peers[rank].host));
+  }
+}
+
 }  // namespace
 
 Status choose_rails(ControlPlane& control, Hosts& hosts, const Logger& logger, Deadline deadline) {
+  const bool have_rdma = std::ranges::any_of(hosts.peers(), &PeerFacts::has_rdma);
+  if (have_rdma || !hosts.has_several_ranks_on_a_host()) return {};
   std::vector<std::string> networks = hosts.shared_networks();
+  if (hosts.rank() == 0 && !networks.empty()) log_others(hosts, logger);
   if (networks.size() < 2) return {};
   XYLEM_TRY(networks, connected(control, hosts, networks, logger, deadline));
   if (networks.size() < 2) return {};

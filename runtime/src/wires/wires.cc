@@ -19,7 +19,8 @@ WireOptions wire_options(const Config& config, transport::DeviceMemory* devices)
   return {.protection = config.protection,
           .devices = devices,
           .connects_early = config.tuning != "off",
-          .require = config.require};
+          .require = config.require,
+          .may_use_tcp = config.transport == "auto" || config.transport == "tcp"};
 }
 
 Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
@@ -31,7 +32,7 @@ Result<std::unique_ptr<Wires>> Wires::connect(ControlPlane& control,
                                               Deadline deadline) {
   std::unique_ptr<Wires> wires(new Wires(control, options, listener, logger));
   XYLEM_TRY(wires->exchange_facts(mine, deadline));
-  XYLEM_TRY(choose_rails(control, wires->hosts_, logger, deadline));
+  if (options.may_use_tcp) XYLEM_TRY(choose_rails(control, wires->hosts_, logger, deadline));
   const auto of_job = kinds(wires->hosts_, options.devices);
   wires->connect_early(of_job);
   XYLEM_TRY(wires->open(of_job, deadline));
@@ -107,8 +108,8 @@ Status Wires::check_requirement(Deadline deadline) const {
       return unsatisfied(options_.require, hosts_, wires_, rank, peer, wire_between(rank, peer));
     }
     return failure(Code::mismatch,
-                   fmt::format("rank {} says that a path of it is not what XYLEM_REQUIRE demands, "
-                               "but rank {} finds none: start all ranks with the same Xylem",
+                   fmt::format("rank {} reports a pair that does not satisfy XYLEM_REQUIRE, but "
+                               "rank {} finds none: start all ranks with the same Xylem",
                                rank, rank_),
                    rank);
   }

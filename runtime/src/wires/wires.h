@@ -39,6 +39,8 @@ struct WireOptions {
   /// exchange addresses.
   bool connects_early = false;
   Requirement require = Requirement::none;  ///< Config::require
+  /// Whether XYLEM_TRANSPORT lets ranks on different hosts use tcp, which can use several networks.
+  bool may_use_tcp = false;
 };
 WireOptions wire_options(const Config& config, transport::DeviceMemory* devices);
 
