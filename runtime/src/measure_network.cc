@@ -54,8 +54,9 @@ class Rounds {
   std::size_t count() const { return bits_.size(); }
   /// The rank with which this rank measures in a round, if the first `most` ranks of each host do.
   std::optional<std::uint32_t> partner(std::size_t round, std::size_t most) const {
-    if (place_ >= pairs(round, most)) return std::nullopt;
-    return ranks_[*measuring_partner(host_, bits_[round], hosts())][place_];
+    const auto host = measuring_partner(host_, bits_[round], hosts());
+    if (!host || place_ >= pairs(round, most)) return std::nullopt;
+    return ranks_[*host][place_];
   }
   /// The number of pairs of ranks of this host and its partner, if the first `most` measure. Every
   /// rail has equally many pairs, if there are enough.

@@ -60,7 +60,7 @@ std::vector<std::string> why_apart(const std::vector<std::string>& networks,
   std::vector<SocketAddress> places;
   std::vector<Result<UniqueFd>> sockets;
   for (const std::string& network : networks) {
-    const std::uint16_t port = reader.number<std::uint16_t>();
+    const auto port = reader.number<std::uint16_t>();
     auto place = SocketAddress::parse(hosts.port_in(next, network)->address, port);
     sockets.push_back(place ? start_connect(*place) : Result<UniqueFd>(place.status()));
     places.push_back(place ? *place : SocketAddress());
