@@ -296,6 +296,12 @@ std::pair<Simulated, std::uint32_t> simulated_ranks(const Planner& planner,
   return {actors.symmetry ? Simulated::representatives : Simulated::all_ranks, actors.count};
 }
 
+// With more than kInStep peers on other hosts, ranks that nothing keeps in step take about
+// kOutOfStep times as long: all_to_all on 8 hosts, 200 Mbit/s, 16 MiB, reached .56 to .61 of the
+// link by pairwise and .89 by direct; on 4 hosts, 1 Gbit/s, 64 MiB, .94 to .95 and .92.
+constexpr std::uint32_t kInStep = 3;
+constexpr double kOutOfStep = 1.5;
+
 // The most bytes of scratch_beyond_rings() that an algorithm should use at a rank. The scratch is
 // computed for the smallest size of a size class; the largest sizes need up to twice as much.
 // Between hosts it is more: plans in which a rank has few peers need it, and the flows of other
@@ -462,6 +468,8 @@ std::vector<Prediction> predict_all(std::span<const Planner> candidates,
   keep_only([&](const Prediction& p) { return p.needs.peers <= by_place.model.most_peers; });
   for (Prediction& prediction : result) {
     prediction.us = predict_us(*prediction.planner, *prediction.call);
+    if (prediction.planner->falls_out_of_step && prediction.needs.peers > kInStep)
+      prediction.us *= kOutOfStep;
   }
   std::ranges::sort(result, [](const Prediction& a, const Prediction& b) {
     return std::tie(a.us, a.planner) < std::tie(b.us, b.planner);

@@ -312,6 +312,23 @@ TEST(Choose, SaysThatMemoryDecided) {
   EXPECT_EQ(chooser.choose(shape, 64 * kMiB, "rabenseifner")->planner->name, "rabenseifner");
 }
 
+// The ranks of a pairwise exchange are in the same round in a simulation, but not in a network.
+TEST(Choose, SendsToAllAtOnceBetweenManyHosts) {
+  for (const std::uint32_t hosts : {5U, 8U, 16U}) {
+    for (const double rate : {0.025, 0.12, 1.2}) {
+      CostModel model = assumed_costs();
+      model.remote = {0.1, rate};
+      model.remote_send_us = 5;
+      model.remote_core_GBps = 0.7;
+      for (std::uint32_t rank = 0; rank < hosts; ++rank) model.host.push_back(rank);
+      model.machine.assign(hosts, 0);
+      model.machine_cores = {2};
+      const Choice choice = choose(model, {Collective::all_to_all, hosts, 0}, 2 * kMiB);
+      EXPECT_EQ(choice.planner->name, "direct") << hosts << ", " << rate << ": " << choice.reason;
+    }
+  }
+}
+
 TEST(Choose, ObeysAName) {
   const Shape shape{Collective::all_reduce, 8, 0};
   const Choice choice = choose(simple(), shape, 8, "ring");

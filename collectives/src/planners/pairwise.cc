@@ -35,7 +35,8 @@ Symmetry turns(const Shape& shape) {
 constexpr Planner kPlanners[] = {
     {kName, Collective::all_to_all,
      "One exchange at a time with each rank in turn: no congestion, for long messages.", all_to_all,
-     turns},
+     turns, /*takes_hosts=*/false, /*moves_ranges=*/false, /*swaps_data=*/false,
+     /*falls_out_of_step=*/true},
 };
 
 }  // namespace

@@ -30,6 +30,9 @@ struct Planner {
   /// reads the other's data. If messages are read in the memory of their senders, these two steps
   /// wait for each other, so the messages must be copied.
   bool swaps_data = false;
+  /// True if no port is overloaded only as long as all ranks are in the same round, and nothing
+  /// keeps them there.
+  bool falls_out_of_step = false;
 };
 
 /// Every registered planner, in a fixed order.
