@@ -297,8 +297,7 @@ std::pair<Simulated, std::uint32_t> simulated_ranks(const Planner& planner,
 }
 
 // With more than kInStep peers on other hosts, ranks that nothing keeps in step take about
-// kOutOfStep times as long: all_to_all on 8 hosts, 200 Mbit/s, 16 MiB, reached .56 to .61 of the
-// link by pairwise and .89 by direct; on 4 hosts, 1 Gbit/s, 64 MiB, .94 to .95 and .92.
+// kOutOfStep times as long as predicted (docs/benchmarks.md, all_to_all on 8 hosts).
 constexpr std::uint32_t kInStep = 3;
 constexpr double kOutOfStep = 1.5;
 
@@ -394,17 +393,8 @@ std::uint64_t bytes_between_hosts(const Prediction& plan) {
 // Of algorithms whose predicted times differ by less than this factor, the one that sends the
 // fewest bytes between hosts is chosen: predictions are not more exact, and others use the network,
 // too. Of those with equal bytes, it is the one whose ranks have the fewest peers: flows that meet
-// at a port overflow its queue. Then it is the one with the fewest latencies in a row: ranks do not
-// keep in step over many rounds (all_to_all on 8 hosts, 200 Mbit/s: direct .89 of the link,
-// pairwise .54 to .61).
+// at a port overflow its queue.
 constexpr double kEqual = 1.02;
-
-// The time of the latencies of a plan alone.
-double latency_us(const Prediction& plan) {
-  PredictionInput little = *plan.call;
-  little.bytes = std::min(little.bytes, kPartAlignment);
-  return std::min(plan.us, predict_us(*plan.planner, little));
-}
 
 // Moves the algorithm with the least load on the network to the front, of those at the front that
 // are as fast and need as little scratch.
@@ -414,19 +404,15 @@ void prefer_least_load(std::vector<Prediction>& result) {
   };
   const auto others = std::ranges::find_if(result, is_other);
   if (others - result.begin() <= 1) return;
-  // Bytes between hosts, peers on other hosts, and latencies, which count if there are such peers.
-  std::vector<std::tuple<std::uint64_t, std::uint32_t, double>> load;
-  for (auto it = result.begin(); it != others; ++it) {
-    const std::uint32_t peers = it->needs.peers;
-    load.emplace_back(bytes_between_hosts(*it), peers, peers == 0 ? 0 : latency_us(*it));
-  }
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> load;  // Bytes and peers.
+  for (auto it = result.begin(); it != others; ++it)
+    load.emplace_back(bytes_between_hosts(*it), it->needs.peers);
   const auto fewest = result.begin() + (std::ranges::min_element(load) - load.begin());
   if (fewest != result.begin()) {
-    const auto& [bytes, peers, latency] = load[static_cast<std::size_t>(fewest - result.begin())];
-    fewest->advantage = bytes < std::get<0>(load.front()) ? "sends fewer bytes between hosts"
-                        : peers < std::get<1>(load.front())
-                            ? "its ranks have fewer peers on other hosts"
-                            : "has fewer latencies in a row";
+    fewest->advantage =
+        load[static_cast<std::size_t>(fewest - result.begin())].first < load.front().first
+            ? "sends fewer bytes between hosts"
+            : "its ranks have fewer peers on other hosts";
   }
   std::rotate(result.begin(), fewest, fewest + 1);
 }
@@ -495,8 +481,13 @@ std::string explain(const Prediction& best, const Prediction& next) {
   }
   if (best.us == next.us)
     return fmt::format("as fast as {}, and registered before it", next.planner->name);
-  const double best_latency = latency_us(best);
-  const double next_latency = latency_us(next);
+  const auto latency = [](const Prediction& p) {
+    PredictionInput little = *p.call;
+    little.bytes = std::min(little.bytes, kPartAlignment);
+    return std::min(p.us, predict_us(*p.planner, little));
+  };
+  const double best_latency = latency(best);
+  const double next_latency = latency(next);
   const double best_data = best.us - best_latency;
   const double next_data = next.us - next_latency;
   if (next_latency - best_latency >= next_data - best_data) {

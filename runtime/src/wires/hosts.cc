@@ -41,12 +41,13 @@ std::vector<std::string> Hosts::shared_networks() const {
   if (peers_.empty() || std::ranges::max(host) == 0) return shared;
   for (const Port& port : peers_[0].ports) {
     std::map<std::string, std::uint32_t> host_of;  // By address.
-    const auto has_port = [&](std::uint32_t rank) {
-      const Port* const own = port_in(rank, port.network);
+    const auto has_port = [&](std::size_t rank) {
+      const Port* const own = port_in(static_cast<std::uint32_t>(rank), port.network);
       return own != nullptr &&
              host_of.try_emplace(own->address, host[rank]).first->second == host[rank];
     };
-    const bool is_shared = std::ranges::all_of(std::views::iota(0U, peer_count()), has_port);
+    const bool is_shared =
+        std::ranges::all_of(std::views::iota(std::size_t{0}, peers_.size()), has_port);
     const bool is_new = std::ranges::find(shared, port.network) == shared.end();
     if (is_shared && is_new && !port.network.empty()) shared.push_back(port.network);
   }

@@ -64,7 +64,6 @@ class Hosts {
   std::vector<CoreSet> core_sets_of(std::uint64_t machine) const;
   std::uint32_t cores_of(std::uint64_t machine) const;
 
-  std::uint32_t peer_count() const { return static_cast<std::uint32_t>(peers_.size()); }
   std::uint32_t rail_of(std::uint32_t rank) const;
 
   std::vector<PeerFacts> peers_;

@@ -46,6 +46,7 @@ struct PeerFacts {
 /// The name of this host.
 std::string host_name();
 PeerFacts own_facts(const LoadedConfig& loaded, const Logger& logger);
+/// The ports at these interfaces of this host.
 std::vector<Port> ports_of(const std::vector<Interface>& interfaces);
 
 /// The facts as bytes, to be sent to other ranks.

@@ -57,13 +57,13 @@ std::vector<std::string> why_apart(const std::vector<std::string>& networks,
                                    std::uint32_t next,
                                    ByteSpan ports_of_next) {
   WireReader reader(ports_of_next);
-  std::vector<SocketAddress> places;
+  std::vector<SocketAddress> addresses;
   std::vector<Result<UniqueFd>> sockets;
   for (const std::string& network : networks) {
     const auto port = reader.number<std::uint16_t>();
-    auto place = SocketAddress::parse(hosts.port_in(next, network)->address, port);
-    sockets.push_back(place ? start_connect(*place) : Result<UniqueFd>(place.status()));
-    places.push_back(place ? *place : SocketAddress());
+    const auto address = SocketAddress::parse(hosts.port_in(next, network)->address, port);
+    sockets.push_back(address ? start_connect(*address) : Result<UniqueFd>(address.status()));
+    addresses.push_back(address ? *address : SocketAddress());
   }
   const Deadline deadline = Deadline::after(kLongest);
   const auto& peers = hosts.peers();
@@ -73,9 +73,10 @@ std::vector<std::string> why_apart(const std::vector<std::string>& networks,
     if (status) status = wait_for(sockets[i]->get(), POLLOUT, deadline);
     const int outcome = status ? connect_outcome(sockets[i]->get()) : 0;
     if (outcome != 0) status = failure(Code::link_lost, error_text(outcome));
-    why.push_back(status ? std::string()
-                         : fmt::format("{} cannot reach {} at {}: {}", peers[hosts.rank()].host,
-                                       peers[next].host, places[i].to_string(), status.message()));
+    why.push_back(status
+                      ? std::string()
+                      : fmt::format("{} cannot reach {} at {}: {}", peers[hosts.rank()].host,
+                                    peers[next].host, addresses[i].to_string(), status.message()));
   }
   return why;
 }
@@ -112,7 +113,10 @@ Result<std::vector<std::string>> connected(ControlPlane& control,
       if (reason.empty()) reason = why;
     }
     if (!reader.ok())
-      return failure(Code::internal, fmt::format("rank {} sent no rails", rank), rank);
+      return failure(
+          Code::internal,
+          fmt::format("rank {} did not send over which networks it reaches the next host", rank),
+          rank);
   }
   std::vector<std::string> usable;
   for (std::size_t i = 0; i < networks.size(); ++i) {
@@ -120,7 +124,7 @@ Result<std::vector<std::string>> connected(ControlPlane& control,
       usable.push_back(networks[i]);
     } else if (hosts.rank() == 0) {
       logger.warn(
-          fmt::format("the network {} carries no payload: {}; XYLEM_INTERFACES names the "
+          fmt::format("the network {} carries no payload: {}; XYLEM_INTERFACES selects the "
                       "interfaces to use",
                       networks[i], first_reason[i]));
     }
@@ -137,7 +141,7 @@ void log_others(const Hosts& hosts, const Logger& logger) {
     if (rank == peers.size()) continue;
     logger.info(
         fmt::format("the network {} of {} carries no payload: rank {} on {} has no "
-                    "interface in it that is like it",
+                    "such interface in it",
                     port.network, port.interface, rank, peers[rank].host));
   }
 }

@@ -18,8 +18,8 @@ struct PathInfo {
   std::vector<std::string> lanes;  ///< Transport and device of each lane in use, as "shm/memory" or
                                    ///< "tcp/eth0"; empty before the first message.
   std::uint64_t bytes_sent = 0;
-  /// The interface between hosts at the other rank's host, as "eth0, MTU 1500,
-  /// 10.1.0.0/24"; empty if it is unknown.
+  /// The interface that the other rank uses between hosts, as "eth0, MTU 1500, 10.1.0.0/24"; empty
+  /// if it is unknown.
   std::string port;
   /// What plans are chosen with: the time of an empty message to the other rank, and the rate of a
   /// stream of messages, in 10^9 bytes per second. 0 for this rank itself.
